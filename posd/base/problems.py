@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import Moment, Uuid, Wire
+from posd.base.json_types import Exact, Moment, Uuid, Wire
 from posd.base.text import shown
 
 
@@ -84,8 +84,33 @@ PROBLEMS: Mapping[str, Row] = {
     "already_derived": Row(
         409,
         "The original has another such operation",
-        "for the same original there is another such operation that is open or approved",
+        "for the same original there is another operation of this type that is open or approved",
         _TRANSACTIONS,
+    ),
+    "chain_conflict": Row(
+        409,
+        "Another operation of the chain is in the way",
+        "another operation of the same chain, of any type, is open or has ended it",
+        _TRANSACTIONS,
+    ),
+    "amount_exceeds": Row(
+        422,
+        "The original does not allow that amount",
+        "a capture, void or refund is for more than its original allows, or a void for a part",
+        {
+            "asked": Annotated[Exact, Meta(description="the sum that was asked for")],
+            "allowed": Annotated[Exact, Meta(description="the sum that is allowed")],
+            "transactions": Annotated[list[Uuid], Meta(description="ids of those that were counted")],
+        },
+    ),
+    "expired": Row(
+        409,
+        "It was to be sent before now",
+        "`not_after` has passed: the request was not sent, and will not be",
+        {
+            "not_after": Annotated[Moment, Meta(description="until when it could be sent")],
+            "now": Annotated[Moment, Meta(description="the time by the clock of this machine")],
+        },
     ),
     "unknown_original": Row(
         422,
@@ -131,7 +156,8 @@ PROBLEMS: Mapping[str, Row] = {
     "clock_unsure": Row(
         503,
         "The clock of this machine cannot be believed",
-        "something that needs the time is asked for while the clock is not believed; payments do not need it",
+        "something that needs the time is asked for while the clock is not believed; of payments that is `not_after` "
+        "alone",
     ),
     "not_abortable": Row(
         409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"

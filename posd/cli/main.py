@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "capture": "posd.cli.payments.start:capture",
     "tip": "posd.cli.payments.start:tip",
     "void": "posd.cli.payments.start:void",
+    "refund": "posd.cli.payments.start:refund",
     "await": "posd.cli.payments.start:await_",
     "abort": "posd.cli.payments.decide:abort",
     "show": "posd.cli.payments.show:show",

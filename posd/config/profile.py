@@ -69,6 +69,7 @@ STARTS: Final[Mapping[str, str]] = MappingProxyType(
         "re-auth": "re_authorization",
         "post-tip": "pos_tip",
         "void": "void",
+        "refund": "refund",
     }
 )
 _CONFIRMED: Final = frozenset({"charge"})

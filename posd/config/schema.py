@@ -68,6 +68,11 @@ _document_member = read.matching(
 _currency = read.matching(
     r"([A-Z]{3})?", "a currency", 'its three letters by ISO 4217 as the terminals write it, as in "USD", or "" for any'
 )
+_amount_member = read.matching(
+    r"(?!extra_taxes$)[A-Za-z_][A-Za-z0-9_]{0,63}",
+    "the name of a member of an amount",
+    'a name, as in "service_charge"',
+)
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
@@ -182,6 +187,16 @@ class ReconcileConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AmountsConfig:
+    """`[amounts]`: what a till may ask for."""
+
+    members: tuple[str, ...] = key(read.each(_amount_member), [])
+    extra_taxes: tuple[str, ...] = key(read.each(_amount_member), [])
+    capture_over_percent: int = key(read.whole(0, 100), 0)
+    partial_void: bool = key(read.boolean, False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClockConfig:
     """`[clock]`: a larger step of the wall clock makes it unsure."""
 
@@ -254,6 +269,7 @@ class Config:
     database: DatabaseConfig
     discovery: DiscoveryConfig
     reconcile: ReconcileConfig
+    amounts: AmountsConfig
     clock: ClockConfig
     print_: PrintConfig
     terminal_defaults: TerminalDefaults
@@ -278,6 +294,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "database": DatabaseConfig,
         "discovery": DiscoveryConfig,
         "reconcile": ReconcileConfig,
+        "amounts": AmountsConfig,
         "clock": ClockConfig,
         "print": PrintConfig,
         "terminal_defaults": TerminalDefaults,

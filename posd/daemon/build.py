@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Final
@@ -37,6 +37,7 @@ from posd.httpd.server import Listener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
+from posd.payments.amounts import AmountRules
 from posd.payments.decide import Operators
 from posd.payments.doubts import Doubts
 from posd.payments.handlers import TransactionCalls
@@ -208,6 +209,8 @@ def payments(base: Base) -> PaymentParts:
             address_changes.called_back_at,
             unseen.refuse,
             base.intake,
+            AmountRules(**asdict(config.amounts)),
+            lambda: base.clock.doubt,
         ),
         aborts,
         searching,

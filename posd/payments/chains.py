@@ -1,10 +1,9 @@
 """Which transactions derive from which, and where a new one stands among them: inside the commit of its intent."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import tzinfo
-from itertools import islice
 
 import msgspec
 
@@ -12,7 +11,8 @@ from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.payments import journal, rows
 from posd.payments import operations as rules
-from posd.payments.model import OperationType, Outcome, Transaction
+from posd.payments.amounts import AmountRules, excess
+from posd.payments.model import OperationType, Outcome, Transaction, undecided
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records import pruned
@@ -25,6 +25,11 @@ _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT
 def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None:
     """Return the oldest transaction whose outcome gave that reference, None where no one here did."""
     return next(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 1", (reference,)), None)
+
+
+def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
+    """Return what a till names as the original, by its id or else by its reference; None where it is not known."""
+    return rows.get(db, original) if original is not None else with_reference(db, reference or "")
 
 
 def derived_ids(db: sqlite3.Connection, client_transaction_id: str, given_reference: str | None = None) -> list[str]:
@@ -124,27 +129,31 @@ def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
         yield from _ids(db, _SENT_UNDER, reference).values()
 
 
-# Placing what is to be started in its chain, inside the commit of its intent (the rules: `payments.chains`).
+# Placing what is to be started in its chain, inside the commit of its intent. The rules: `payments.operations`,
+# `payments.amounts`.
 
 #: Transactions that an `already_derived` names.
 MAX_SHOWN = 20
+#: Transactions of a chain that are looked at; a restaurant's bill has three.
+MAX_CHAIN = 100_000
 
 
-def place(unit: Unit, transaction: Transaction, zone: tzinfo) -> Transaction:
+def place(unit: Unit, transaction: Transaction, zone: tzinfo, amounts: AmountRules) -> Transaction:
     """Return it with the reference to send and with what it derives from.
 
-    Raise Problem unknown_original or already_derived: nothing is sent.
+    Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds: nothing is sent.
     """
     kind = transaction.type or OperationType.CHARGE
     if not OPERATIONS[kind].originals:
         return transaction
     placed = _under_original(unit, transaction, kind)
-    if not transaction.repeat:
-        _refuse_another(unit, placed, kind)
-    if kind is not OperationType.VOID or placed.derives_from is None:
+    original = rows.get(unit.db, placed.derives_from) if placed.derives_from else None
+    beside = members(unit.db, original, placed.transaction_reference)
+    _refuse_beside(kind, beside, whole(unit.db, placed, MAX_CHAIN)[1:], repeat=placed.repeat)
+    if original is None:
         return placed
-    original = rows.get(unit.db, placed.derives_from)
-    if original is None or original.outcome is None or original.type is OperationType.RE_AUTH:
+    _refuse_excess(placed, original, beside, amounts)
+    if kind is not OperationType.VOID or original.outcome is None or original.type is OperationType.RE_AUTH:
         return placed  # a re-authorization is of another day than what it re-authorized
     return msgspec.structs.replace(placed, same_day_until=_same_day_until(unit, original, original.outcome, zone))
 
@@ -195,19 +204,55 @@ def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) 
     return msgspec.structs.replace(transaction, derives_from=above or original.client_transaction_id)
 
 
-def _refuse_another(unit: Unit, transaction: Transaction, kind: OperationType) -> None:
-    original = rows.get(unit.db, transaction.derives_from) if transaction.derives_from else None
-    blocking = rules.in_the_way(kind, members(unit.db, original, transaction.transaction_reference))
-    if not blocking:
+def _refuse_beside(
+    kind: OperationType, beside: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
+) -> None:
+    found = rules.in_the_way(kind, beside, chain, repeat=repeat)
+    if found is None:
         return
-    others = [item.client_transaction_id for item in islice(blocking, MAX_SHOWN)]
-    words = ", ".join(f"{item.type} {item.client_transaction_id} ({_standing(item)})" for item in blocking[:MAX_SHOWN])
+    shown = found.others[:MAX_SHOWN]
+    words = ", ".join(f"{item.type} {item.client_transaction_id} ({_standing(item)})" for item in shown)
     raise Problem(
-        "already_derived",
-        f"cannot start: for the same original there is already {words}; look at it first. If this {kind} is meant "
-        'beside it, say so with "repeat": true',
-        transactions=others,
+        found.code,
+        f"cannot start: {_why(found)} {words}. {_what_to_do(kind, found)} No {kind} was sent",
+        transactions=[item.client_transaction_id for item in shown],
     )
+
+
+def _why(found: rules.InTheWay) -> str:
+    if found.code == "already_derived":
+        return "for the same original there is already"
+    if undecided(found.others[0]):
+        return "another operation of the same chain is still open:"
+    return "the chain does not go on after"
+
+
+def _what_to_do(kind: OperationType, found: rules.InTheWay) -> str:
+    other = found.others[0]
+    if undecided(other):
+        return "Wait for its outcome first, or have it aborted; nothing lifts this before."
+    if found.by_repeat:
+        return f'Look at it first; if this {kind} is meant beside it, say so with "repeat": true.'
+    if kind is OperationType.VOID and other.type is OperationType.CAPTURE:
+        return f"To give the money back, void the capture: its id is {other.client_transaction_id}."
+    if other.type is OperationType.VOID:
+        return "What a void has ended stays ended; for a further payment start a new charge."
+    return "A further refund can be asked for instead."
+
+
+def _refuse_excess(
+    transaction: Transaction, original: Transaction, beside: Sequence[Transaction], amounts: AmountRules
+) -> None:
+    found = excess(transaction, original, beside, amounts)
+    if found is not None:
+        raise Problem(
+            "amount_exceeds",
+            f"cannot start: {transaction.type} asks for {found.asked}, and {found.allowed} is allowed: {found.words}. "
+            f"Correct the amount; no {transaction.type} was sent",
+            asked=found.asked,
+            allowed=found.allowed,
+            transactions=found.transactions[:MAX_SHOWN],
+        )
 
 
 def _standing(transaction: Transaction) -> str:

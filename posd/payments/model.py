@@ -31,6 +31,7 @@ class OperationType(StrEnum):
     CAPTURE = "capture"
     POST_TIP = "post-tip"
     VOID = "void"
+    REFUND = "refund"
 
 
 class Result(StrEnum):
@@ -110,7 +111,11 @@ class Outcome(msgspec.Struct, frozen=True):
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     receipt: Annotated[Receipt | None, Meta(description="null where the final event has no acquirer's answer")]
     reversal: Annotated[
-        str | None, Meta(description="of an approved void: `cancellation` on the day of its original, else `refund`")
+        str | None,
+        Meta(
+            description="of an approved void: `cancellation` on the day of its original, else `refund`; of an approved "
+            "refund: `refund`"
+        ),
     ]
     decided_at: Annotated[Moment, Meta(description="when posd knew it")]
     evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
@@ -303,10 +308,14 @@ def undecided(transaction: Transaction) -> bool:
     return transaction.outcome is None or unsettled(transaction)
 
 
+def approved(transaction: Transaction) -> bool:
+    """Whether its outcome is an approval."""
+    return transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
+
+
 def may_be_paid(transaction: Transaction) -> bool:
     """Whether it stands in the way of another that would be paid for the same: it is approved, or undecided."""
-    outcome = transaction.outcome
-    return undecided(transaction) or (outcome is not None and outcome.result is Result.APPROVED)
+    return undecided(transaction) or approved(transaction)
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:

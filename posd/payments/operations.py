@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, Literal
 
 import msgspec
 
 from posd.base.times import parse_iso
-from posd.payments.model import OperationType, Result, Transaction, may_be_paid, undecided
+from posd.payments.model import OperationType, Result, Transaction, approved, undecided
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
-CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
+CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
+VOID, REFUND = OperationType.VOID, OperationType.REFUND
 
 
 class Takes(Enum):
@@ -27,14 +28,6 @@ class Takes(Enum):
 
     ITS_OWN = auto()  # the one that its approval gave
     NEWEST = auto()  # that of its newest approved re-authorization, else its own
-
-
-class Stands(Enum):
-    """When another operation of the same type and original stands in the way."""
-
-    NEVER = auto()
-    OPEN = auto()
-    OPEN_OR_APPROVED = auto()
 
 
 def standard_body(transaction: Transaction) -> dict[str, Any]:
@@ -62,7 +55,6 @@ class Operation:
     wire: str | None
     originals: frozenset[OperationType] = frozenset()
     takes: Takes = Takes.ITS_OWN
-    another: Stands = Stands.NEVER
     needs_amount: bool = True
     compares: bool = True
     body: Callable[[Transaction], dict[str, Any]] = standard_body
@@ -76,18 +68,15 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
             wire="CAPTURE",
             originals=frozenset({PRE_AUTH}),
             takes=Takes.NEWEST,
-            another=Stands.OPEN_OR_APPROVED,
         ),
         # The reference that is sent is the pre-authorization's (terminal API, Events).
         RE_AUTH: Operation(
             wire="REAUTHORIZATION",
             originals=frozenset({PRE_AUTH}),
-            another=Stands.OPEN,
         ),
         POST_TIP: Operation(
             wire=None,
-            originals=frozenset({CHARGE}),
-            another=Stands.OPEN_OR_APPROVED,
+            originals=frozenset({CHARGE, CAPTURE}),
             compares=False,
         ),
         # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
@@ -95,7 +84,12 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
             wire=None,
             originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
             takes=Takes.NEWEST,
-            another=Stands.OPEN_OR_APPROVED,
+            needs_amount=False,
+            compares=False,
+        ),
+        REFUND: Operation(
+            wire=None,
+            originals=frozenset({CHARGE, CAPTURE}),
             needs_amount=False,
             compares=False,
         ),
@@ -144,8 +138,8 @@ def reference(kind: OperationType, original: Transaction, members: Sequence[Tran
     """
     source = original
     if OPERATIONS[kind].takes is Takes.NEWEST:
-        approved = [item for item in members if item.type is OperationType.RE_AUTH and _approved(item)]
-        source = approved[-1] if approved else original
+        again = [item for item in members if item.type is OperationType.RE_AUTH and approved(item)]
+        source = again[-1] if again else original
     found = source.outcome.transaction_reference if source.outcome else None
     if found is None:
         raise Misfit(
@@ -155,30 +149,80 @@ def reference(kind: OperationType, original: Transaction, members: Sequence[Tran
     return found
 
 
-def in_the_way(kind: OperationType, members: Sequence[Transaction]) -> list[Transaction]:
-    """Return those, of all that derives from the same original, because of which another one may pay twice."""
-    operation = OPERATIONS[kind]
-    return [item for item in members if _stands(operation, kind, item)]
+class Beside(Enum):
+    """What an approved operation means for another one of the same original."""
+
+    FREE = auto()  # both may be
+    REPEAT = auto()  # only where the till says `repeat`
+    NEVER = auto()  # it has ended what the other one would go on with
 
 
-def _stands(operation: Operation, kind: OperationType, other: Transaction) -> bool:
-    if other.type is OperationType.RE_AUTH and operation.takes is Takes.NEWEST:
-        return undecided(other)  # which reference counts is not known before it has ended
-    if other.type is not kind:
-        return False
-    match operation.another:
-        case Stands.NEVER:
-            return False
-        case Stands.OPEN:
-            return undecided(other)
-        case Stands.OPEN_OR_APPROVED:
-            return may_be_paid(other)
-        case _:
-            assert_never(operation.another)
+#: (asked for, approved already) -> what that means; pairs that can have the same original. What is open is no matter of
+#: this table: it stands in the way of everything.
+#:
+#: Source: local API, Chains.
+BESIDE: Final[Mapping[tuple[OperationType, OperationType], Beside]] = MappingProxyType(
+    {
+        (RE_AUTH, RE_AUTH): Beside.FREE,
+        (RE_AUTH, CAPTURE): Beside.REPEAT,
+        (RE_AUTH, VOID): Beside.NEVER,
+        (CAPTURE, RE_AUTH): Beside.FREE,
+        (CAPTURE, CAPTURE): Beside.REPEAT,
+        (CAPTURE, VOID): Beside.NEVER,
+        (POST_TIP, POST_TIP): Beside.REPEAT,
+        (POST_TIP, REFUND): Beside.FREE,
+        (POST_TIP, VOID): Beside.NEVER,
+        (REFUND, POST_TIP): Beside.FREE,
+        (REFUND, REFUND): Beside.REPEAT,
+        (REFUND, VOID): Beside.NEVER,
+        (VOID, RE_AUTH): Beside.FREE,
+        (VOID, CAPTURE): Beside.NEVER,  # the capture is the original to void
+        (VOID, POST_TIP): Beside.FREE,
+        (VOID, REFUND): Beside.NEVER,
+        (VOID, VOID): Beside.NEVER,
+    }
+)
+
+Clash = Literal["already_derived", "chain_conflict"]
 
 
-def _approved(transaction: Transaction) -> bool:
-    return transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """Why an operation may not be started: the problem's code, because of which others, and whether `repeat` helps."""
+
+    code: Clash
+    others: Sequence[Transaction]
+    by_repeat: bool = False
+
+
+def in_the_way(
+    kind: OperationType, members: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
+) -> InTheWay | None:
+    """Return what stands in the way of an operation, None where nothing does.
+
+    `members` is all that derives from the same original, `chain` all of the chain, oldest first. What is open comes
+    first, then what no `repeat` lifts.
+    """
+    same = {item.client_transaction_id for item in members}
+    still_open = [item for item in chain if _derives(item) and undecided(item)]
+    alike = [item for item in still_open if item.type is kind and item.client_transaction_id in same]
+    if still_open:
+        return InTheWay("already_derived", alike) if alike else InTheWay("chain_conflict", still_open)
+    done = [(item, BESIDE.get((kind, item.type), Beside.FREE)) for item in members if item.type and approved(item)]
+    ended = [item for item, beside in done if beside is Beside.NEVER]
+    lifted = [item for item, beside in done if beside is Beside.REPEAT]
+    if ended:
+        again = all(item.type is kind for item in ended) and not repeat
+        return InTheWay("already_derived" if again else "chain_conflict", ended)
+    if lifted and not repeat:
+        again = any(item.type is kind for item in lifted)
+        return InTheWay("already_derived" if again else "chain_conflict", lifted, by_repeat=True)
+    return None
+
+
+def _derives(item: Transaction) -> bool:
+    """Whether it belongs to a chain as something that follows; of one without a type only its reference is known."""
+    return item.type is None or bool(OPERATIONS[item.type].originals)
 
 
 # Whether a void is a cancellation or a refund: by calendar day in the merchant's time zone.

@@ -209,8 +209,15 @@ def _confirm(
 
 
 def _reversal(transaction: Transaction, result: Result, occurred_at: str, now: datetime) -> Reversal | None:
-    approved_void = transaction.type is OperationType.VOID and result is Result.APPROVED
-    return reversal(transaction.same_day_until, occurred_at, now) if approved_void else None
+    if result is not Result.APPROVED:
+        return None
+    match transaction.type:
+        case OperationType.VOID:
+            return reversal(transaction.same_day_until, occurred_at, now)
+        case OperationType.REFUND:
+            return "refund"
+        case _:
+            return None
 
 
 def _reached_acquirer(status: Status, response: RawResponse | None, trail: Trail) -> bool | None:

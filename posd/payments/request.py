@@ -5,13 +5,15 @@ till's own (metadata, options) go to the terminal with the bytes that the till w
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import AskedAmount, Object, Uuid, Wire, deeper_than, encode
-from posd.base.money import ZERO, numbers, parse_money, to_decimal
+from posd.base.json_types import AskedAmount, Moment, Object, Uuid, Wire, deeper_than, encode
+from posd.base.money import to_decimal
+from posd.payments.amounts import REQUIRED, AmountRules, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, OperationType, Result, Transaction
 from posd.payments.operations import OPERATIONS
@@ -30,8 +32,6 @@ from posd.records.request import (
 MAX_FREE_FORM_BYTES = 16 * 1024
 #: The till's key for what is being paid, in characters.
 MAX_SALE_CHARACTERS = 128
-
-REQUIRED_AMOUNTS = ("iva", "subtotal_iva", "subtotal_iva0")
 
 #: Fields of the request to the terminal that options cannot replace.
 RESERVED = frozenset(
@@ -53,7 +53,10 @@ class StartRequest(msgspec.Struct, frozen=True):
 
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
-        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+        Meta(
+            description="serial number of the terminal; may be left out where the fleet has exactly one, and where the "
+            "original is known here: then it is the terminal of that"
+        ),
     ] = None
     type: Annotated[
         OperationType,
@@ -61,7 +64,9 @@ class StartRequest(msgspec.Struct, frozen=True):
         Meta(description="what is asked of the terminal; if left out `charge`"),
     ] = OperationType.CHARGE
     amount: Annotated[
-        bytes, Wire(AskedAmount | None), Meta(description="what is to be paid; only a void needs none")
+        bytes,
+        Wire(AskedAmount | None),
+        Meta(description="what is to be paid; only a void and a refund need none: then they are for all of it"),
     ] = b"{}"
     sale: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
@@ -80,11 +85,11 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     transaction_reference: Annotated[
         Uuid | None,
-        Meta(description="the acquirer's, of what a capture, re-auth, post-tip or void is for; or `original`"),
+        Meta(description="the acquirer's, of what a capture, re-auth, post-tip, void or refund is for; or `original`"),
     ] = None
     original: Annotated[
         Uuid | None,
-        Meta(description="client_transaction_id of what a capture, re-auth, post-tip or void is for"),
+        Meta(description="client_transaction_id of what a capture, re-auth, post-tip, void or refund is for"),
     ] = None
     options: Annotated[
         bytes,
@@ -98,8 +103,19 @@ class StartRequest(msgspec.Struct, frozen=True):
     repeat: Annotated[
         bool,
         Wire(bool | None),
-        Meta(description="a further payment of the same `sale`, or from the same original, is meant"),
+        Meta(
+            description="a further payment of the same `sale`, or from the same original, is meant: lifts what is "
+            "approved, never what is open or was ended by a void"
+        ),
     ] = False
+    not_after: Annotated[
+        datetime | None,
+        Wire(Moment | None),
+        Meta(
+            description="if the request was not handed to the terminal by then, it never is: so a call that lay in a "
+            "queue does not surprise the next customer. Of a repeated call it does not count"
+        ),
+    ] = None
 
 
 FIELDS = StartRequest.__struct_fields__
@@ -144,6 +160,20 @@ class _Reader(Reader):
         self.fault(f"/{name}", "must be true or false")
         return False
 
+    def moment(self, name: str) -> datetime | None:
+        """Return a moment, None where there is none. One without an offset could be meant in any zone."""
+        text = self.value(name)
+        if text is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except (TypeError, ValueError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            self.fault(f"/{name}", 'must be a moment with its offset, such as "2026-11-20T10:42:03Z"')
+            return None
+        return moment
+
     def object(self, name: str) -> bytes:
         """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
         value = self.value(name)
@@ -159,7 +189,7 @@ class _Reader(Reader):
         return raw
 
 
-def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
+def read_start(body: bytes, amounts: AmountRules = AmountRules()) -> tuple[StartRequest, tuple[Fault, ...]]:  # noqa: B008
     """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
@@ -171,13 +201,14 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=kind,
-        amount=_amount(reader, kind),
+        amount=_amount(reader, kind, amounts),
         sale=reader.text("sale", MAX_SALE_CHARACTERS),
         metadata=reader.object("metadata"),
         transaction_reference=reader.uuid("transaction_reference"),
         original=reader.uuid("original"),
         options=_options(reader),
         repeat=reader.flag("repeat"),
+        not_after=reader.moment("not_after"),
     )
     if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
         reader.fault("/metadata", f"metadata and options together must be at most {MAX_FREE_FORM_BYTES} bytes")
@@ -221,47 +252,34 @@ def _options(reader: _Reader) -> bytes:
     return options
 
 
-def _amount(reader: _Reader, kind: OperationType) -> bytes:
+def _amount(reader: _Reader, kind: OperationType, rules: AmountRules) -> bytes:
     before = len(reader.faults)
     value = reader.value("amount")
     if value is None:
         if OPERATIONS[kind].needs_amount and len(reader.faults) == before:
-            reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED_AMOUNTS)}")
+            reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED)}")
         return b"{}"
     if not isinstance(value, dict):
         reader.fault("/amount", "must be an object")
         return b"{}"
-    checked = dict.fromkeys(REQUIRED_AMOUNTS, ZERO) | _numbers(reader, value, "/amount", nested=True)
-    if len(reader.faults) == before and sum(numbers(checked), ZERO) <= ZERO:
-        reader.fault("/amount", "must add up to more than 0")
-    return encode(checked)
-
-
-def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, nested: bool) -> dict[str, Any]:
-    checked: dict[str, Any] = {}
-    for name, value in members.items():
-        here = f"{path}/{pointer_token(name)}"
-        if nested and name == "extra_taxes" and isinstance(value, dict):
-            checked[name] = _numbers(reader, value, here, nested=False)
-            continue
-        try:
-            checked[name] = parse_money(value)
-        except ValueError as error:
-            reader.fault(here, str(error))
-    return checked
+    amount, faults = read_amount(value, rules)
+    for fault in faults:
+        reader.fault("/".join(("/amount", *map(pointer_token, fault.place))), fault.words)
+    return amount
 
 
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    Of an orphan the request is not known, so nothing differs.
+    Of an orphan the request is not known, so nothing differs. Until when it may be sent is no matter of what is paid.
     """
     if transaction.orphan:
         return []
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
-    return differing(request, recorded, faults)
+    found = [fault for fault in faults if fault.path != "/not_after"]
+    return differing(request, recorded, found, but=("not_after",))
 
 
 def start_body(transaction: Transaction, callback_url: str) -> bytes:

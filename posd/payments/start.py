@@ -19,6 +19,7 @@ from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -28,8 +29,10 @@ from posd.base.ids import Channel
 from posd.base.limits import FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
+from posd.clock import kernel
 from posd.httpd.senders import Sender
 from posd.payments import chains, rows
+from posd.payments.amounts import AmountRules
 from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
@@ -53,7 +56,7 @@ from posd.records.start import (
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
-from posd.terminals.attempt import Attempt, NotSent, Replied
+from posd.terminals.attempt import Attempt, NotSent, Replied, Withheld
 from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Trusted
@@ -70,8 +73,12 @@ REFUSALS = (
     "terminal_busy",
     "id_reused",
     "sale_conflict",
+    "expired",
+    "clock_unsure",
     "already_derived",
+    "chain_conflict",
     "unknown_original",
+    "amount_exceeds",
     "pruned",
     "restore_unseen",
     "limit_reached",
@@ -82,11 +89,26 @@ REFUSALS = (
 log = structlog.get_logger("posd.payments")
 
 
+Found = TypeVar("Found")
+
+
+class Until(msgspec.Struct, frozen=True):
+    """Until when a request may be handed to the terminal: by the wall clock, and by the one that no person sets."""
+
+    moment: datetime
+    elapsed: float  # seconds since the boot
+
+    def passed(self, now: datetime, elapsed: float) -> bool:
+        """Whether that is over by either of the two."""
+        return now >= self.moment or elapsed >= self.elapsed
+
+
 class Way(msgspec.Struct, frozen=True):
-    """Where a request goes, and where its events come to."""
+    """Where a request goes, where its events come to, and until when it may be sent, None for always."""
 
     to: Destination
     callback: Callback
+    until: Until | None = None
 
 
 class Payments:
@@ -103,8 +125,12 @@ class Payments:
         on_called_back_at: Callable[[str], None] = lambda _host: None,
         refuse_unseen: Callable[[], None] = lambda: None,
         intake: Intake | None = None,
+        amounts: AmountRules = AmountRules(),  # noqa: B008 - it is a value
+        clock_doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`zone` is the merchant's: its calendar decides what a void is.
+        """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
+
+        `clock_doubt`: why the wall clock is not to be believed now, None where it is.
 
         `refuse_unseen`: raises Problem where an id that is not known may have been sent before.
         `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
@@ -118,6 +144,8 @@ class Payments:
         self._on_called_back_at = on_called_back_at
         self._refuse_unseen = refuse_unseen
         self._intake = intake or Intake()
+        self._amounts = amounts
+        self._clock_doubt = clock_doubt
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
@@ -149,7 +177,7 @@ class Payments:
         request = StartRequest()
         faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
         try:
-            request, faults = read_start(body)
+            request, faults = read_start(body, self._amounts)
         except MalformedJson as error:
             refusal = refusal or malformed(error, "nothing was started")
         async with self._running.alone(identity):
@@ -178,8 +206,12 @@ class Payments:
                 pruned.refuse_payment(db, identity)
             return found
 
+        return await self._look(identity, look)
+
+    async def _look(self, identity: str, function: Callable[[sqlite3.Connection], Found]) -> Found:
+        """Return what is found for a call of that id. Raise Problem."""
         try:
-            return await self._store.look_up(look)
+            return await self._store.look_up(function)
         except StorageUnavailable as error:
             raise self._not_known(identity, error) from error
 
@@ -188,8 +220,9 @@ class Payments:
     async def _draft(self, identity: str, request: StartRequest, faults: tuple[Fault, ...]) -> tuple[Transaction, Way]:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
-        terminal = self._fleet.resolve(request.terminal)
-        way = await self._way(identity, terminal)
+        terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
+        until = self._until(request.not_after)
+        way = await self._way(identity, terminal, until)
         if self._draining:
             raise draining()
         at = iso(self._now())
@@ -212,7 +245,30 @@ class Payments:
         )
         return draft, way
 
-    async def _way(self, identity: str, terminal: str) -> Way:
+    async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
+        """Return the terminal of what it derives from, None where none is known that is in the fleet."""
+        if request.original is None and request.transaction_reference is None:
+            return None
+        named = partial(chains.named, original=request.original, reference=request.transaction_reference)
+        original = await self._look(identity, named)
+        return original.terminal if original is not None and original.terminal in self._fleet else None
+
+    def _until(self, moment: datetime | None) -> Until | None:
+        """Raise Problem expired where it has passed, clock_unsure where that cannot be told."""
+        if moment is None:
+            return None
+        if (doubt := self._clock_doubt()) is not None:
+            raise Problem(
+                "clock_unsure",
+                f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
+                "confirmed (posd clock)",
+            )
+        now = self._now()
+        until = Until(moment, kernel.elapsed() + (moment - now).total_seconds())
+        _refuse_late(until, now)
+        return until
+
+    async def _way(self, identity: str, terminal: str, until: Until | None) -> Way:
         """Return where its request would go, and where its events would come to."""
         to = await destination(self._fleet, terminal, "cannot start")
         callback = Callback("", None)
@@ -222,7 +278,7 @@ class Payments:
                 callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return Way(to, callback)
+        return Way(to, callback, until)
 
     async def _run(self, draft: Transaction, way: Way) -> tuple[Transaction, bool]:
         """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
@@ -239,7 +295,7 @@ class Payments:
             else:
                 if request is None:  # a callback was faster than the till: an orphan
                     return transaction, False
-                attempt = await self._send(transaction, request)
+                attempt = await self._send(transaction, request, way.until)
         try:
             concluded = await self._conclude(draft, attempt)
         except Exception as error:
@@ -284,7 +340,10 @@ class Payments:
         if existing is not None:
             return existing, None
         pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
-        transaction = chains.place(unit, draft, self._zone)  # unknown_original, already_derived
+        if way.until is not None:
+            _refuse_late(way.until, self._now())  # expired
+        # unknown_original, already_derived, chain_conflict, amount_exceeds
+        transaction = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way.callback.url)  # nothing of it can fail once the intent is on disk
         _refuse_sale(unit, transaction)  # sale_conflict
         self._refuse_unseen()  # restore_unseen
@@ -305,14 +364,17 @@ class Payments:
 
     # 4. The request is sent, once.
 
-    async def _send(self, transaction: Transaction, request: TerminalRequest) -> Attempt:
+    async def _send(self, transaction: Transaction, request: TerminalRequest, until: Until | None) -> Attempt:
         contact = self._fleet.contact
+
+        def connected(certificate: str | None) -> None:
+            """The last moment before bytes of it are on the network."""
+            if until is not None and until.passed(self._now(), kernel.elapsed()):
+                raise Withheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
+            contact.note_start(request.terminal, request.base_url, certificate)
+
         crash_point("start.before_send")
-        attempt = await contact.call(
-            request,
-            written=partial(_written, transaction),
-            connected=partial(contact.note_start, request.terminal, request.base_url),
-        )
+        attempt = await contact.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
         return attempt
 
@@ -376,6 +438,18 @@ class Payments:
         problem = not_known(error)
         log.warning("payment.not_readable", transaction=identity, error=str(error), error_id=problem.extra["error_id"])
         return problem
+
+
+def _refuse_late(until: Until, now: datetime) -> None:
+    """Raise Problem where it may be sent no more."""
+    if until.passed(now, kernel.elapsed()):
+        raise Problem(
+            "expired",
+            f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was sent, "
+            "and nothing will be. If the customer is still there, ask the customer and start anew, under a new id",
+            not_after=iso(until.moment),
+            now=iso(now),
+        )
 
 
 def _refuse_sale(unit: Unit, transaction: Transaction) -> None:

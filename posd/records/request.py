@@ -1,6 +1,6 @@
 """What the readers of the till's requests share: fields and faults by JSON Pointer, limits, comparison by value."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -49,8 +49,10 @@ def pointer_token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault]) -> list[str]:
+def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault], but: Collection[str] = ()) -> list[str]:
     """Return the names of the fields in which a request differs from what was recorded; JSON texts by content.
+
+    `but`: fields that are not recorded.
 
     A faulty field differs: what was recorded had no fault. One that is missing takes the recorded value, and so does a
     terminal that is left out. What was no request differs in its `body`.
@@ -59,7 +61,7 @@ def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault]) -
     if any(fault.path == "" for fault in found):
         return ["body"]
     names = {fault.path.removeprefix("/").split("/", 1)[0] for fault in found}
-    for name in request.__struct_fields__:
+    for name in (name for name in request.__struct_fields__ if name not in but):
         asked = getattr(request, name)
         left_out = name == "terminal" and asked is None
         if not left_out and meaning(asked) != meaning(getattr(recorded, name)):

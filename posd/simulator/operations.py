@@ -69,7 +69,7 @@ OPERATIONS = (
         "POST_TIP",  # made up
         "async/pos_tip",
         done="tipped",
-        originals=("charge",),
+        originals=("charge", "capture"),
         not_after=("void", "post-tip"),
     ),
     Operation(
@@ -78,7 +78,16 @@ OPERATIONS = (
         "async/void",
         done="voided",
         originals=("charge", "capture", "pre-auth", "re-auth"),
-        not_after=("capture", "void"),
+        not_after=("capture", "void", "refund"),
+        needs_amount=False,
+    ),
+    Operation(
+        "refund",
+        "REFUND",  # made up
+        "async/refund",
+        done="refunded",
+        originals=("charge", "capture"),
+        not_after=("void",),
         needs_amount=False,
     ),
 )

@@ -29,6 +29,10 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 Attempt = NotSent | Replied | Lost
 
 
+class Withheld(Exception):
+    """What is to be told before anything is sent refuses the call; the message says why."""
+
+
 # What the one attempt to start something on a terminal proves, of a payment or a print job.
 
 Taken = TypeVar("Taken")

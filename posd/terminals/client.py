@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from posd.terminals import trust
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 
@@ -106,7 +106,7 @@ class Device:
         `written` is called when the whole request was handed to the network. With `same_as`, the SHA-256 fingerprint
         (hex) of a certificate, nothing is sent to a device that shows another one; with `proven`, nothing to one whose
         certificate does not prove that it is the terminal. `connected` is called with the fingerprint of the device
-        that is there, None without TLS, before anything is sent.
+        that is there, None without TLS, before anything is sent; where it raises Withheld, nothing is.
         """
         writing = asyncio.Event()
         certificate: str | None = None
@@ -254,7 +254,7 @@ def _why_not(error: BaseException | None) -> str | None:
 def _words(error: Exception) -> str:
     """Say in words what a failed call failed of; the library's own text where there is one."""
     match error:
-        case NotAuthenticated() | AnotherDevice():
+        case NotAuthenticated() | AnotherDevice() | Withheld():
             return str(error)
         case httpx2.ConnectTimeout():
             return "the connection was not established in time"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from posd.payments.model import OperationType, Result, Transaction
-from posd.payments.operations import Misfit, in_the_way, misfit, reference
+from posd.payments.operations import BESIDE, Misfit, in_the_way, misfit, reference
 from posd.payments.transitions import Seen, advance, conclude_start, resolved
 from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event
@@ -14,9 +14,13 @@ from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, 
 from tests.support.tables import every
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
-CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
-FITS = {(PRE_AUTH, RE_AUTH), (PRE_AUTH, CAPTURE), (PRE_AUTH, VOID), (CHARGE, POST_TIP), (CHARGE, VOID), (CAPTURE, VOID)}
-DERIVED = (RE_AUTH, CAPTURE, POST_TIP, VOID)
+CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
+VOID, REFUND = OperationType.VOID, OperationType.REFUND
+FITS = {
+    *((PRE_AUTH, kind) for kind in (RE_AUTH, CAPTURE, VOID)),
+    *((original, kind) for original in (CHARGE, CAPTURE) for kind in (POST_TIP, REFUND, VOID)),
+}
+DERIVED = (RE_AUTH, CAPTURE, POST_TIP, VOID, REFUND)
 STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "rejected", "canceled", "not_started")
 
 
@@ -91,26 +95,100 @@ def test_an_approval_without_a_reference_is_not_guessed_around(kind: OperationTy
             reference(kind, in_state(PRE_AUTH, "approved", 1), [in_state(RE_AUTH, "approved without", 2)])
 
 
-UNDECIDED = {"open", "in_doubt"}
-BLOCKS = {
-    RE_AUTH: {RE_AUTH: UNDECIDED},
-    CAPTURE: {CAPTURE: UNDECIDED | {"approved", "approved by a person"}, RE_AUTH: UNDECIDED},
-    POST_TIP: {POST_TIP: UNDECIDED | {"approved", "approved by a person"}},
-    VOID: {VOID: UNDECIDED | {"approved", "approved by a person"}, RE_AUTH: UNDECIDED},
+OPEN_STATES = ("open", "in_doubt")
+APPROVED_STATES = ("approved", "approved by a person")
+
+FREE, REPEAT, NEVER = "free", "repeat", "never"
+#: (asked for, approved already) of one original: may it be, only with `repeat`, or not at all.
+APPROVED_BEFORE = {
+    (RE_AUTH, RE_AUTH): FREE,
+    (RE_AUTH, CAPTURE): REPEAT,
+    (RE_AUTH, VOID): NEVER,
+    (CAPTURE, RE_AUTH): FREE,
+    (CAPTURE, CAPTURE): REPEAT,
+    (CAPTURE, VOID): NEVER,
+    (VOID, RE_AUTH): FREE,
+    (VOID, CAPTURE): NEVER,
+    (VOID, VOID): NEVER,
+    (VOID, POST_TIP): FREE,
+    (VOID, REFUND): NEVER,
+    (POST_TIP, POST_TIP): REPEAT,
+    (POST_TIP, REFUND): FREE,
+    (POST_TIP, VOID): NEVER,
+    (REFUND, POST_TIP): FREE,
+    (REFUND, REFUND): REPEAT,
+    (REFUND, VOID): NEVER,
 }
 
 
-@every("kind", OperationType)
-@every("other", OperationType)
+def test_the_table_has_each_pair_that_can_have_the_same_original() -> None:
+    pairs = {(asked, before) for of in OperationType for asked in _after(of) for before in _after(of)}
+    assert set(BESIDE) == set(APPROVED_BEFORE) == pairs
+
+
+def _after(original: OperationType) -> list[OperationType]:
+    return [kind for kind in DERIVED if (original, kind) in FITS]
+
+
+@every("pair", sorted(APPROVED_BEFORE))
 @every("state", STATES)
-def test_what_stands_in_the_way_of_paying_twice(kind: OperationType, other: OperationType, state: str) -> None:
-    sibling = in_state(other, state)
-    blocks = state in BLOCKS.get(kind, {}).get(other, set())
-    assert in_the_way(kind, [sibling]) == ([sibling] if blocks else [])
+@every("repeat", [False, True])
+def test_what_stands_in_the_way_of_a_second_operation(
+    pair: tuple[OperationType, OperationType], state: str, repeat: bool
+) -> None:
+    """All pairs x open, in doubt, approved, declined and the like, with `repeat` and without."""
+    kind, before = pair
+    other = in_state(before, state)
+    found = in_the_way(kind, [other], [other], repeat=repeat)
+    rule = APPROVED_BEFORE[pair] if state in APPROVED_STATES else FREE
+    if state in OPEN_STATES:
+        expected = "already_derived" if kind is before else "chain_conflict"
+    elif rule == FREE or (rule == REPEAT and repeat):
+        expected = None
+    elif rule == NEVER and repeat:
+        expected = "chain_conflict"
+    else:
+        expected = "already_derived" if kind is before else "chain_conflict"
+    assert (found and found.code) == expected
+    if found is not None:
+        assert list(found.others) == [other]
+        assert found.by_repeat is (state in APPROVED_STATES and rule == REPEAT)
+
+
+@every("kind", DERIVED)
+@every("elsewhere", DERIVED)
+@every("state", STATES)
+def test_what_is_open_anywhere_in_the_chain_stands_in_the_way(
+    kind: OperationType, elsewhere: OperationType, state: str
+) -> None:
+    """Of another original: a refund of the first capture beside an open refund of the second, for one."""
+    other = in_state(elsewhere, state)
+    found = in_the_way(kind, [], [other], repeat=True)
+    assert (found and found.code) == ("chain_conflict" if state in OPEN_STATES else None)
+
+
+def test_the_original_itself_does_not_stand_in_the_way() -> None:
+    assert in_the_way(VOID, [], [in_state(CHARGE, "open")], repeat=False) is None
+
+
+def test_what_is_open_of_a_type_that_is_not_known_stands_in_the_way() -> None:
+    found = in_the_way(VOID, [], [in_state(None, "open")], repeat=True)
+    assert found is not None
+    assert found.code == "chain_conflict"
+
+
+def test_what_no_repeat_lifts_is_told_first() -> None:
+    captured, voided = in_state(CAPTURE, "approved", 1), in_state(VOID, "approved", 2)
+    found = in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False)
+    assert found is not None
+    assert (found.code, list(found.others)) == ("chain_conflict", [voided])
 
 
 def test_a_sibling_with_two_finals_stands_in_the_way_until_a_person_has_looked() -> None:
     sibling = in_state(CAPTURE, "declined")
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
     conflicting, _ = advance(sibling, approval, seen=Seen.NEW, now=NOW)
-    assert in_the_way(CAPTURE, [sibling, conflicting]) == [conflicting]
+    both = [sibling, conflicting]
+    found = in_the_way(CAPTURE, both, both, repeat=True)
+    assert found is not None
+    assert list(found.others) == [conflicting]

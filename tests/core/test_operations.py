@@ -6,12 +6,13 @@ import pytest
 
 from posd.config.profile import ACCESS_MODES, DEFAULT, STARTS
 from posd.payments.model import OperationType
-from posd.payments.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
+from posd.payments.operations import OPERATIONS, WIRE_TYPES, Takes
 from posd.payments.request import start_body
 from tests.core.scenarios import IDENTITY, starting
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
-CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
+CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
+VOID, REFUND = OperationType.VOID, OperationType.REFUND
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 
 
@@ -21,24 +22,25 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wire", "originals", "takes", "another"),
+    ("kind", "wire", "originals", "takes"),
     [
-        (CHARGE, "CHARGE", set(), Takes.ITS_OWN, Stands.NEVER),
-        (PRE_AUTH, "PREAUTH", set(), Takes.ITS_OWN, Stands.NEVER),
-        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, Takes.ITS_OWN, Stands.OPEN),
-        (CAPTURE, "CAPTURE", {PRE_AUTH}, Takes.NEWEST, Stands.OPEN_OR_APPROVED),
-        (POST_TIP, None, {CHARGE}, Takes.ITS_OWN, Stands.OPEN_OR_APPROVED),
-        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, Takes.NEWEST, Stands.OPEN_OR_APPROVED),
+        (CHARGE, "CHARGE", set(), Takes.ITS_OWN),
+        (PRE_AUTH, "PREAUTH", set(), Takes.ITS_OWN),
+        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, Takes.ITS_OWN),
+        (CAPTURE, "CAPTURE", {PRE_AUTH}, Takes.NEWEST),
+        (POST_TIP, None, {CHARGE, CAPTURE}, Takes.ITS_OWN),
+        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, Takes.NEWEST),
+        (REFUND, None, {CHARGE, CAPTURE}, Takes.ITS_OWN),
     ],
 )
 def test_the_rules_of_the_spec_and_of_the_local_api(
-    kind: OperationType, wire: str | None, originals: set[OperationType], takes: Takes, another: Stands
+    kind: OperationType, wire: str | None, originals: set[OperationType], takes: Takes
 ) -> None:
     row = OPERATIONS[kind]
-    assert (row.wire, row.originals, row.takes, row.another) == (wire, originals, takes, another)
+    assert (row.wire, row.originals, row.takes) == (wire, originals, takes)
     assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
-    assert row.needs_amount is (kind is not VOID)
-    assert row.compares is (kind not in (POST_TIP, VOID))
+    assert row.needs_amount is (kind not in (VOID, REFUND))
+    assert row.compares is (kind not in (POST_TIP, VOID, REFUND))
     assert all(DEFAULT.table(mode)[kind].abortable for mode in ACCESS_MODES)
 
 

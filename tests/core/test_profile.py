@@ -18,7 +18,19 @@ from posd.config.profile import (
 )
 from tests.support.tables import every
 
-OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")
+OPERATIONS = (
+    "charge",
+    "pre-auth",
+    "capture",
+    "re-auth",
+    "post-tip",
+    "void",
+    "refund",
+    "abort",
+    "search",
+    "print",
+    "print-job",
+)
 ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
 
 

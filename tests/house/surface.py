@@ -253,7 +253,7 @@ async def _refusals(kept: Record, daemon: Daemon) -> None:
     for content in (
         *(b"", b"{", b"[]", {}, {"amount": {}}, {"amount": {"iva": "1.2"}}, {"amount": AMOUNT, "terminal": "none"}),
         *(
-            {"type": "refund", "amount": AMOUNT},
+            {"type": "loan", "amount": AMOUNT},
             {"type": "void"},
             {"type": "capture", "amount": AMOUNT, "original": ODD},
         ),

@@ -41,7 +41,7 @@ ALLOWED: dict[str, Change] = {
         {"name": "more", "in": "query", "schema": {}}
     ),
     "a word of an open kind": lambda new: schema(new, "AttentionCode")["x-extensible-enum"].append("more"),
-    "a word of a request": lambda new: field(new, "StartRequest", "type")["enum"].append("refund"),
+    "a word of a request": lambda new: field(new, "StartRequest", "type")["enum"].append("loan"),
     "a problem code": lambda new: operation(new)["responses"]["410"].update(
         content={
             "application/problem+json": {

@@ -21,16 +21,18 @@ PATHS = {
     "capture": "/terminal/v1/async/capture",
     "post-tip": "/terminal/v1/async/pos_tip",
     "void": "/terminal/v1/async/void",
+    "refund": "/terminal/v1/async/refund",
 }
 KINDS = tuple(PATHS)
 #: Operation -> what it can be done to (local API, `unknown_original`).
 FITS = {
     "re-auth": ("pre-auth",),
     "capture": ("pre-auth",),
-    "post-tip": ("charge",),
+    "post-tip": ("charge", "capture"),
     "void": ("charge", "pre-auth", "capture"),
+    "refund": ("charge", "capture"),
 }
-#: What the final event calls it (spec 2.1); of the last two nothing is published.
+#: What the final event calls it (spec 2.1); of the last three nothing is published.
 WORDS = {
     "charge": "CHARGE",
     "pre-auth": "PREAUTH",
@@ -38,6 +40,7 @@ WORDS = {
     "capture": "CAPTURE",
     "post-tip": "TIP_ADJUSTMENT",
     "void": "ANNULMENT",
+    "refund": "GIVEN_BACK",
 }
 #: Final -> the events before it (spec 3.1).
 BEFORE = {
@@ -78,8 +81,10 @@ class Operation(Payment):
     reference: str = ""
 
     async def put(self, **changes: Any) -> Reply:
-        """Start it, or repeat the call; keyword arguments replace fields of the request. A void has no amount."""
-        request = {"terminal": self.serial, "type": self.kind} | ({} if self.kind == "void" else {"amount": AMOUNT})
+        """Start it, or repeat the call; keyword arguments replace fields of the request. What reverses has none."""
+        request = {"terminal": self.serial, "type": self.kind} | (
+            {} if self.kind in ("void", "refund") else {"amount": AMOUNT}
+        )
         return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request | changes)
 
     async def begin(self, **changes: Any) -> "Operation":
@@ -94,7 +99,9 @@ class Operation(Payment):
         """Try to start it: it is refused with that code, nothing is sent or recorded. Return the problem."""
         self.shop.terminal.start = taking
         reply = await self.put(**changes)
-        assert reply.status == {"unknown_original": 422, "invalid_request": 422}.get(code, 409), reply.body
+        assert reply.status == {"unknown_original": 422, "invalid_request": 422, "amount_exceeds": 422}.get(
+            code, 409
+        ), reply.body
         assert reply.json["code"] == code
         assert self.requests == []
         assert (await self.shop.daemon.call("GET", f"/transactions/{self.identity}")).status == 404

@@ -1,4 +1,4 @@
-"""`posd charge`, `preauth`, `reauth`, `capture`, `tip` and `void`, made from one table, and `posd await`."""
+"""`posd charge`, `preauth`, `reauth`, `capture`, `tip`, `void` and `refund`, made from one table, and `posd await`."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,8 @@ PARTS: Mapping[str, str] = {
 ORIGINALS: Mapping[str, Complete] = {
     "re-auth": payments("phase=final", "pre-auth", approved=True),
     "capture": payments("phase=final", "pre-auth", approved=True),
-    "post-tip": payments("phase=final", "charge", approved=True),
+    "post-tip": payments("phase=final", "charge", "capture", approved=True),
+    "refund": payments("phase=final", "charge", "capture", approved=True),
     "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
 
@@ -88,8 +89,8 @@ STARTS = (
     Start(
         "tip",
         "post-tip",
-        "Add a tip to an approved charge.",
-        original="the approved charge",
+        "Add a tip to an approved charge or capture.",
+        original="the approved charge or capture",
         amount="AMOUNT is the tip, and is sent as an amount without tax; with --tip it is sent as a tip instead.",
     ),
     Start(
@@ -97,7 +98,15 @@ STARTS = (
         "void",
         "Reverse a charge, a capture or a pre-authorization.",
         original="what is to be reversed: an approved charge, capture or pre-authorization",
-        amount="No amount is needed; one that is given is sent.",
+        amount="No amount is needed; one that is given has to be all that was charged.",
+        needs_amount=False,
+    ),
+    Start(
+        "refund",
+        "refund",
+        "Give back a charge or a capture, or a part of it.",
+        original="what is to be given back: an approved charge or capture",
+        amount="Without an amount all of it is given back. Several refunds (--repeat) are together at most that.",
         needs_amount=False,
     ),
 )
@@ -182,7 +191,7 @@ def _amounts(row: Start, total: Decimal | None, parts: Mapping[str, Decimal | No
     return parameters.amounts(total, parts)
 
 
-charge, preauth, reauth, capture, tip, void = map(_command, STARTS)
+charge, preauth, reauth, capture, tip, void, refund = map(_command, STARTS)
 
 
 @click.command("await")

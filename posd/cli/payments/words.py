@@ -65,7 +65,7 @@ OPERATIONS: Mapping[str, Operation] = {
         done="charged",
         approved="The customer was charged.",
         undone="the customer was not charged",
-        followed_by="a tip or a void",
+        followed_by="a tip, a refund or a void",
         twice=VOID_IT,
         card=True,
     ),
@@ -93,7 +93,7 @@ OPERATIONS: Mapping[str, Operation] = {
         done="charged",
         approved="The reservation was captured: the customer was charged.",
         undone="it charged nothing, and the reservation is as it was",
-        followed_by="a void",
+        followed_by="a tip, a refund or a void",
         twice=VOID_IT,
     ),
     "post-tip": Operation(
@@ -109,6 +109,13 @@ OPERATIONS: Mapping[str, Operation] = {
         done="reversed",
         approved=REVERSALS[None],
         undone="nothing was reversed, and the original stands as before",
+    ),
+    "refund": Operation(
+        noun="refund",
+        subject="the money",
+        done="given back",
+        approved="The money was given back.",
+        undone="nothing was given back, and the original stands as before",
     ),
 }
 

@@ -22,7 +22,7 @@ RESERVES = frozenset({"pre-auth", "re-auth"})
 class Section(StrEnum):
     """Where a payment stands. Only what is counted is in the totals."""
 
-    COUNTED = "counted"  # approved charges, captures and tips; approved voids of them, negative
+    COUNTED = "counted"  # approved charges, captures and tips; approved voids and refunds of them, negative
     RESERVED = "reserved"  # approved pre-authorizations, re-authorizations, and voids of them
     NOT_CHARGED = "not_charged"  # declined, rejected, canceled, not started
     UNCLEAR = "unclear"  # approved, but of what type or amount is not known
@@ -39,9 +39,14 @@ class Basis(StrEnum):
     UNKNOWN = "unknown"
 
 
+#: Types that give back what was charged.
+REVERSING = ("void", "refund")
+
+
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """A payment in the report. `amount` is what it moves or would move, negative of a void; None where not known.
+    """A payment in the report. `amount` is what it moves or would move, negative of a void and a refund; None where not
+    known.
 
     `kind` is the type, or what a void is: `cancellation`, `refund`, `void` (not known which), `release` (of what was
     reserved). `parts` are those of `amount` by name, as sent; `became` is what has become of a reservation.
@@ -75,7 +80,7 @@ def related(facts: Iterable[Facts]) -> set[str]:
     known: set[str] = set()
     for item in facts:
         known.add(item.id)
-        if item.type in ("void", "post-tip") and item.original:
+        if item.type in (*REVERSING, "post-tip") and item.original:
             found.add(item.original)
         if item.type == "pre-auth" and item.result == "approved":
             found.update(item.derived)
@@ -87,8 +92,9 @@ def count(facts: Facts, others: Mapping[str, Facts]) -> Payment:
     original = others.get(facts.original) if facts.original else None
     kind = _kind(facts, original)
     amount, basis = _amount(facts, original)
-    if facts.type == "void":
-        parts = {name: -value for name, value in original.parts.items()} if original else {}
+    if facts.type in REVERSING:
+        whole = original.parts if original else {}
+        parts = {name: -value for name, value in (facts.parts if facts.requested else whole).items()}
     else:
         parts = dict(facts.parts)
     section = _section(facts, kind, amount)
@@ -99,7 +105,7 @@ def count(facts: Facts, others: Mapping[str, Facts]) -> Payment:
         amount=amount,
         basis=basis,
         parts=parts,
-        brand=facts.brand or (original.brand if original and facts.type in ("void", "post-tip") else None),
+        brand=facts.brand or (original.brand if original and facts.type in (*REVERSING, "post-tip") else None),
         in_question=section in (Section.OPEN, Section.UNCLEAR) or facts.asks_person,
         differs=facts.result == "approved" and _differs(facts, original, basis),
         became=_became(facts, others) if section is Section.RESERVED and facts.type == "pre-auth" else None,
@@ -128,9 +134,11 @@ def _kind(facts: Facts, original: Facts | None) -> str:
 
 
 def _amount(facts: Facts, original: Facts | None) -> tuple[Decimal | None, Basis]:
-    if facts.type == "void":
+    if facts.type in REVERSING:
         if facts.authorized is not None:
             return -abs(facts.authorized), Basis.AUTHORIZED
+        if facts.type == "refund" and facts.requested:
+            return -facts.requested, Basis.REQUESTED
         came_to = _came_to(original)
         return (None, Basis.UNKNOWN) if came_to is None else (-came_to, Basis.ORIGINAL)
     if facts.authorized is None:
@@ -162,8 +170,8 @@ def _differs(facts: Facts, original: Facts | None, basis: Basis) -> bool:
     """Whether the terminal named another amount than was asked for; a tip that the customer added is none."""
     if facts.authorized is None:
         return False
-    if facts.type == "void":
-        came_to = _came_to(original)
+    if facts.type in REVERSING:
+        came_to = facts.requested if facts.type == "refund" and facts.requested else _came_to(original)
         return came_to is not None and abs(facts.authorized) != came_to
     if not facts.requested or basis is Basis.NEW_TOTAL:
         return False
@@ -343,9 +351,9 @@ def by(payments: Iterable[Payment], *keys: Callable[[Payment], str]) -> Sequence
 
 def summed(name: tuple[str, ...], payments: Iterable[Payment]) -> Sum:
     """Add payments up."""
-    amounts = [(payment.facts.type == "void", payment.amount or ZERO) for payment in payments]
-    charged = [amount for void, amount in amounts if not void]
-    returned = [amount for void, amount in amounts if void]
+    amounts = [(payment.facts.type in REVERSING, payment.amount or ZERO) for payment in payments]
+    charged = [amount for reverses, amount in amounts if not reverses]
+    returned = [amount for reverses, amount in amounts if reverses]
     return Sum(name, len(charged), total(charged), len(returned), total(returned))
 
 

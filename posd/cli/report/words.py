@@ -13,7 +13,7 @@ from posd.cli.report.sums import Basis, Payment, Report, Section
 KIND_NAMES: Mapping[str, str] = {
     "post-tip": "tip",
     "cancellation": "void, same day",
-    "refund": "void, refund",
+    "refund": "refund",
     "void": "void",
     "void of unknown": "void",
     "release": "void of reservation",
@@ -169,9 +169,9 @@ def notes(payment: Payment) -> list[str]:
     found = []
     if facts.result == "approved" and payment.basis in BASIS_NOTES:
         found.append(BASIS_NOTES[payment.basis])
-    if payment.differs and facts.type != "void":
+    if payment.differs and facts.type != "void" and facts.requested:
         found.append(f"asked for {amount(facts.requested)}")
-    if payment.differs and facts.type == "void":
+    if payment.differs and (facts.type == "void" or not facts.requested):
         found.append("not the amount of its original")
     if facts.by_person:
         found.append("by a person's word")

@@ -240,7 +240,7 @@ def starts() -> list[Case]:
     refused("metadata-large", "metadata over 16 KiB", large, "/metadata")
     refused("sale-empty", "an empty sale", b'{"amount": {"iva": 1}, "sale": ""}', "/sale")
     refused("sale-long", "a sale of 129 characters", body({"amount": {"iva": 1}, "sale": "s" * 129}), "/sale")
-    refused("type-unknown", "a type that there is not", b'{"amount": {"iva": 1}, "type": "refund"}', "/type")
+    refused("type-unknown", "a type that there is not", b'{"amount": {"iva": 1}, "type": "loan"}', "/type")
     refused("type-wire-word", "the wire's word for a type", b'{"amount": {"iva": 1}, "type": "CHARGE"}', "/type")
     refused("repeat-number", "repeat is no flag", b'{"amount": {"iva": 1}, "repeat": 1}', "/repeat")
     refused(

@@ -1,0 +1,238 @@
+"""Money that does not add up is refused before it is sent: amounts, chains, and calls that come too late."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from posd.base.times import iso, parse_iso
+from tests.e2e.conftest import some
+from tests.support.chains import FITS, approved, operation, taking
+from tests.support.daemon import running
+from tests.support.shop import AMOUNT, Shop, acknowledging
+from tests.support.terminal import scripted_terminal
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: What the scripted terminal says it has authorized, of whatever it was asked (tests/support/chains.py).
+CHARGED = Decimal("11.20")
+TILLS = 8
+
+
+async def refused(shop: Shop, code: str, **request: Any) -> Any:
+    """Try to start a charge: it is refused with that code, and nothing is sent or recorded."""
+    payment = shop.payment()
+    reply = await payment.put(**request)
+    assert (reply.status, reply.json["code"]) == (409 if code == "expired" else 422, code), reply.body
+    assert payment.requests == []
+    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+    return reply.json
+
+
+@pytest.mark.parametrize(
+    ("amount", "path", "words"),
+    [
+        ({"total": "5.00"}, "/amount/total", "[amounts] members"),
+        ({"iva": 1.2, "subtotal_iva": 10, "tips": 1}, "/amount/tips", "Did you mean tip?"),
+        ({"iva": 0, "subtotal_iva": 0, "subtotal_iva0": 0}, "/amount", "more than 0"),
+    ],
+)
+async def test_an_amount_that_would_charge_something_else_is_refused(
+    shop: Shop, amount: Any, path: str, words: str
+) -> None:
+    problem = await refused(shop, "invalid_request", amount=amount)
+    (error,) = problem["errors"]
+    assert error["path"] == path
+    assert words in error["message"]
+
+
+async def test_a_void_is_for_what_was_charged(shop: Shop) -> None:
+    charge = await approved(shop, "charge")
+    problem = await operation(shop, "void", charge).refused(
+        "amount_exceeds", original=charge.identity, amount={"subtotal_iva0": "40.00"}
+    )
+    assert (problem["asked"], problem["allowed"]) == (40, CHARGED)
+    assert problem["transactions"] == [charge.identity]
+    void = await operation(shop, "void", charge).begin(original=charge.identity, amount={"subtotal_iva0": str(CHARGED)})
+    assert "amount" in void.sent
+
+
+async def test_a_capture_is_for_what_is_reserved(shop: Shop) -> None:
+    pre_auth = await approved(shop, "pre-auth")
+    for named in ({"original": pre_auth.identity}, {"transaction_reference": pre_auth.reference}):
+        problem = await operation(shop, "capture", pre_auth).refused(
+            "amount_exceeds", amount={"subtotal_iva0": "11.21"}, **named
+        )
+        assert (problem["asked"], problem["allowed"]) == (Decimal("11.21"), CHARGED)
+    await operation(shop, "capture", pre_auth).begin(
+        original=pre_auth.identity, amount={"subtotal_iva0": "11.20", "tip": 1}
+    )
+
+
+async def test_of_an_original_that_is_not_known_nothing_is_compared(shop: Shop) -> None:
+    capture = operation(shop, "capture")
+    await capture.begin(transaction_reference=str(uuid4()), amount={"subtotal_iva0": "999.99"})
+
+
+async def test_refunds_are_together_for_what_was_charged(shop: Shop) -> None:
+    charge = await approved(shop, "charge")
+    first = await operation(shop, "refund", charge).begin(original=charge.identity, amount={"subtotal_iva0": 5})
+    await first.finish(raw_response=first.answer(authorized_amount=5))
+    outcome = (await first.get())["outcome"]
+    assert (outcome["result"], outcome["reversal"], outcome["authorized_amount"]) == ("approved", "refund", 5)
+
+    refund = operation(shop, "refund", charge)
+    problem = await refund.refused("already_derived", original=charge.identity, amount={"subtotal_iva0": 1})
+    assert '"repeat": true' in problem["detail"]
+    for amount in ({"subtotal_iva0": 6.21}, {}):
+        given = {"amount": amount} if amount else {}
+        problem = await refund.refused("amount_exceeds", original=charge.identity, repeat=True, **given)
+        assert problem["allowed"] == Decimal("6.20")
+    await (await refund.begin(original=charge.identity, repeat=True, amount={"subtotal_iva0": 6.2})).finish(
+        raw_response=refund.answer(authorized_amount=6.2)
+    )
+    await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
+
+
+#: What can be asked for, and what is open beside it, of one original.
+PAIRS = [
+    (of, kind, other)
+    for of in ("pre-auth", "charge", "capture")
+    for kind in FITS
+    for other in FITS
+    if of in FITS[kind] and of in FITS[other]
+]
+
+
+@pytest.mark.parametrize("pair", some(PAIRS, ("pre-auth", "capture", "void"), ("charge", "void", "refund")), ids=str)
+async def test_beside_what_is_open_nothing_of_the_chain_starts(shop: Shop, pair: tuple[str, str, str]) -> None:
+    """On another terminal, and with `repeat`; once it has ended otherwise than by an approval, it may."""
+    of, kind, other = pair
+    original = await approved(shop, of)
+    there = operation(shop, "charge")
+    standing = await operation(shop, other, original).begin(original=original.identity)
+    code = "already_derived" if kind == other else "chain_conflict"
+    for named in ({"original": original.identity}, {"transaction_reference": original.reference}):
+        for repeat in (False, True):
+            problem = await operation(shop, kind, there).refused(code, repeat=repeat, **named)
+            assert problem["transactions"] == [standing.identity]
+            assert '"repeat": true' not in problem["detail"]
+    await standing.finish("DECLINED")
+    await operation(shop, kind, there).begin(original=original.identity)
+
+
+async def test_of_a_capture_and_a_void_at_the_same_instant_one_is_sent(shop: Shop) -> None:
+    for _ in range(3):
+        pre_auth = await approved(shop, "pre-auth")
+        tills = [operation(shop, ("capture", "void")[number % 2]) for number in range(TILLS)]
+        shop.terminal.start = taking
+        replies = await asyncio.gather(*(till.put(original=pre_auth.identity) for till in tills))
+        assert sorted(reply.status for reply in replies) == [201] + [409] * (TILLS - 1)
+        assert sum(len(till.requests) for till in tills) == 1
+        assert {reply.json["code"] for reply in replies if reply.status == 409} <= {"chain_conflict", "already_derived"}
+
+
+async def test_what_a_void_has_ended_stays_ended(shop: Shop) -> None:
+    charge = await approved(shop, "charge")
+    void = await approved(shop, "void", charge)
+    for kind in ("refund", "post-tip", "void"):
+        problem = await operation(shop, kind, charge).refused("chain_conflict", original=charge.identity, repeat=True)
+        assert problem["transactions"] == [void.identity]
+
+
+async def test_after_a_capture_the_capture_is_what_is_voided(shop: Shop) -> None:
+    pre_auth = await approved(shop, "pre-auth")
+    capture = await approved(shop, "capture", pre_auth)
+    problem = await operation(shop, "void", pre_auth).refused("chain_conflict", original=pre_auth.identity)
+    assert capture.identity in problem["detail"]
+    problem = await operation(shop, "re-auth", pre_auth).refused("chain_conflict", original=pre_auth.identity)
+    assert '"repeat": true' in problem["detail"]
+    await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity, repeat=True)
+
+
+@pytest.mark.parametrize("way", ["original", "transaction_reference"])
+async def test_the_terminal_is_that_of_the_original(shop: Shop, way: str) -> None:
+    charge = await approved(shop, "charge")
+    named = {"original": charge.identity, "transaction_reference": charge.reference}[way]
+    void = operation(shop, "void", charge)
+    shop.terminal.start = taking
+    reply = await shop.daemon.call("PUT", f"/transactions/{void.identity}", {"type": "void", way: named})
+    assert (reply.status, reply.json["terminal"]) == (201, charge.serial), reply.body
+    unknown = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", {"type": "void", way: str(uuid4())})
+    assert unknown.json["code"] == "unknown_terminal"
+
+
+# `not_after`.
+
+
+def soon(seconds: float) -> str:
+    return iso(datetime.now(UTC) + timedelta(seconds=seconds))
+
+
+async def test_a_call_that_lay_in_a_queue_charges_no_one(shop: Shop) -> None:
+    problem = await refused(shop, "expired", not_after=soon(-600))
+    assert parse_iso(problem["now"]) - parse_iso(problem["not_after"]) >= timedelta(minutes=10)
+    assert "under a new id" in problem["detail"]
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T10:42:03", "tomorrow", "2026-11-20", 5])
+async def test_a_moment_without_its_zone_is_refused(shop: Shop, text: Any) -> None:
+    problem = await refused(shop, "invalid_request", not_after=text)
+    assert [error["path"] for error in problem["errors"]] == ["/not_after"]
+
+
+async def test_in_time_it_is_sent_and_its_repetition_is_known_also_later(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await payment.put(not_after=soon(600))).status == 201
+    assert len(payment.requests) == 1
+    for later in (soon(-600), soon(900), None, "nonsense"):
+        assert (await payment.put(not_after=later)).status == 200
+
+
+@asynccontextmanager
+async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterator[str]:
+    """A door before a terminal that lets nothing through before a moment; yields its base URL."""
+    there = urlsplit(behind)
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(max(0.0, (open_at() - datetime.now(UTC)).total_seconds()))
+        inner_reader, inner_writer = await asyncio.open_connection(there.hostname, there.port)
+        await asyncio.gather(pipe(reader, inner_writer), pipe(inner_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(come, "127.0.0.1", 0)
+    async with server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Path) -> None:
+    until = datetime.now(UTC) + timedelta(days=1)
+    async with scripted_terminal(home) as terminal, slow_door(terminal.base_url, lambda: until) as door:
+        entries = terminal.toml.replace(terminal.base_url, door)
+        async with running(home, entries, "[discovery]\nenabled = false\n") as posd:
+            identity = str(uuid4())
+            until = datetime.now(UTC) + timedelta(seconds=1)
+            reply = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT, "not_after": iso(until)})
+            assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (201, "final", "new_id_ok"), (
+                reply.body
+            )
+            outcome = reply.json["outcome"]
+            assert outcome["result"] == "not_started"
+            (evidence,) = outcome["evidence"]
+            assert evidence["kind"] == "unsent"
+            assert "not_after" in evidence["reason"]
+            assert terminal.requests == []
+            after = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
+            assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"

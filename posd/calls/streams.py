@@ -18,6 +18,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.base import negotiation
 from posd.base.json_types import OPEN, encode
 from posd.base.limits import STREAMS_OF_PROCESS, Reached
 from posd.base.problems import Problem
@@ -133,23 +134,8 @@ def wants_stream(request: Request) -> bool:
 
     A wildcard asks for nothing in particular, and gets the document.
     """
-    weights: dict[str, float] = {}
-    for part in ",".join(request.headers.getlist("accept")).split(","):
-        media_type, *options = (item.strip().lower() for item in part.split(";"))
-        weights[media_type] = max(_weight(options), weights.get(media_type, 0.0))
-    return weights.get(STREAM, 0.0) > 0 and weights[STREAM] >= weights.get(DOCUMENT, 0.0)
-
-
-def _weight(options: list[str]) -> float:
-    """Return the weight (`q`), 1 where none is given or it is none."""
-    for option in options:
-        name, _, value = option.partition("=")
-        if name.strip() == "q":
-            try:
-                return min(1.0, max(0.0, float(value)))
-            except ValueError:
-                return 1.0
-    return 1.0
+    asked = negotiation.weights(request.headers.getlist("accept"))
+    return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 
 class Taking:

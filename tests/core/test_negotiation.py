@@ -1,0 +1,68 @@
+"""Which language a client asks for, whatever it writes into the header."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.negotiation import MAX_PARTS, Language, language, weights
+from tests.support.tables import every
+
+EN, ES = Language
+
+
+@every(
+    ("header", "asked"),
+    [
+        # (Accept-Language, the language; None: the one of the configuration)
+        (None, None),
+        ("", None),
+        ("es", ES),
+        ("en", EN),
+        ("ES-ec", ES),
+        ("es-419, es;q=0.9", ES),
+        ("en-US,en;q=0.9,es;q=0.8", EN),
+        ("en;q=0.5, es;q=0.9", ES),
+        ("en;q=0.5,es;q=0.50", EN),  # equal: the first
+        ("fr", None),
+        ("fr, es;q=0.1", ES),
+        ("*", None),
+        ("fr, *;q=0.1", None),
+        ("es;q=0.5, *;q=0.8", None),
+        ("*;q=0.5, es", ES),
+        ("es;q=0", None),
+        ("es; Q=0.9 , en ;q=0.2", ES),
+        ("english", None),
+        ("e", None),
+        ("-es", None),
+        ("es;q=", ES),  # a weight that is none
+        ("es;q=x;q=0", ES),
+        ("es;level=1", ES),
+        ("es;q=nan, en;q=0.1", EN),
+        ("es;q=-1, en;q=0.1", EN),
+        ("en, es;q=1e9", EN),
+        ("en, es;q=inf", EN),
+        (",,;;,=,es;;;", ES),
+        ("fr," * MAX_PARTS + "es", None),
+        ("fr," * (MAX_PARTS - 1) + "es", ES),
+        ("es" + ";q=0.5" * 5000, ES),
+    ],
+)
+@every("otherwise", [EN, ES])
+def test_the_language_that_is_asked_for(header: str | None, asked: Language | None, otherwise: Language) -> None:
+    assert language([] if header is None else [header], otherwise) is (asked or otherwise)
+
+
+def test_a_header_that_comes_twice_is_one() -> None:
+    assert weights(["es;q=0.2", "en;q=0.1, ES;q=0.3"]) == {"es": 0.3, "en": 0.1}
+
+
+@given(st.lists(st.text(alphabet="esn,;q=.0123456789*-\t \x80\xff"), max_size=4), st.sampled_from(Language))
+def test_any_header_has_an_answer(headers: list[str], otherwise: Language) -> None:
+    assert language(headers, otherwise) in Language
+    assert all(0 <= weight <= 1 for weight in weights(headers).values())
+    assert len(weights(headers)) <= MAX_PARTS
+
+
+@pytest.mark.parametrize("kind", Language)
+def test_each_language_can_be_asked_for(kind: Language) -> None:
+    assert language([f"{kind}-XX;q=0.001"], next(other for other in Language if other is not kind)) is kind

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from posd.base.negotiation import Language
 from posd.config import values as read
 from posd.config.profile import ACCESS_MODES, METHODS, STARTS, AccessMode, Profile
 from posd.config.values import HeaderValue, ListenAddress, Reader
@@ -87,11 +88,12 @@ class MerchantConfig:
 
 @dataclass(frozen=True, slots=True)
 class LocalApiConfig:
-    """`[local_api]`: the Unix sockets; an empty group is the daemon's own."""
+    """`[local_api]`: the Unix sockets; an empty group is the daemon's own. `language` is the cashier's."""
 
     directory: Path = key(read.path, "/run/posd")
     till_group: str = key(_group, "posd-till")
     admin_group: str = key(_group, "posd-admin")
+    language: str = key(read.one_of(*Language), "en")
 
     @property
     def till_socket(self) -> Path:

@@ -72,6 +72,7 @@ WRONG = [
     ("local_api.directory", '[local_api]\ndirectory = ""', "is empty", "write a path"),
     ("local_api.directory", f'[local_api]\ndirectory = "/{"x" * 100}"', "socket path of 112 bytes", "shorter"),
     ("local_api.till_group", '[local_api]\ntill_group = "a b"', "not the name of a group", "group name"),
+    ("local_api.language", '[local_api]\nlanguage = "de"', "'de' is not known", "write one of: en, es"),
     ("webhooks.listen", '[webhooks]\nlisten = "8443"', "no IP address", "ADDRESS:PORT"),
     ("webhooks.listen", '[webhooks]\nlisten = "localhost:8443"', "no IP address", "ADDRESS:PORT"),
     ("webhooks.listen", '[webhooks]\nlisten = "0.0.0.0:65536"', "no port from 0 to 65535", "ADDRESS:PORT"),

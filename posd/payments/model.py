@@ -318,6 +318,16 @@ def may_be_paid(transaction: Transaction) -> bool:
     return undecided(transaction) or approved(transaction)
 
 
+def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
+    """Return for how long a doubt may still clear up by itself; None where a person is to look."""
+    doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
+    if doubt is None:
+        return None
+    left = grace - (now - parse_iso(doubt.since))
+    # A clock that was set back says nothing about how long it has been.
+    return left if timedelta(0) <= left <= grace else None
+
+
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
     """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
     if unsettled(transaction):
@@ -327,11 +337,8 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
         return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
     if transaction.released:
         return NextStep.ASK_PERSON  # a person has taken it in hand
-    if transaction.phase is Phase.IN_DOUBT:
-        doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
-        # A clock that was set back says nothing about how long it has been.
-        if doubt is None or not timedelta(0) <= now - parse_iso(doubt.since) <= grace:
-            return NextStep.ASK_PERSON
+    if transaction.phase is Phase.IN_DOUBT and grace_left(transaction, now, grace) is None:
+        return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
     return NextStep.WAIT

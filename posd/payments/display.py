@@ -1,0 +1,169 @@
+"""What a till may show to its cashier: a code and its text, by where a transaction stands (local API, `display`).
+
+One table, reviewed for this: no text can be read as "charge again" while that is not true. `not_paid` stands only where
+the till may start again (`new_id_ok`); where it is not known what happened, the text says not to charge again.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.negotiation import Language
+from posd.payments.lifecycle import Status
+from posd.payments.model import NextStep, OperationType, Result, Transaction
+from posd.records.model import Phase
+
+
+class DisplayCode(StrEnum):
+    """What a text for the cashier says."""
+
+    SENDING = "sending"
+    PRESENT_CARD = "present_card"
+    CARD_READ = "card_read"
+    ASKING_BANK = "asking_bank"
+    LOOKING = "looking"
+    PAID = "paid"
+    RESERVED = "reserved"
+    REVERSED = "reversed"
+    NOT_PAID = "not_paid"
+    CALL_SUPERVISOR = "call_supervisor"
+
+
+class Display(msgspec.Struct, frozen=True):
+    """What a till may show to its cashier."""
+
+    code: Annotated[DisplayCode, Meta(description="what the text says; with `type` it says all of it")]
+    text: Annotated[
+        str, Meta(description="one line, in the language of the call's `Accept-Language`, else of the configuration")
+    ]
+
+
+class Text(NamedTuple):
+    """A text in each language; {amount} is the amount with a space before it, empty where none is known."""
+
+    en: str
+    es: str
+
+    def of(self, language: Language, amount: str = "") -> str:
+        """Return it in one language."""
+        return (self.es if language is Language.ES else self.en).format(amount=amount)
+
+
+class Words(NamedTuple):
+    """What differs by type: the code of its approval, the text once it was not done, and while the terminal begins."""
+
+    approved: DisplayCode
+    undone: Text
+    begins: Text
+
+
+_CARD = Text("Present the card", "Presente la tarjeta")
+#: It is not known whether the terminal asks for the card again.
+_FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
+
+#: None: an orphan whose events do not say its type, so that nothing says whether its approval charged or gave back.
+TYPES: Mapping[OperationType | None, Words] = {
+    OperationType.CHARGE: Words(DisplayCode.PAID, Text("NOT PAID", "NO PAGADO"), _CARD),
+    OperationType.PRE_AUTH: Words(DisplayCode.RESERVED, Text("NOT RESERVED", "NO RESERVADO"), _CARD),
+    OperationType.RE_AUTH: Words(
+        DisplayCode.RESERVED,
+        Text("NOT CHANGED: the reservation is as before", "SIN CAMBIO: la reserva sigue como antes"),
+        _FOLLOW,
+    ),
+    OperationType.CAPTURE: Words(
+        DisplayCode.PAID,
+        Text("NOT CAPTURED: the reservation is as before", "NO CAPTURADO: la reserva sigue como antes"),
+        _FOLLOW,
+    ),
+    OperationType.POST_TIP: Words(
+        DisplayCode.PAID,
+        Text("TIP NOT PAID: the payment is as before", "PROPINA NO PAGADA: el pago sigue como antes"),
+        _FOLLOW,
+    ),
+    OperationType.VOID: Words(
+        DisplayCode.REVERSED,
+        Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
+        _FOLLOW,
+    ),
+    None: Words(
+        DisplayCode.CALL_SUPERVISOR,
+        Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado"),
+        _FOLLOW,
+    ),
+}
+
+#: The texts that are the same for each type.
+TEXTS: Mapping[DisplayCode, Text] = {
+    DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
+    DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
+    DisplayCode.ASKING_BANK: Text("Asking the bank, please wait", "Consultando al banco, espere por favor"),
+    DisplayCode.LOOKING: Text(
+        "Checking with the terminal. Do not charge again", "Verificando con el terminal. No cobre otra vez"
+    ),
+    DisplayCode.PAID: Text("PAID{amount}", "PAGADO{amount}"),
+    DisplayCode.RESERVED: Text("RESERVED{amount}", "RESERVADO{amount}"),
+    DisplayCode.REVERSED: Text("REVERSED{amount}", "REVERSADO{amount}"),
+    DisplayCode.CALL_SUPERVISOR: Text(
+        "CALL THE SUPERVISOR. It is not certain what was done. Do not charge again",
+        "LLAME AL SUPERVISOR. No es seguro qué se hizo. No cobre otra vez",
+    ),
+}
+
+#: The lifecycle state of an active transaction -> its code; `looking` for every other.
+ACTIVE: Mapping[Status | None, DisplayCode] = {
+    Status.TERMINAL_ACKNOWLEDGED: DisplayCode.PRESENT_CARD,
+    Status.CARD_PRESENTED: DisplayCode.CARD_READ,
+    Status.APPROVAL_REQUESTED: DisplayCode.ASKING_BANK,
+}
+
+
+def code(
+    phase: Phase, status: Status | None, step: NextStep, kind: OperationType | None, result: Result | None
+) -> DisplayCode:
+    """Return what is said of a transaction that stands so; `result` is None while it has no outcome."""
+    if step is NextStep.ASK_PERSON:
+        return DisplayCode.CALL_SUPERVISOR
+    if result is not None:
+        return TYPES[kind].approved if result is Result.APPROVED else DisplayCode.NOT_PAID
+    if phase is Phase.STARTING:
+        return DisplayCode.SENDING
+    return ACTIVE.get(status, DisplayCode.LOOKING) if phase is Phase.ACTIVE else DisplayCode.LOOKING
+
+
+def text(said: DisplayCode, kind: OperationType | None) -> Text:
+    """Return the text of a code for a transaction of that type."""
+    match said:
+        case DisplayCode.NOT_PAID:
+            return TYPES[kind].undone
+        case DisplayCode.PRESENT_CARD:
+            return TYPES[kind].begins
+        case _:
+            return TEXTS[said]
+
+
+def display(transaction: Transaction, step: NextStep, language: Language) -> Display:
+    """Return what a till may show of a transaction whose next step is that one."""
+    outcome, kind = transaction.outcome, transaction.type
+    said = code(transaction.phase, transaction.status, step, kind, outcome.result if outcome else None)
+    return Display(said, text(said, kind).of(language, _amount(transaction)))
+
+
+def _amount(transaction: Transaction) -> str:
+    """Return what was authorized, else what was asked for, with a space before it; empty where neither is known."""
+    outcome = transaction.outcome
+    amount = outcome.authorized_amount if outcome is not None else None
+    if amount is None:
+        amount = transaction.total
+        if not amount:
+            return ""
+    return f" {written(amount)}"
+
+
+def written(amount: Decimal) -> str:
+    """Write an amount exactly, with two digits after the point or as many more as it has."""
+    whole, _, fraction = f"{amount:f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"

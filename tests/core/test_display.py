@@ -1,0 +1,199 @@
+"""What the cashier is shown: of every state a text, and none that could make anybody charge twice."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from itertools import chain, combinations, product
+
+import msgspec
+
+from posd.base.negotiation import Language
+from posd.base.times import iso
+from posd.payments.display import TEXTS, TYPES, Display, DisplayCode, Text, display, text, written
+from posd.payments.lifecycle import Status, Trail
+from posd.payments.model import (
+    Attention,
+    AttentionCode,
+    NextStep,
+    OperationType,
+    Outcome,
+    Result,
+    Transaction,
+    next_step,
+)
+from posd.payments.outcomes import inferred
+from posd.records.model import Phase
+from tests.core.scenarios import IDENTITY, NOW
+from tests.support.tables import every
+
+GRACE = timedelta(seconds=10)
+#: What a till display holds in a line or two; the call for a supervisor may be longer.
+SHORT, LONGEST = 60, 80
+#: What says not to charge again.
+NEVER_AGAIN = {Language.EN: "Do not charge again", Language.ES: "No cobre otra vez"}
+APPROVED = {DisplayCode.PAID, DisplayCode.RESERVED, DisplayCode.REVERSED}
+
+#: Attentions by which the next step differs; no other does anything to it.
+CODES = (
+    AttentionCode.IN_DOUBT,
+    AttentionCode.EVENT_ID_REUSED,
+    AttentionCode.CONFLICTING_FINAL,
+    AttentionCode.OUTCOME_CORRECTED,
+    AttentionCode.ILLEGAL_TRANSITION,
+)
+ATTENTION = [
+    tuple(Attention(code, iso(NOW), "") for code in codes)
+    for codes in chain.from_iterable(combinations(CODES, count) for count in range(len(CODES) + 1))
+]
+
+
+def ended(result: Result, reached_acquirer: bool | None = None, authorized: str | None = None) -> Outcome:
+    outcome = inferred(result, (), NOW)
+    return msgspec.structs.replace(
+        outcome, reached_acquirer=reached_acquirer, authorized_amount=Decimal(authorized) if authorized else None
+    )
+
+
+def every_transaction() -> Iterator[Transaction]:
+    """Yield a transaction of every phase, status, result, type and attention, some of which cannot come about."""
+    outcomes = [ended(result, reached) for result, reached in product(Result, (None, False, True))]
+    ends = [
+        *((phase, None) for phase in Phase if phase is not Phase.FINAL),
+        *((Phase.FINAL, each) for each in outcomes),
+    ]
+    for (phase, outcome), status, kind, attention, released in product(
+        ends, (None, *Status), (None, *OperationType), ATTENTION, (False, True)
+    ):
+        yield Transaction(
+            client_transaction_id=IDENTITY,
+            terminal="SN-TEST",
+            type=kind,
+            created_at=iso(NOW),
+            updated_at=iso(NOW),
+            phase=phase,
+            trail=Trail(position=status),
+            outcome=outcome,
+            attention=attention,
+            released=released,
+        )
+
+
+def test_every_state_has_the_code_that_its_next_step_allows() -> None:
+    seen: defaultdict[DisplayCode, set[NextStep]] = defaultdict(set)
+    for transaction, later in product(every_transaction(), (timedelta(0), GRACE * 2)):
+        step = next_step(transaction, NOW + later, GRACE)
+        approved = transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
+        unknown = step is NextStep.DONE and transaction.type is None
+        code = display(transaction, step, Language.EN).code
+        seen[code].add(step)
+        assert (code in APPROVED) is (step is NextStep.DONE and approved and not unknown)
+        assert (code is DisplayCode.NOT_PAID) is (step is NextStep.NEW_ID_OK)
+        # An approval of which it is not known whether it charged or gave back is nothing to tell the cashier.
+        assert (code is DisplayCode.CALL_SUPERVISOR) is (step is NextStep.ASK_PERSON or unknown)
+        if code is DisplayCode.LOOKING:
+            assert transaction.phase is Phase.IN_DOUBT or transaction.status not in list(Status)[:3]
+    assert set(seen) == set(DisplayCode)
+    for code in (
+        DisplayCode.SENDING,
+        DisplayCode.PRESENT_CARD,
+        DisplayCode.CARD_READ,
+        DisplayCode.ASKING_BANK,
+        DisplayCode.LOOKING,
+    ):
+        assert seen[code] == {NextStep.WAIT}
+
+
+def test_every_type_has_its_words() -> None:
+    """A new type is a row of TYPES: whether its approval charges, reserves or gives back, and what its end leaves."""
+    assert set(TYPES) == {None, *OperationType}
+    paid = {kind for kind, words in TYPES.items() if words.approved is DisplayCode.PAID}
+    assert paid == {OperationType.CHARGE, OperationType.CAPTURE, OperationType.POST_TIP}
+    reserved = {kind for kind, words in TYPES.items() if words.approved is DisplayCode.RESERVED}
+    assert reserved == {OperationType.PRE_AUTH, OperationType.RE_AUTH}
+    others = {kind: words.approved for kind, words in TYPES.items() if kind not in paid | reserved}
+    assert others.pop(None) is DisplayCode.CALL_SUPERVISOR
+    assert set(others.values()) == {DisplayCode.REVERSED}
+
+
+def every_text() -> Iterator[tuple[DisplayCode, OperationType | None, Text]]:
+    for code, kind in product(DisplayCode, TYPES):
+        yield code, kind, text(code, kind)
+
+
+def test_every_code_has_a_text_in_each_language() -> None:
+    assert set(TEXTS) | {DisplayCode.NOT_PAID, DisplayCode.PRESENT_CARD} == set(DisplayCode)
+    for code, kind, said in every_text():
+        for language in Language:
+            line = said.of(language, " 12345678.90")
+            assert line == line.strip()
+            assert line.isprintable()
+            assert len(line) <= (LONGEST if code is DisplayCode.CALL_SUPERVISOR else SHORT), (code, kind, line)
+        assert said.of(Language.EN) != said.of(Language.ES)
+
+
+def test_no_text_can_be_read_as_charge_again_while_that_is_not_true() -> None:
+    for (code, kind, said), language in product(every_text(), Language):
+        line, never = said.of(language), NEVER_AGAIN[language]
+        must = code in {DisplayCode.LOOKING, DisplayCode.CALL_SUPERVISOR}
+        assert (never in line) is must, (code, kind, line)
+        rest = line.replace(never, "").lower()
+        for word in ("again", "otra vez", "charge", "cobr", "retry", "repeat", "repit"):
+            assert word not in rest, (code, kind, line)
+        negative = any(word in line.split() for word in ("NOT", "NO", "SIN"))
+        assert negative is (code is DisplayCode.NOT_PAID), (code, kind, line)
+        if code is DisplayCode.NOT_PAID and kind not in {OperationType.CHARGE, OperationType.PRE_AUTH}:
+            assert ": " in line, f"{line} does not say that what it was for is as before"
+
+
+def test_the_texts_that_say_paid_are_those_of_a_payment() -> None:
+    for code, kind, said in every_text():
+        words = {word.strip(":.,").upper() for language in Language for word in said.of(language).split()}
+        if words & {"PAID", "PAGADO", "PAGADA"}:
+            assert code is DisplayCode.PAID or (code, kind) in {
+                (DisplayCode.NOT_PAID, OperationType.CHARGE),
+                (DisplayCode.NOT_PAID, OperationType.POST_TIP),
+            }
+
+
+ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
+
+
+@every(
+    ("asked", "authorized", "said"),
+    [
+        (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00")),  # a gift card can have less on it
+        (ASKED, None, Display(DisplayCode.PAID, "PAID 11.20")),
+        (ASKED, "0", Display(DisplayCode.PAID, "PAID 0.00")),
+        (b'{"tip": 1.5}', None, Display(DisplayCode.PAID, "PAID 1.50")),
+        (b"{}", "1234567.8901", Display(DisplayCode.PAID, "PAID 1234567.8901")),
+        (b"{}", None, Display(DisplayCode.PAID, "PAID")),
+    ],
+)
+def test_paid_says_what_was_authorized_else_what_was_asked_for(
+    asked: bytes, authorized: str | None, said: Display
+) -> None:
+    transaction = next(each for each in every_transaction() if each.type is OperationType.CHARGE)
+    paid = msgspec.structs.replace(
+        transaction, amount=asked, phase=Phase.FINAL, outcome=ended(Result.APPROVED, authorized=authorized)
+    )
+    assert display(paid, NextStep.DONE, Language.EN) == said
+    assert display(paid, NextStep.DONE, Language.ES).text == said.text.replace("PAID", "PAGADO")
+
+
+@every(
+    ("amount", "said"),
+    [
+        ("11.2", "11.20"),
+        ("11.2000", "11.20"),
+        ("11", "11.00"),
+        ("0.0001", "0.0001"),
+        ("100", "100.00"),
+        ("1E+2", "100.00"),
+        ("999999999999.9999", "999999999999.9999"),
+        ("123456789012345678901234.123456789012345678901234", "123456789012345678901234.123456789012345678901234"),
+    ],
+)
+def test_an_amount_is_written_exactly(amount: str, said: str) -> None:
+    assert written(Decimal(amount)) == said
+

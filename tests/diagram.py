@@ -1,16 +1,20 @@
 """`python -m tests.diagram`: draws docs/lifecycle.svg from the lifecycle table of the core.
 
-Arrows between states of the terminal come from `TRANSITIONS` alone, the results from `RESULTS`; what is written here
-is where a box stands, what the cashier reads on it, and how posd's own phases hang together (design 4 to 6).
+Arrows between states of the terminal come from `TRANSITIONS` alone, the results from `RESULTS`, what the cashier reads
+of what is open from the table of `display`. What is written here is where a box stands, the words of the ends, and how
+posd's own phases hang together (design 4 to 6).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from posd.base.negotiation import Language
+from posd.payments.display import DisplayCode, text
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
-from posd.payments.model import RESULTS, Result
+from posd.payments.model import RESULTS, OperationType, Result
 from posd.records.model import Phase
 
 FILE = Path(__file__).parents[1] / "docs" / "lifecycle.svg"
@@ -53,12 +57,18 @@ class Box:
 
 _FIRST, _MIDDLE, _LAST = 150, 328, 488
 
+
+def _said(code: DisplayCode) -> str:
+    """Return what a charge shows, without what stands behind the first comma or stop."""
+    return re.split("[,.]", text(code, OperationType.CHARGE).of(Language.EN))[0]
+
+
 BOXES: Mapping[str, Box] = {
-    STARTING: Box(130, _FIRST, 176, "Starting"),
-    IN_DOUBT: Box(189, _MIDDLE, 226, "Checking. Do not charge again", "doubt"),
-    Status.TERMINAL_ACKNOWLEDGED: Box(386, _FIRST, 184, "Present the card"),
-    Status.CARD_PRESENTED: Box(628, _FIRST, 224, "Card read, follow the terminal"),
-    Status.APPROVAL_REQUESTED: Box(900, _FIRST, 184, "Asking the bank"),
+    STARTING: Box(130, _FIRST, 176, _said(DisplayCode.SENDING)),
+    IN_DOUBT: Box(189, _MIDDLE, 226, _said(DisplayCode.LOOKING), "doubt"),
+    Status.TERMINAL_ACKNOWLEDGED: Box(386, _FIRST, 184, _said(DisplayCode.PRESENT_CARD)),
+    Status.CARD_PRESENTED: Box(628, _FIRST, 224, _said(DisplayCode.CARD_READ)),
+    Status.APPROVAL_REQUESTED: Box(900, _FIRST, 184, _said(DisplayCode.ASKING_BANK)),
     NOT_STARTED: Box(130, _LAST, 176, "Nothing was started", "unpaid"),
     Status.TERMINAL_CANCELED: Box(386, _LAST, 194, "Canceled", "unpaid"),
     Status.TERMINAL_REJECTED: Box(591, _LAST, 194, "The terminal gave up", "unpaid"),

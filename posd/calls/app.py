@@ -12,6 +12,7 @@ from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
+from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.long_poll import HungUp
@@ -26,9 +27,10 @@ BODY_SECONDS = 10.0
 log = structlog.get_logger("posd.local")
 
 
-def json_response(document: Any, status: int = 200) -> Response:
-    """Return a JSON response with exact decimals."""
-    return Response(encode(document), status, media_type="application/json")
+def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
+    """Return a JSON response with exact decimals; `language`, where it has texts for cashiers."""
+    headers = {"content-language": language} if language else None
+    return Response(encode(document), status, headers, media_type="application/json")
 
 
 class NotAllowed(Problem):

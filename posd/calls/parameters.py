@@ -239,6 +239,13 @@ FEED_AFTER = Parameter(
     example="17",
 )
 
-#: A header: where a stream goes on.
+#: Headers: the language of what a cashier is shown; where a stream goes on.
+ACCEPT_LANGUAGE = Parameter(
+    "Accept-Language",
+    TEXT,
+    "the language of `display.text`: `en` or `es`, with weights; else that of the configuration. The answer says by "
+    "`Content-Language` which it is",
+    example="es-EC, en;q=0.5",
+)
 LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: go on after the message with this id", example=17)
 LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: go on after the message with this id", example="17")

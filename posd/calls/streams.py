@@ -21,6 +21,7 @@ from starlette.responses import Response
 from posd.base import negotiation
 from posd.base.json_types import OPEN, encode
 from posd.base.limits import STREAMS_OF_PROCESS, Reached
+from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.long_poll import DRAINING
@@ -77,13 +78,14 @@ BATCH_BYTES = 32 * 1024
 #: Rows that are read of the database for a batch.
 BATCH_ROWS = 100
 
-#: Names of events that are posd's own and never those of a status: the four that may end a stream, and the notice.
+#: Names of events that are posd's own and never those of a status: the four that may end a stream, and two more.
 OUTCOME = "outcome"
 CUT_OFF = "cut_off"
 STOPPING = "draining"
 PROBLEM = "problem"
 NOTICE = "notice"
-OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE})
+STATE = "state"
+OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
 #: What streams are of, and why they ended: the client went, was cut off, was told that posd stops; the payment had its
 #: outcome; the database could not be read.
@@ -111,11 +113,15 @@ _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}"
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Messages as bytes; whether there may be more to read at once, and whether they end the stream."""
+    """Messages as bytes; whether there may be more to read at once, and whether they end the stream.
+
+    `again`: there may be more after so many seconds although no change was heard; None: there is not.
+    """
 
     data: bytes = b""
     more: bool = False
     last: bool = False
+    again: float | None = None
 
 
 def resume_after(request: Request, parameter: Parameter) -> Any:
@@ -186,10 +192,12 @@ class Streams:
         subject: str,
         read: Callable[[], Awaitable[Batch]],
         transaction: str | None = None,
+        language: Language | None = None,
     ) -> EventStream:
         """Return a stream of what `read` gives, which is called again after each change of the subject.
 
-        `kind` is one of `KINDS`, `transaction` the one that it is of. Raise Problem draining where posd stops.
+        `kind` is one of `KINDS`, `transaction` the one that it is of; `language`, where it has texts for cashiers.
+        Raise Problem draining where posd stops.
         """
         if self.hub.draining:
             raise Problem("draining", DRAINING)
@@ -198,7 +206,7 @@ class Streams:
             self._reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
             what = f"cannot open a stream: process {sender.pid} has {STREAMS_OF_PROCESS.value} of them"
             raise limit_reached(STREAMS_OF_PROCESS, what, 1)
-        return EventStream(self, kind, subject, read, sender, transaction)
+        return EventStream(self, kind, subject, read, sender, transaction, language)
 
 
 class EventStream(Response):
@@ -212,8 +220,9 @@ class EventStream(Response):
         read: Callable[[], Awaitable[Batch]],
         sender: Sender | None,
         transaction: str | None,
+        language: Language | None,
     ) -> None:
-        super().__init__(headers=_HEADERS)
+        super().__init__(headers=_HEADERS | ({"content-language": language} if language else {}))
         del self.headers["content-length"]
         self._streams = streams
         self._kind = kind
@@ -268,19 +277,24 @@ class EventStream(Response):
                 await _end(send, _STOPPING)
                 return STOPPING
             taking.wrote()
-            if not batch.more and not await self._idle(pieces, woken, taking, send):
+            if not batch.more and not await self._idle(batch.again, pieces, woken, taking, send):
                 return CUT_OFF
         return "client"
 
-    async def _idle(self, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
-        """Show that the connection is alive until there is a change; False where the client was cut off."""
-        while not await _heard(woken):
+    async def _idle(self, again: float | None, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
+        """Show that the connection is alive until it is to be read again: at a change, or with the heartbeat after
+        `again` seconds at the latest. False where the client was cut off.
+        """
+        seconds = HEARTBEAT_SECONDS if again is None else min(again, HEARTBEAT_SECONDS)
+        while not await _heard(woken, seconds):
             if taking.look() >= TAKE_SECONDS:
                 pieces.cut_off = True
                 await _write(send, self._cut_off(), more=False)
                 return False
             await _write(send, _HEARTBEAT)
             taking.wrote()
+            if again is not None:
+                break
         return True
 
     def _cut_off(self) -> bytes:
@@ -297,10 +311,10 @@ class EventStream(Response):
         return message(CUT_OFF, CutOff("cut_off", detail))
 
 
-async def _heard(woken: Any) -> bool:
-    """Wait for a change; False where the next heartbeat is due before one comes."""
+async def _heard(woken: Any, seconds: float) -> bool:
+    """Wait for a change; False where none came within so many seconds."""
     try:
-        async with asyncio.timeout(HEARTBEAT_SECONDS):
+        async with asyncio.timeout(seconds):
             await woken.wait()
     except TimeoutError:
         return False

@@ -21,6 +21,7 @@ from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.limits import Limit, Reached
+from posd.base.negotiation import Language
 from posd.base.times import released
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.context import Context
@@ -372,6 +373,7 @@ def local_doors(
         paying.reconciler,
         paying.operators,
         config.reconcile.first_event_grace_seconds,
+        Language(config.local_api.language),
     )
     listeners = [door.listener]
     metrics = Metrics(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -14,8 +13,10 @@ from msgspec.structs import replace
 
 from posd.base.damaged_json import presentable
 from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
+from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model, rows
+from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
@@ -29,7 +30,6 @@ from posd.payments.model import (
     OperationType,
     Result,
     SearchResult,
-    next_step,
 )
 from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer, judge, judge_abort
 from posd.records.model import (
@@ -45,11 +45,39 @@ from posd.records.model import (
 from posd.records.pages import Filters, encode_cursor, joined
 from posd.terminals.attempt import Attempt, Replied
 
+# Fields that several documents have.
 
-class Outcome(model.Outcome, frozen=True):
+PhaseNow = Annotated[
+    Phase,
+    Meta(description="posd's own view; `in_doubt`: it is not known whether it runs or ran. `final` has an outcome"),
+]
+NextStepNow = Annotated[
+    NextStep,
+    Meta(
+        description="what the till does now: `wait`; `done`: it is approved; `new_id_ok`: it ended and was not "
+        "charged, pay again under a new id; `ask_person`: a person has to look. Before the end never pay again"
+    ),
+]
+DisplayNow = Annotated[Display, Meta(description="what the till may show to its cashier")]
+MissingNow = Annotated[
+    tuple[MissingProof, ...],
+    Meta(description="in doubt: what would have to be seen for `not_started`, and how to get it; empty otherwise"),
+]
+AttentionNow = Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
+
+
+class Outcome(model.Outcome, frozen=True, kw_only=True):
     """How a transaction ended, and the evidence for it."""
 
-    supersedes: Annotated[Outcome | None, Meta(description="the outcome that this one corrected")] = None
+    next_step: NextStepNow
+    display: DisplayNow
+    supersedes: Annotated[
+        Outcome | None,
+        Meta(
+            description="the outcome that this one corrected; its `next_step` and `display` are those of the "
+            "transaction now"
+        ),
+    ] = None
     final_event: Annotated[
         Annotated[Raw, Wire(dict[str, object])] | None,
         Meta(
@@ -68,25 +96,14 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         OperationType | None, Meta(description="null for one that was rebuilt from events that do not say it")
     ]
     sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
-    phase: Annotated[
-        Phase,
-        Meta(description="posd's own view; `in_doubt`: it is not known whether it runs or ran. `final` has an outcome"),
-    ]
+    phase: PhaseNow
     status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
     reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
-    next_step: Annotated[
-        NextStep,
-        Meta(
-            description="what the till does now: `wait`; `done`: it is approved; `new_id_ok`: it ended and was not "
-            "charged, pay again under a new id; `ask_person`: a person has to look. Before the end never pay again"
-        ),
-    ]
+    next_step: NextStepNow
+    display: DisplayNow
     abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
-    missing_proof: Annotated[
-        tuple[MissingProof, ...],
-        Meta(description="in doubt: what would have to be seen for `not_started`, and how to get it; empty otherwise"),
-    ]
+    missing_proof: MissingNow
     amount: Annotated[Raw, Wire(Amount), Meta(description="what was asked for")]
     metadata: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
@@ -97,7 +114,17 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Annotated[Moment, Meta(description="when it changed last")]
     last_search: Annotated[LastSearch | None, Meta(description="when the terminal was asked last what became of it")]
     outcome: Annotated[Outcome | None, Meta(description="null until it is final")]
-    attention: Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
+    attention: AttentionNow
+
+
+class State(msgspec.Struct, frozen=True):
+    """How a transaction stands, as far as a till shows it."""
+
+    phase: PhaseNow
+    next_step: NextStepNow
+    display: DisplayNow
+    missing_proof: MissingNow
+    attention: AttentionNow
 
 
 class TransactionPage(msgspec.Struct, frozen=True):
@@ -277,30 +304,33 @@ class History(msgspec.Struct, frozen=True):
 # The documents of the local API, made from transactions and rows (local API; names are exact).
 
 
-def outcome_document(db: sqlite3.Connection | None, transaction: model.Transaction) -> Outcome | None:
+def outcome_document(
+    db: sqlite3.Connection | None, transaction: model.Transaction, step: NextStep, language: Language
+) -> Outcome | None:
     """Return the outcome with its final event verbatim, None while there is none (`db` is not needed then)."""
     if transaction.outcome is None:
         return None
     final = journal.final_event(db, transaction) if db is not None else None
-    return _outcome(transaction.outcome, final)
+    return _outcome(transaction.outcome, step, display(transaction, step, language), final)
 
 
-def _outcome(outcome: model.Outcome, final_event: bytes | None) -> Outcome:
+def _outcome(outcome: model.Outcome, step: NextStep, said: Display, final_event: bytes | None = None) -> Outcome:
     fields = msgspec.structs.asdict(outcome)
-    fields["supersedes"] = _outcome(outcome.supersedes, None) if outcome.supersedes else None
-    return Outcome(**fields, final_event=msgspec.Raw(presentable(final_event)) if final_event else None)
+    fields["supersedes"] = _outcome(outcome.supersedes, step, said) if outcome.supersedes else None
+    final = msgspec.Raw(presentable(final_event)) if final_event else None
+    return Outcome(**fields, next_step=step, display=said, final_event=final)
 
 
 def transaction_document(
     db: sqlite3.Connection | None,
     transaction: model.Transaction,
-    now: datetime,
-    grace: timedelta,
+    step: NextStep,
+    language: Language,
     *,
     abortable: bool,
     missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
-    """Return a transaction as the local API shows it."""
+    """Return a transaction, whose next step is that one, as the local API shows it."""
     identity = transaction.client_transaction_id
     return Transaction(
         client_transaction_id=identity,
@@ -310,7 +340,8 @@ def transaction_document(
         phase=transaction.phase,
         status=transaction.status,
         reading_type=transaction.reading_type,
-        next_step=next_step(transaction, now, grace),
+        next_step=step,
+        display=display(transaction, step, language),
         abortable=abortable,
         released=transaction.released,
         missing_proof=missing_proof,
@@ -325,9 +356,21 @@ def transaction_document(
         created_at=transaction.created_at,
         updated_at=transaction.updated_at,
         last_search=transaction.last_search,
-        outcome=outcome_document(db, transaction),
-        attention=tuple(replace(item, detail=shown(item.detail)) for item in transaction.attention),
+        outcome=outcome_document(db, transaction, step, language),
+        attention=_attention(transaction),
     )
+
+
+def state_document(
+    transaction: model.Transaction, step: NextStep, language: Language, missing_proof: tuple[MissingProof, ...]
+) -> State:
+    """Return how a transaction, whose next step is that one, stands."""
+    said = display(transaction, step, language)
+    return State(transaction.phase, step, said, missing_proof, _attention(transaction))
+
+
+def _attention(transaction: model.Transaction) -> tuple[Attention, ...]:
+    return tuple(replace(item, detail=shown(item.detail)) for item in transaction.attention)
 
 
 def event_document(item: StoredEvent) -> Event:

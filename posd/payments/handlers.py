@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.base import negotiation
 from posd.base.locks import Histogram
+from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls import parameters as at
@@ -19,11 +22,23 @@ from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.calls.long_poll import wait_until
 from posd.calls.route import ENDS, Answer, Message, Route
-from posd.calls.streams import BATCH_BYTES, NOTICE, OUTCOME, OWN_NAMES, Batch, Notice, message, wants_stream
+from posd.calls.streams import (
+    BATCH_BYTES,
+    HEARTBEAT_SECONDS,
+    NOTICE,
+    OUTCOME,
+    OWN_NAMES,
+    STATE,
+    Batch,
+    Notice,
+    message,
+    wants_stream,
+)
 from posd.payments import abort, documents, journal, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.documents import Event, Events, History, Outcome, Page, Transaction, TransactionPage
+from posd.payments.documents import Event, Events, History, Outcome, Page, State, Transaction, TransactionPage
+from posd.payments.model import NextStep
 from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
@@ -43,12 +58,19 @@ DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 #: A stream of a transaction's events.
 EVENTS = (
     Message("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
+    Message(
+        "state",
+        State,
+        "how the payment stands: at the start, and each time that this changes, also by time alone; without an id",
+    ),
     Message("outcome", Outcome, "the end: the outcome, after which the stream closes"),
     Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
     *ENDS,
 )
 
 _NOW = Answer("the transaction as it then stands", Transaction)
+#: Of the calls that answer what a cashier may be shown.
+_SHOWN = (at.ACCEPT_LANGUAGE,)
 
 ROUTES = (
     Route(
@@ -58,10 +80,19 @@ ROUTES = (
         "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
         {201: Answer("started now", Transaction), 200: Answer("was known already, by the same request", Transaction)},
         start.REFUSALS,
+        headers=_SHOWN,
         body=StartRequest,
         judges_refusal=True,
     ),
-    Route("GET", ONE, "get_transaction", "Show a payment.", {200: Answer("the transaction", Transaction)}, KNOWN),
+    Route(
+        "GET",
+        ONE,
+        "get_transaction",
+        "Show a payment.",
+        {200: Answer("the transaction", Transaction)},
+        KNOWN,
+        headers=_SHOWN,
+    ),
     Route(
         "GET",
         f"{ONE}/outcome",
@@ -70,6 +101,7 @@ ROUTES = (
         {200: Answer("the outcome", Outcome), 202: Answer("`timeout` passed: still open, nothing else", Transaction)},
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
+        headers=_SHOWN,
     ),
     Route(
         "GET",
@@ -78,7 +110,7 @@ ROUTES = (
         "Show the terminal's events, verbatim; or follow them live until the outcome.",
         {200: Answer("the events", Events, stream=EVENTS)},
         (*KNOWN, "draining"),
-        headers=(at.LAST_EVENT_ID,),
+        headers=(*_SHOWN, at.LAST_EVENT_ID),
     ),
     Route(
         "GET",
@@ -95,6 +127,7 @@ ROUTES = (
         "Ask the terminal to abort. The outcome still has to be awaited: an approval can be faster. No body.",
         {202: Answer("the terminal took it, or may have", Transaction)},
         (*abort.REFUSED, *KNOWN),
+        headers=_SHOWN,
     ),
     Route(
         "POST",
@@ -103,6 +136,7 @@ ROUTES = (
         "Ask the terminal now what became of it; `last_search` tells what came. No body.",
         {200: _NOW},
         (*KNOWN, "draining"),
+        headers=_SHOWN,
     ),
     Route(
         "POST",
@@ -111,6 +145,7 @@ ROUTES = (
         "Free the terminal of a payment that will not end. The payment stays open and is still asked for.",
         {200: _NOW},
         DECIDES,
+        headers=_SHOWN,
         body=Signed,
     ),
     Route(
@@ -120,6 +155,7 @@ ROUTES = (
         "Close an open payment by a person's word, audited. What the terminal says later supersedes it.",
         {200: _NOW},
         DECIDES,
+        headers=_SHOWN,
         body=Resolution,
         admin=True,
     ),
@@ -130,6 +166,7 @@ ROUTES = (
         "Close one attention by a person's word, audited.",
         {200: _NOW},
         ("malformed_json", *KNOWN),
+        headers=_SHOWN,
         body=Acknowledgement,
         admin=True,
     ),
@@ -152,53 +189,71 @@ ROUTES = (
             at.NEXT,
             at.ANY_METADATA,
         ),
+        headers=_SHOWN,
     ),
 )
 
 
 # The events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
-#: Reads the outcome of a payment as the API shows it, None while there is none. May raise Problem.
-OutcomeOf = Callable[[sqlite3.Connection, str], Outcome | None]
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a payment stands, and its outcome, if it has one; `again`: after so many seconds it may stand otherwise."""
+
+    state: State
+    outcome: Outcome | None
+    again: float | None
 
 
-def stream(context: Context, request: Request, identity: str, outcome_of: OutcomeOf) -> Response:
+#: Reads how a payment stands as the API shows it. May raise Problem.
+StandingOf = Callable[[sqlite3.Connection, str], Standing]
+
+
+def stream(context: Context, request: Request, identity: str, standing_of: StandingOf, language: Language) -> Response:
     """Return the stream of a payment that is known. Raise Problem."""
     after = streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
-    reader = _Reader(context, identity, outcome_of, after)
-    return context.streams.answer(request, "events", identity, reader.read, transaction=identity)
+    reader = _Reader(context, identity, standing_of, after)
+    return context.streams.answer(request, "events", identity, reader.read, transaction=identity, language=language)
 
 
 class _Reader:
     """Where one stream is among the events of its payment."""
 
-    def __init__(self, context: Context, identity: str, outcome_of: OutcomeOf, after: int) -> None:
+    def __init__(self, context: Context, identity: str, standing_of: StandingOf, after: int) -> None:
         self._context = context
         self._identity = identity
-        self._outcome_of = outcome_of
+        self._standing_of = standing_of
         self._after = after
         self._looked = not after  # whether the payment has an event of that number
+        self._told: State | None = None
 
     async def read(self) -> Batch:
         """Return what comes next. Raise Problem."""
-        batch, self._after = await self._context.read(self._batch)
+        batch, self._after, self._told = await self._context.read(self._batch)
         self._looked = True
         return batch
 
-    def _batch(self, db: sqlite3.Connection) -> tuple[Batch, int]:
+    def _batch(self, db: sqlite3.Connection) -> tuple[Batch, int, State]:
         data, after = bytearray(), self._after
         if not self._looked and not journal.holds_event(db, self._identity, after):
             data += message(NOTICE, _unknown(after))
             after = 0
+        standing = self._standing_of(db, self._identity)
+        told = self._told
+        if told is None:
+            told = standing.state
+            data += message(STATE, told)
         for item in journal.each_event(db, self._identity, after):
             data += message(name(item.status), documents.event_document(item), str(item.seq))
             after = item.seq
             if len(data) >= BATCH_BYTES:
-                return Batch(bytes(data), more=True), after
-        outcome = self._outcome_of(db, self._identity)
-        if outcome is not None:
-            data += message(OUTCOME, outcome)
-        return Batch(bytes(data), last=outcome is not None), after
+                return Batch(bytes(data), more=True), after, told
+        if standing.state != told:
+            data += message(STATE, standing.state)
+        if standing.outcome is not None:
+            data += message(OUTCOME, standing.outcome)
+        batch = Batch(bytes(data), last=standing.outcome is not None, again=standing.again)
+        return batch, after, standing.state
 
 
 def name(status: str) -> str:
@@ -218,6 +273,9 @@ def _unknown(after: int) -> Notice:
 #: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
+#: A doubt lasts longer than its grace from the next millisecond on: that is how its beginning is recorded.
+AFTER_THE_GRACE = timedelta(milliseconds=1)
+
 
 class TransactionCalls:
     """Handlers of /v1/transactions."""
@@ -230,6 +288,7 @@ class TransactionCalls:
         reconciler: Reconciler,
         operators: Operators,
         grace_seconds: float,
+        language: Language,
     ) -> None:
         self._context = context
         self._payments = payments
@@ -237,6 +296,7 @@ class TransactionCalls:
         self._reconciler = reconciler
         self._operators = operators
         self._grace = timedelta(seconds=grace_seconds)
+        self._language = language
         #: Starts that were refused since the start of the process, by problem code; of those that a terminal
         #: acknowledged, how long that took.
         self.refused: Counter[str] = Counter()
@@ -255,30 +315,32 @@ class TransactionCalls:
             raise
         if created and transaction.acknowledged:
             self.acknowledged.observe(time.perf_counter() - began)
-        return json_response(await self._document(transaction), 201 if created else 200)
+        return await self._answer(request, transaction, 201 if created else 200)
 
     async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        return json_response(await self._document(await self._get(parameters.path(request, parameters.TRANSACTION_ID))))
+        return await self._answer(request, await self._get(parameters.path(request, parameters.TRANSACTION_ID)))
 
     async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
-        timeout = request.state.query["timeout"]
+        timeout, language = request.state.query["timeout"], self._language_of(request)
 
-        hub, look = self._context.hub, partial(self._context.look_up, partial(_final_outcome, identity=identity))
+        hub, outcome_of = self._context.hub, partial(self._outcome, identity=identity, language=language)
         woken = hub.subscribe(identity, _ended)
+        look = partial(self._context.look_up, outcome_of)
         found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
-            return json_response(found)
-        return json_response(await self._document(await self._get(identity)), 202)
+            return json_response(found, language=language)
+        return await self._answer(request, await self._get(identity), 202)
 
     async def list_events(self, request: Request) -> Response:
         """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if wants_stream(request):
-            return stream(self._context, request, identity, _final_outcome)
+            language = self._language_of(request)
+            return stream(self._context, request, identity, partial(self._standing, language=language), language)
         stored = await self._context.read(partial(journal.events, client_transaction_id=identity))
         return json_response(Events([documents.event_document(item) for item in stored]))
 
@@ -291,14 +353,14 @@ class TransactionCalls:
         """`POST /transactions/{id}/abort`."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        transaction = await self._or_ended(identity, self._aborts.abort(identity, request.state.uid))
-        return json_response(await self._document(transaction), 202)
+        transaction = await self._or_ended(request, identity, self._aborts.abort(identity, request.state.uid))
+        return await self._answer(request, transaction, 202)
 
     async def reconcile_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/reconcile`: search now."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
-        return json_response(await self._document(await self._reconciler.reconcile(identity)))
+        return await self._answer(request, await self._reconciler.reconcile(identity))
 
     async def release_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/release`."""
@@ -316,17 +378,17 @@ class TransactionCalls:
         """Carry out what a person decides."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
-        return json_response(
-            await self._document(await self._or_ended(identity, self._operators.decide(identity, decision)))
-        )
+        transaction = await self._or_ended(request, identity, self._operators.decide(identity, decision))
+        return await self._answer(request, transaction)
 
-    async def _or_ended(self, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
+    async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
         """Await a call; where the transaction has ended already, the problem says how."""
         try:
             return await work
         except Problem as problem:
             if problem.code == "already_final":
-                problem.extra["outcome"] = await self._context.look_up(partial(_final_outcome, identity=identity))
+                outcome_of = partial(self._outcome, identity=identity, language=self._language_of(request))
+                problem.extra["outcome"] = await self._context.look_up(outcome_of)
             raise
 
     async def list_transactions(self, request: Request) -> Response:
@@ -334,25 +396,31 @@ class TransactionCalls:
         query = request.state.query
         metadata = query.pop(parameters.METADATA)
         page = Page(**query, metadata=metadata)
-        now = self._context.now()
+        now, language = self._context.now(), self._language_of(request)
 
         def read(db: sqlite3.Connection) -> TransactionPage:
             found, cursor = documents.read_page(db, page)
-            return TransactionPage([self._view(db, row, now) for row in found], cursor)
+            return TransactionPage([self._view(db, row, now, language) for row in found], cursor)
 
-        return json_response(await self._context.read(read))
+        return json_response(await self._context.read(read), language=language)
 
     async def _get(self, identity: str) -> model.Transaction:
         return await self._context.look_up(partial(_known, identity=identity))
 
-    async def _document(self, transaction: model.Transaction) -> documents.Transaction:
+    async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
+        """Answer with a transaction as it stands."""
+        language = self._language_of(request)
+        return json_response(await self._document(transaction, language), status, language)
+
+    async def _document(self, transaction: model.Transaction, language: Language) -> documents.Transaction:
         now = self._context.now()
-        without = self._view(None, transaction, now)
+        without = self._view(None, transaction, now, language)
         known = transaction.derives_from or transaction.transaction_reference is None
         if transaction.outcome is None and known and transaction.phase is not Phase.IN_DOUBT:
             return without
         try:
-            return await self._context.look_up(partial(self._view, transaction=transaction, now=now))
+            view = partial(self._view, transaction=transaction, now=now, language=language)
+            return await self._context.look_up(view)
         except Problem as problem:
             if transaction.outcome is None:
                 return without  # all but the original of a reference, and what the proof lacks of the search
@@ -361,25 +429,52 @@ class TransactionCalls:
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
     def _view(
-        self, db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime
+        self, db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime, language: Language
     ) -> documents.Transaction:
         return documents.transaction_document(
             db,
             transaction,
-            now,
-            self._grace,
+            self._step(transaction, now),
+            language,
             abortable=self._aborts.possible(transaction),
             missing_proof=self._reconciler.missing_proof(db, transaction),
         )
+
+    def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> Outcome | None:
+        """Return the outcome of a transaction, None while it has none. Raise Problem."""
+        transaction = _known(db, identity)
+        return documents.outcome_document(db, transaction, self._step(transaction, self._context.now()), language)
+
+    def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> Standing:
+        """Return how a transaction stands. Raise Problem."""
+        transaction, now = _known(db, identity), self._context.now()
+        step = self._step(transaction, now)
+        lacks = self._reconciler.missing_proof(db, transaction)
+        return Standing(
+            documents.state_document(transaction, step, language, lacks),
+            documents.outcome_document(db, transaction, step, language),
+            self._again(transaction, now) if transaction.phase is Phase.IN_DOUBT else None,
+        )
+
+    def _again(self, transaction: model.Transaction, now: datetime) -> float:
+        """Return after how many seconds a doubt may stand otherwise without a change of the transaction.
+
+        A person is asked when the grace is over; what the proof lacks depends on terminal and configuration too.
+        """
+        left = model.grace_left(transaction, now, self._grace)
+        return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
+
+    def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:
+        return model.next_step(transaction, now, self._grace)
+
+    def _language_of(self, request: Request) -> Language:
+        """Return the language of the texts for the cashier that a call asks for."""
+        return negotiation.language(request.headers.getlist("accept-language"), self._language)
 
 
 def _ended(change: Change) -> bool:
     """Whether a transaction has an outcome since that change: who waits for one need not look before."""
     return change.result is not None
-
-
-def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome | None:
-    return documents.outcome_document(db, _known(db, identity))
 
 
 def _known(db: sqlite3.Connection, identity: str) -> model.Transaction:

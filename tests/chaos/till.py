@@ -184,7 +184,7 @@ class Till:
                     stream(self._socket, f"/transactions/{identity}/events") as messages,
                 ):
                     async for message in messages:
-                        if message.event != "TERMINAL_ACKNOWLEDGED":
+                        if message.event not in ("state", "TERMINAL_ACKNOWLEDGED"):
                             break
         status, document = await self._call("POST", f"/transactions/{identity}/abort")
         self._ledger.write("abort", id=identity, status=status, code=document.get("code"))

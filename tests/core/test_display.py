@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain, combinations, product
+from pathlib import Path
 
 import msgspec
 
 from posd.base.negotiation import Language
 from posd.base.times import iso
-from posd.payments.display import TEXTS, TYPES, Display, DisplayCode, Text, display, text, written
+from posd.payments.display import ACTIVE, TEXTS, TYPES, Display, DisplayCode, Text, display, text, written
 from posd.payments.lifecycle import Status, Trail
 from posd.payments.model import (
     Attention,
@@ -197,3 +198,33 @@ def test_paid_says_what_was_authorized_else_what_was_asked_for(
 def test_an_amount_is_written_exactly(amount: str, said: str) -> None:
     assert written(Decimal(amount)) == said
 
+
+#: When a code is shown, in the words of the API.
+WHEN = {
+    DisplayCode.SENDING: f"`{Phase.STARTING}`",
+    **{code: f"`{Phase.ACTIVE}`, `{status}`" for status, code in ACTIVE.items()},
+    DisplayCode.LOOKING: f"`{Phase.IN_DOUBT}`, `next_step` `{NextStep.WAIT}`",
+    **dict.fromkeys(APPROVED, f"`{Phase.FINAL}`, `{NextStep.DONE}`"),
+    DisplayCode.NOT_PAID: f"`{Phase.FINAL}`, `{NextStep.NEW_ID_OK}`",
+    DisplayCode.CALL_SUPERVISOR: f"`{NextStep.ASK_PERSON}`",
+}
+
+
+def table() -> str:
+    """Return the table of docs/integration.md, as the code has it."""
+    lines = ["| `display.code` | when | `type` | English | Spanish |", "| --- | --- | --- | --- | --- |"]
+    for code in DisplayCode:
+        kinds: defaultdict[Text, list[str]] = defaultdict(list)
+        for kind, words in TYPES.items():
+            if code not in APPROVED or words.approved is code:
+                kinds[text(code, kind)].append(f"`{kind}`" if kind else "unknown")
+        for said, of in kinds.items():
+            which = "any" if len(of) == len(TYPES) else ", ".join(of)
+            english, spanish = (said.of(language, " 11.20") for language in Language)
+            lines.append(f"| `{code}` | {WHEN[code]} | {which} | {english} | {spanish} |")
+    return "\n".join(lines)
+
+
+def test_the_page_has_every_text_as_it_is() -> None:
+    page = Path(__file__).parents[2] / "docs" / "integration.md"
+    assert f"\n\n{table()}\n\n" in page.read_text(), table()

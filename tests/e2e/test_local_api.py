@@ -241,6 +241,7 @@ async def test_the_list_of_transactions(shop: Shop) -> None:
 TRANSACTION = {
     *("client_transaction_id", "terminal", "type", "sale", "phase", "status", "reading_type", "next_step"),
     *(
+        "display",
         "abortable",
         "released",
         "missing_proof",
@@ -255,7 +256,17 @@ TRANSACTION = {
 }
 OUTCOME = {
     *("result", "status", "transaction_reference", "ticket_number", "failure_reason", "reached_acquirer"),
-    *("reading_type", "authorized_amount", "receipt", "reversal", "decided_at", "evidence", "supersedes"),
+    *(
+        "next_step",
+        "display",
+        "reading_type",
+        "authorized_amount",
+        "receipt",
+        "reversal",
+        "decided_at",
+        "evidence",
+        "supersedes",
+    ),
     "final_event",
 }
 TERMINAL = {"serial", "brand", "model", "base_url", "source", "reachable", "last_seen", "transaction", "identity"}

@@ -19,7 +19,7 @@ from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
-from tests.support.streams import Message, ask, messages, stream
+from tests.support.streams import Message, ask, messages, stream, told
 
 #: Longest that a test waits for something to come, in seconds.
 PATIENCE_SECONDS = 60.0
@@ -148,7 +148,7 @@ async def test_the_events_of_a_payment_over_restarts(own: Shop) -> None:
     listed = (await posd.call("GET", path)).json["events"]
     assert documents(reader) == listed
     assert [message.event for message in reader.found] == [status for status, _ in APPROVED]
-    assert [word for word in reader.told if word != "draining"] == ["outcome"]
+    assert [word for word in reader.told if word not in ("state", "draining")] == ["outcome"]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -160,7 +160,7 @@ async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop:
     (listed,) = (await posd.call("GET", f"/transactions/{one.identity}/events")).json["events"]
     async with stream(posd.till_socket, f"/transactions/{other.identity}/events", listed["seq"]) as source:
         found = [message async for message in source]
-    assert [message.event for message in found] == ["notice", "TERMINAL_CANCELED", "outcome"]
+    assert [message.event for message in found] == ["notice", "state", "TERMINAL_CANCELED", "outcome"]
     assert found[0].json["code"] == "place_unknown"
 
 
@@ -307,7 +307,7 @@ async def test_a_thousand_streams_at_once(shop: Shop, count: int) -> None:
     paths = (f"/transactions/{payment.identity}/events", f"/feed?after={(await newest(posd))['next_after']}")
 
     async def first(reader: asyncio.StreamReader) -> Any:
-        return (await anext(messages(reader))).json
+        return (await anext(told(messages(reader)))).json
 
     with crowd(posd.till_socket, count, STREAMS_OF_PROCESS.value) as connections:
         opened = [

@@ -15,7 +15,7 @@ from tests.support.events import APPROVED, body, event
 from tests.support.https import deliver
 from tests.support.senders import ask_on, crowd
 from tests.support.shop import AMOUNT, Shop, acknowledging, held, quiet
-from tests.support.streams import Message, ask, collect, stream
+from tests.support.streams import Message, ask, collect, stream, told
 from tests.support.terminal import ScriptedTerminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -98,8 +98,8 @@ async def test_the_events_of_a_payment_live_until_the_outcome(shop: Shop) -> Non
     before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/events"
     sent = [event(payment.identity, status, previous, payment.serial) for status, previous in APPROVED]
-    async with stream(shop.daemon.till_socket, path) as live:
-        read = []
+    async with stream(shop.daemon.till_socket, path) as source:
+        live, read = told(source), []
         for item in sent:
             # As a person would print it: the body spans lines, and has its own kinds of line ends.
             content = json.dumps(item, indent=2).replace("\n", "\r\n" if item is sent[1] else "\n").encode()
@@ -117,7 +117,7 @@ async def test_the_events_of_a_payment_live_until_the_outcome(shop: Shop) -> Non
     assert last.json["authorized_amount"] == Decimal("11.2")
     for index in (1, 4):
         async with stream(shop.daemon.till_socket, path, last_event_id=read[index - 1].id) as rest:
-            again = [message async for message in rest]
+            again = [message async for message in told(rest)]
         assert [message.event for message in again] == [*[item["status"] for item in sent[index:]], "outcome"]
     listed = (await shop.daemon.call("GET", path)).json["events"]
     assert listed == [message.json for message in read]
@@ -126,7 +126,8 @@ async def test_the_events_of_a_payment_live_until_the_outcome(shop: Shop) -> Non
 
 async def test_a_status_with_a_line_break_stays_one_message(shop: Shop) -> None:
     payment = await shop.started()
-    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as live:
+    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        live = told(source)
         assert await payment.event("ODD\nevent: outcome\ndata: {}") == 200
         message = await anext(live)
         assert message.json["verdict"] == "unknown_status"
@@ -242,7 +243,8 @@ async def test_a_till_waits_over_a_restart_by_asking_again(
 
 async def test_a_status_named_outcome_does_not_pose_as_the_outcome(shop: Shop) -> None:
     payment = await shop.started()
-    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as live:
+    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        live = told(source)
         assert await payment.event(" outcome\n") == 200
         message = await anext(live)
         assert (message.event, message.json["verdict"]) == ("unknown:outcome", "unknown_status")

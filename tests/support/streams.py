@@ -55,11 +55,11 @@ class Message:
 
 @asynccontextmanager
 async def stream(
-    socket: Path, path: str, last_event_id: int | str | None = None
+    socket: Path, path: str, last_event_id: int | str | None = None, headers: str = ""
 ) -> AsyncIterator[AsyncIterator[Message]]:
-    """Open an event stream; the messages end where the daemon ends the stream."""
+    """Open an event stream, with further header lines; the messages end where the daemon ends the stream."""
     resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
-    connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}")
+    connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}{headers}")
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             head = await connection.reader.readuntil(b"\r\n\r\n")
@@ -90,6 +90,13 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
                 text_of_id = fields.get("id", [""])[0]
                 identity = int(text_of_id) if text_of_id.isdigit() else text_of_id or None
                 yield Message(identity, fields["event"][0], "\n".join(fields["data"]))
+
+
+async def told(source: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    """Yield what the messages tell beside how the payment stands."""
+    async for message in source:
+        if message.event != "state":
+            yield message
 
 
 async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:

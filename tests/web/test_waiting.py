@@ -1,6 +1,7 @@
 """Waiting without polling: a change is never missed, not even one that comes while the state is being read."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
+from posd.calls import streams
 from posd.calls.long_poll import HungUp, wait_until
 from posd.calls.streams import Batch, Streams
 from posd.httpd.connection import Pieces
@@ -55,8 +57,30 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
     assert hub.waiters == {}
 
 
+BEAT = b":\n\n"
+
+
+async def followed(
+    hub: Hub, read: Callable[[], Awaitable[Batch]], beaten: Callable[[], None] = lambda: None
+) -> tuple[bytes, Streams]:
+    """Follow a stream to its end; return what was written. `beaten` is called after each heartbeat."""
+    written = b""
+
+    async def send(message: Any) -> None:
+        nonlocal written
+        written += message.get("body", b"")
+        if message.get("body") == BEAT:
+            beaten()
+
+    served = Streams(hub)
+    scope = {"type": "http", "method": "GET", "headers": [], "state": {"pieces": Pieces(WHOLE), "untaken": lambda: 0}}
+    async with asyncio.timeout(30):
+        await served.answer(Request(scope), "events", "one", read)(scope, None, send)
+    return written, served
+
+
 async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
-    hub, reads, written = Hub(), 0, b""
+    hub, reads = Hub(), 0
 
     async def read() -> Batch:
         nonlocal reads
@@ -66,13 +90,29 @@ async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
             return Batch()
         return Batch(b"event: outcome\ndata: {}\n\n", last=True)
 
-    async def send(message: Any) -> None:
-        nonlocal written
-        written += message.get("body", b"")
-
-    streams = Streams(hub)
-    scope = {"type": "http", "method": "GET", "headers": [], "state": {"pieces": Pieces(WHOLE), "untaken": lambda: 0}}
-    async with asyncio.timeout(30):
-        await streams.answer(Request(scope), "events", "one", read)(scope, None, send)
+    written, served = await followed(hub, read)
     assert written == b"retry: 1000\n\nevent: outcome\ndata: {}\n\n"
-    assert (+streams.ended, streams.open.total(), hub.waiters) == ({("events", "outcome"): 1}, 0, {})
+    assert (+served.ended, served.open.total(), hub.waiters) == ({("events", "outcome"): 1}, 0, {})
+
+
+@pytest.mark.parametrize("again", [0.001, 3600.0, None])
+async def test_a_stream_is_read_again_when_its_time_has_come_and_otherwise_at_changes_alone(
+    monkeypatch: pytest.MonkeyPatch, again: float | None
+) -> None:
+    """At the latest with the heartbeat, which wakes it in any case."""
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
+    hub, reads, beats = Hub(), 0, 0
+
+    async def read() -> Batch:
+        nonlocal reads
+        reads += 1
+        return Batch(again=again) if beats < 3 else Batch(b"end", last=True)
+
+    def beaten() -> None:
+        nonlocal beats
+        beats += 1
+        if beats == 3 and again is None:
+            hub.publish([CHANGE])
+
+    await followed(hub, read, beaten)
+    assert (reads, beats) == (4 if again is not None else 2, 3)

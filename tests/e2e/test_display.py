@@ -1,0 +1,279 @@
+"""What a till shows to its cashier: in every document of a payment, in its stream, in the language that it asks for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from posd.calls.streams import HEARTBEAT_SECONDS
+from tests.e2e.test_finals import BY_ANA, refused
+from tests.e2e.test_reload import sent
+from tests.support.events import APPROVED
+from tests.support.shop import QUIET, Payment, Shop, held, open_counters, open_shop
+from tests.support.streams import Message, collect, stream
+from tests.support.terminal import nowhere
+from tests.support.webhooks import attention
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
+
+#: How long a doubt may clear up by itself, at the daemon with little patience. In seconds.
+GRACE = 0.5
+NEVER_AGAIN = {"en": "Do not charge again", "es": "No cobre otra vez"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counters() -> AsyncIterator[list[Shop]]:
+    """A daemon with little patience, and terminals that each test takes from the end of the list."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with open_counters(Path(directory), 3, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
+            yield counters
+
+
+@pytest.fixture
+def counter(counters: list[Shop]) -> Shop:
+    """A terminal of a test's own, at the daemon with little patience."""
+    return counters.pop()
+
+
+def asking(language: str) -> dict[str, str]:
+    return {"accept-language": language}
+
+
+async def shown(payment: Payment, path: str, headers: dict[str, str] | None = None) -> tuple[dict[str, Any], str]:
+    """Return what a call on a payment shows to the cashier, and the language that it says."""
+    reply = await payment.shop.daemon.call("GET", f"/transactions/{payment.identity}{path}", headers=headers)
+    return reply.json["display"], reply.headers["content-language"]
+
+
+# The documents
+
+
+async def test_every_document_of_a_payment_says_what_to_show(shop: Shop) -> None:
+    payment = shop.payment()
+    started = await payment.put()
+    assert (started.status, started.json["display"]["code"]) == (201, "present_card")
+    assert (await payment.put()).json["display"] == started.json["display"]
+    for status, code in (("CARD_PRESENTED", "card_read"), ("APPROVAL_REQUESTED", "asking_bank")):
+        assert await payment.event(status) == 200
+        said, _ = await shown(payment, "")
+        assert said["code"] == code
+        assert await shown(payment, "/outcome?timeout=0") == (said, "en")
+        listed = (await shop.daemon.call("GET", f"/transactions?terminal={payment.serial}")).json["transactions"]
+        assert [item["display"] for item in listed] == [said]
+    await payment.end("APPROVAL")
+    document = await payment.get()
+    outcome = await shop.daemon.outcome(payment.identity)
+    assert (outcome["next_step"], outcome["display"]) == ("done", {"code": "paid", "text": "PAID 11.20"})
+    for found in (document, document["outcome"]):
+        assert (found["next_step"], found["display"]) == (outcome["next_step"], outcome["display"])
+
+
+async def test_an_outcome_says_what_to_do_now_and_so_does_the_one_that_it_corrected(shop: Shop) -> None:
+    payment = await refused(shop)
+    before = await shop.daemon.outcome(payment.identity)
+    assert (before["next_step"], before["display"]["code"]) == ("new_id_ok", "not_paid")
+    await payment.end("APPROVAL")
+    outcome = await shop.daemon.outcome(payment.identity)
+    for found in (outcome, outcome["supersedes"]):
+        assert found["next_step"] == "ask_person", "who stored the old one has to be told that it does not hold"
+        assert found["display"]["code"] == "call_supervisor"
+        assert NEVER_AGAIN["en"] in found["display"]["text"]
+    again = await payment.post("release", BY_ANA)
+    assert (again.json["code"], again.json["outcome"]["display"]) == ("already_final", outcome["display"])
+    await payment.post("acknowledge", BY_ANA | {"code": "outcome_corrected"}, admin=True)
+    outcome = await shop.daemon.outcome(payment.identity)
+    for found in (outcome, outcome["supersedes"]):
+        assert (found["next_step"], found["display"]["code"]) == ("done", "paid")
+
+
+async def test_what_proof_is_missing_stands_wherever_a_payment_in_doubt_does(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    missing = (await payment.get())["missing_proof"]
+    assert missing
+    listed = (await shop.daemon.call("GET", f"/transactions?terminal={payment.serial}")).json["transactions"]
+    waited = await shop.daemon.call("GET", f"/transactions/{payment.identity}/outcome?timeout=0")
+    assert (waited.status, waited.json["missing_proof"], listed[0]["missing_proof"]) == (202, missing, missing)
+    state = await state_of(payment)
+    assert state["missing_proof"] == missing
+    assert (state["display"]["code"], state["next_step"]) == ("looking", "wait")
+    assert NEVER_AGAIN["en"] in state["display"]["text"]
+
+
+# The language
+
+
+@pytest.mark.parametrize(
+    ("asked", "language"),
+    [
+        ("es", "es"),
+        ("es-EC,es;q=0.9,en;q=0.1", "es"),
+        ("en", "en"),
+        ("fr", "en"),
+        ("*", "en"),
+        ("", "en"),
+        ("es" + ";q=9" * 2000, "es"),
+        ("x," * 2000 + "es", "en"),
+        ("\xff;q=\xff,=;,;q=nan", "en"),
+    ],
+    ids=range(9),
+)
+async def test_the_language_that_a_call_asks_for(shop: Shop, asked: str, language: str) -> None:
+    payment = await shop.started()
+    text = {"en": "Present the card", "es": "Presente la tarjeta"}[language]
+    headers: Any = {"accept-language": asked.encode("latin-1")}
+    for path in ("", "/outcome?timeout=0"):
+        assert await shown(payment, path, headers) == ({"code": "present_card", "text": text}, language)
+    listed = await shop.daemon.call("GET", f"/transactions?terminal={payment.serial}", headers=headers)
+    assert listed.headers["content-language"] == language
+    assert [item["display"]["text"] for item in listed.json["transactions"]] == [text]
+    await payment.end()
+
+
+@pytest.mark.parametrize(("asked", "text"), [("es-EC, en;q=0.5", "PAGADO 11.20"), ("fr", "PAID 11.20")])
+async def test_the_language_that_a_stream_asks_for(shop: Shop, asked: str, text: str) -> None:
+    payment = await shop.started()
+    await payment.end("APPROVAL")
+    path = f"/transactions/{payment.identity}/events"
+    async with stream(shop.daemon.till_socket, path, headers=f"accept-language: {asked}\r\n") as source:
+        found = {message.event: message.json async for message in source}
+    assert (found["state"]["display"]["text"], found["outcome"]["display"]["text"]) == (text, text)
+
+
+async def test_calls_that_change_something_answer_in_the_language_too(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    path, admin = f"/transactions/{payment.identity}", shop.daemon.admin_socket
+    calls = [
+        ("reconcile", None),
+        ("release", BY_ANA),
+        ("acknowledge", BY_ANA | {"code": "released"}),
+        ("resolve", BY_ANA | {"result": "approved"}),
+    ]
+    texts = []
+    for call, body in calls:
+        reply = await shop.daemon.call("POST", f"{path}/{call}", body, socket=admin, headers=asking("es"))
+        assert (reply.status, reply.headers["content-language"]) == (200, "es")
+        texts.append(reply.json["display"]["text"])
+    assert all(NEVER_AGAIN["es"] in text for text in texts[:-1])
+    assert texts[-1] == "PAGADO 11.20"
+    refusal = await shop.daemon.call("POST", f"{path}/abort", socket=admin, headers=asking("es"))
+    assert refusal.json["outcome"]["display"]["text"] == "PAGADO 11.20"
+
+
+async def test_the_language_of_the_configuration(home: Path) -> None:
+    async with open_shop(home) as shop:
+        config = shop.daemon.config.replace("[local_api]\n", '[local_api]\nlanguage = "es"\n')
+        await shop.daemon.stop()
+        shop.daemon.config = config
+        await shop.daemon.start()
+        payment = await shop.started()
+        assert await shown(payment, "") == ({"code": "present_card", "text": "Presente la tarjeta"}, "es")
+        assert await shown(payment, "", asking("fr, *;q=0.5")) == await shown(payment, "")
+        assert (await shown(payment, "", asking("en")))[0]["text"] == "Present the card"
+        state = await state_of(payment)
+        assert state["display"]["text"] == "Presente la tarjeta"
+        await payment.end()
+
+
+# The stream
+
+
+async def state_of(payment: Payment) -> dict[str, Any]:
+    """Return what the stream of a payment says at its start."""
+    async with stream(payment.shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        first = await anext(source)
+    assert first.event == "state"
+    return first.json
+
+
+async def test_a_stream_says_at_the_start_and_at_each_change_what_to_show(shop: Shop) -> None:
+    payment = await shop.started()
+    path = f"/transactions/{payment.identity}/events"
+    async with stream(shop.daemon.till_socket, path) as source:
+        first = await anext(source)
+        found = [first]
+        for status, previous in APPROVED:
+            assert await payment.event(status, previous) == 200
+            found += await collect(source, lambda message, status=status: message.event == status)
+        found += [message async for message in source]
+    document = await payment.get()
+    assert set(first.json) == {"phase", "next_step", "display", "missing_proof", "attention"}
+    assert [(message.id is None, message.event) for message in found] == [
+        (True, "state"),
+        *((False, "TERMINAL_ACKNOWLEDGED"), (False, "CARD_PRESENTED"), (True, "state")),
+        *((False, "APPROVAL_REQUESTED"), (True, "state"), (False, "APPROVAL"), (True, "state"), (True, "outcome")),
+    ]
+    told = [message.json for message in found if message.event == "state"]
+    assert [item["display"]["code"] for item in told] == ["present_card", "card_read", "asking_bank", "paid"]
+    assert [(item["phase"], item["next_step"]) for item in told] == [("active", "wait")] * 3 + [("final", "done")]
+    assert told[-1] == {name: document[name] for name in told[-1]}
+    assert (found[-1].json["next_step"], found[-1].json["display"]) == ("done", told[-1]["display"])
+
+
+async def test_a_stream_that_goes_on_begins_with_the_state_and_repeats_no_event(shop: Shop) -> None:
+    payment = await shop.started()
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    (listed,) = (await shop.daemon.call("GET", f"/transactions/{payment.identity}/events")).json["events"]
+    await payment.end()
+    path = f"/transactions/{payment.identity}/events"
+    async with stream(shop.daemon.till_socket, path, listed["seq"]) as source:
+        found = [message.event async for message in source]
+    assert found == ["state", "TERMINAL_CANCELED", "outcome"]
+
+
+async def test_a_stream_hears_of_attention_and_of_what_a_person_does(shop: Shop) -> None:
+    payment = await shop.started()
+    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        before = await anext(source)
+        assert (await payment.post("release", BY_ANA)).status == 200
+        after = await anext(source)
+        await payment.end("DECLINED")
+    assert (before.json["attention"], before.json["display"]["code"]) == ([], "present_card")
+    assert (after.event, attention(after.json)) == ("state", {"released"})
+    assert (after.json["next_step"], after.json["display"]["code"]) == ("ask_person", "call_supervisor")
+
+
+async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
+    """Nothing but time passes: no event comes, and the search that begins then has no answer yet."""
+    payment = await counter.in_doubt()
+    counter.terminal.search = search = held(nowhere)
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        told = [(await anext(source)).json for _ in range(2)]
+    # A heartbeat is due after 15 s: it came of the grace alone.
+    assert clock() - began < HEARTBEAT_SECONDS / 2
+    assert [(item["next_step"], item["display"]["code"]) for item in told] == [
+        ("wait", "looking"),
+        ("ask_person", "call_supervisor"),
+    ]
+    assert {**told[0], "next_step": "", "display": {}} == {**told[1], "next_step": "", "display": {}}
+    assert (await payment.get())["last_search"] is None
+    search.release.set()
+    await payment.end()
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_stream_tells_what_the_proof_lacks_when_that_changes(home: Path) -> None:
+    """Of the configuration no change of the payment tells: it is seen with the heartbeat."""
+    async with open_counters(home, 1, QUIET) as (counter,):
+        payment = await counter.in_doubt()
+        async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+            before = lacks(await anext(source))
+            assert "search_not_confirmed" in before
+            confirmed = f"{counter.daemon.config}\n[profile.search]\nconfirmed = true\n"
+            await sent(counter.daemon, confirmed, "config.loaded")
+            async for message in source:
+                if (now := lacks(message)) != before and "search_not_confirmed" not in now:
+                    break
+        assert "abort_not_confirmed" in now
+        await payment.end()
+
+
+def lacks(message: Message) -> set[str]:
+    assert message.event == "state"
+    return {item["code"] for item in message.json["missing_proof"]}

@@ -53,7 +53,7 @@ OUTCOME_ITEM = "outcome"
 #: Name of the item that tells what a reader may have missed.
 NOTICE_ITEM = "notice"
 #: Names of the items by which posd tells of the stream itself: they are never changes.
-OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM})
+OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, "state"})
 #: The beginning of the feed, with places that show whether an older copy of the database was put there.
 START = "start"
 #: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.

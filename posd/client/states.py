@@ -47,12 +47,21 @@ class Receipt:
     cvm_type: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Display:
+    """What the till may show to its cashier: a `code`, which never changes its meaning, and its `text`."""
+
+    code: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """What every outcome has.
 
     `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
-    terminal said contradicts itself). `status` is the terminal's last state, None where none stands behind it.
+    terminal said contradicts itself). `display` is None from an older posd.
+    `status` is the terminal's last state, None where none stands behind it.
     `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with the
     members that this client does not know.
     """
@@ -60,6 +69,7 @@ class Ended:
     id: str
     type: str | None
     next_step: str
+    display: Display | None
     status: str | None
     reached_acquirer: bool | None
     reading_type: str | None
@@ -214,6 +224,7 @@ class Transaction(FromDocument):
     status: str | None
     reading_type: str | None
     next_step: str
+    display: Display | None
     abortable: bool
     released: bool
     missing_proof: tuple[MissingProof, ...]

@@ -89,6 +89,11 @@ TYPES: Mapping[OperationType | None, Words] = {
         Text("NOT REVERSED: all is as before", "NO REVERSADO: todo sigue como antes"),
         _FOLLOW,
     ),
+    OperationType.REFUND: Words(
+        DisplayCode.REVERSED,
+        Text("NOT REFUNDED: the payment is as before", "NO DEVUELTO: el pago sigue como antes"),
+        _FOLLOW,
+    ),
     None: Words(
         DisplayCode.CALL_SUPERVISOR,
         Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado"),

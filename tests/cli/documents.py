@@ -8,6 +8,13 @@ from tests.cli.stub import Answer
 ID = "7f3c0000-0000-4000-8000-000000000001"
 OTHER_ID = "7f3c0000-0000-4000-8000-000000000002"
 AT = "2026-11-20T14:02:11.123Z"
+#: `next_step` -> what may stand beside it as `display`.
+DISPLAY = {
+    "wait": {"code": "looking", "text": "Checking with the terminal. Do not charge again"},
+    "done": {"code": "paid", "text": "PAID 11.20"},
+    "new_id_ok": {"code": "not_paid", "text": "NOT PAID"},
+    "ask_person": {"code": "call_supervisor", "text": "CALL THE SUPERVISOR. Do not charge again"},
+}
 
 
 def answer(document: object, status: int = 200) -> Answer:
@@ -29,6 +36,8 @@ def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, A
         "ticket_number": None,
         "failure_reason": None,
         "reached_acquirer": False,
+        "next_step": (step := "done" if result == "approved" else "new_id_ok"),
+        "display": DISPLAY[step],
         "reading_type": None,
         "authorized_amount": None,
         "receipt": None,
@@ -52,6 +61,7 @@ def transaction(**fields: Any) -> dict[str, Any]:
         "status": None,
         "reading_type": None,
         "next_step": "ask_person",
+        "display": DISPLAY.get(fields.get("next_step", "ask_person")),
         "abortable": True,
         "released": False,
         "amount": {"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0},

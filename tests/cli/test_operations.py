@@ -77,6 +77,13 @@ MEANINGS: dict[str | None, dict[str, str]] = {
         "canceled": "The void was canceled; nothing was reversed, and the original stands as before.",
         "not_started": "The void did not start; nothing was reversed, and the original stands as before.",
     },
+    "refund": {
+        "approved": "The money was given back.",
+        "declined": "The bank declined the refund; nothing was given back, and the original stands as before.",
+        "rejected": "The terminal rejected the refund; nothing was given back, and the original stands as before.",
+        "canceled": "The refund was canceled; nothing was given back, and the original stands as before.",
+        "not_started": "The refund did not start; nothing was given back, and the original stands as before.",
+    },
     None: {
         "approved": "It was approved. What it was (a charge, a void, ...) is not known here: look at the receipt.",
         "declined": "The bank declined the transaction; it charged and changed nothing.",
@@ -94,6 +101,7 @@ MAYBE = {
     "capture": "the capture after the bank was asked: the customer may have been charged all the same.",
     "post-tip": "the tip after the bank was asked: the tip may have been charged all the same.",
     "void": "the void after the bank was asked: the original may have been reversed all the same.",
+    "refund": "the refund after the bank was asked: the money may have been given back all the same.",
     None: "the transaction after the bank was asked: it may have been approved all the same.",
 }
 

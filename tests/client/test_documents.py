@@ -14,6 +14,7 @@ from posd.client import (
     Approved,
     Canceled,
     Declined,
+    Display,
     Evidence,
     Failure,
     NotStarted,
@@ -50,6 +51,7 @@ DESCRIBED: dict[Any, tuple[str, set[str]]] = {
     states.Attention: ("Attention", set()),
     states.Change: ("Event", {"status"}),
     states.Check: ("Check", set()),
+    states.Display: ("Display", set()),
     states.Evidence: ("Evidence", set()),
     states.Failure: ("Failure", set()),
     states.FeedChange: ("Change", {"place"}),
@@ -103,11 +105,22 @@ def test_an_approval_has_all_that_the_contract_says() -> None:
     assert str(found.authorized_amount) == "11.20"
     assert found.receipt == Receipt("A1", "VISA", "credit", "PIN")
     assert found.decided_at == MOMENT
+    assert found.display == Display("paid", "PAID 11.20")
     assert found.evidence == (Evidence("event", MOMENT, {"at": AT, **EVENT}),)
     assert isinstance(found.supersedes, NotStarted)
     assert found.supersedes.charged is None
     assert found.final_event == {"x": Decimal("1.10")}
     assert found.document["of_a_newer_posd"] == [1]
+
+
+def test_what_a_till_shows_is_unknown_from_an_older_posd() -> None:
+    for document in (transaction(), transaction(display=None)):
+        assert states.Transaction.read(document).display == (document["display"] and Display(**document["display"]))
+    older = outcome("approved", EVENT)
+    del older["display"]
+    found = read_outcome(transaction(outcome=older))
+    assert found is not None
+    assert found.display is None
 
 
 def test_what_did_not_work_says_why() -> None:

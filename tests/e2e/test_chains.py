@@ -28,6 +28,8 @@ CHAINS = (
     "p=pre-auth, c=capture p, v=void c",
     "p=pre-auth, v=void p",
     "c=charge, t=post-tip c, v=void c",
+    "c=charge, t=post-tip c, r=refund c",
+    "p=pre-auth, c=capture p, t=post-tip c, r=refund c",
 )
 #: How the till can name an original: see `play`.
 WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")

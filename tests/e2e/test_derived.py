@@ -1,4 +1,4 @@
-"""Guards against paying twice for one original (local API, `already_derived`), repeated calls, and the basket."""
+"""Guards against paying twice for one original (local API, Chains), repeated calls, and the basket."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -218,17 +218,20 @@ async def test_one_of_which_it_is_open_what_the_customer_paid_stands_in_the_way(
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str) -> None:
+    """What is approved; of a capture and a refund as long as the sum allows it."""
     original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
-    standing = [await operation(shop, kind, counters[0]).begin(original=original.identity)]
+    part = {"amount": {"subtotal_iva0": "2.50"}}
+    first = await operation(shop, kind, counters[0]).begin(original=original.identity, **part)
+    await operation(shop, kind, counters[1]).refused("already_derived", original=original.identity, repeat=True, **part)
+    standing = [await first.finish(raw_response=first.answer(authorized_amount=2.5))]
     for way, counter in zip(("original", "transaction_reference"), counters[1:], strict=False):
         item = operation(shop, kind, counter)
-        problem = await item.refused("already_derived", **naming(original, way), repeat=False)
+        problem = await item.refused("already_derived", **naming(original, way), repeat=False, **part)
         assert problem["transactions"] == [other.identity for other in standing]
-        standing.append(await item.begin(**naming(original, way), repeat=True))
+        await item.begin(**naming(original, way), repeat=True, **part)
         assert item.sent["transaction_reference"] == original.reference
         assert "repeat" not in item.sent
-    for item in standing:
-        await item.finish()
+        standing.append(await item.finish(raw_response=item.answer(authorized_amount=2.5)))
     assert (await original.get())["derived"] == [item.identity for item in standing]
 
 
@@ -243,7 +246,7 @@ async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_know
 ) -> None:
     pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
     re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
-    problem = await operation(shop, kind, counters[1]).refused("already_derived", **naming(pre_auth, way))
+    problem = await operation(shop, kind, counters[1]).refused("chain_conflict", **naming(pre_auth, way))
     assert problem["transactions"] == [re_auth.identity]
     assert f"re-auth {re_auth.identity} (open)" in problem["detail"]
     await re_auth.finish()
@@ -258,13 +261,14 @@ async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_know
     assert problem["transactions"] == [item.identity]
 
 
-async def test_with_repeat_the_newest_that_is_known_is_sent(shop: Shop, counters: list[Operation]) -> None:
+async def test_no_repeat_lifts_what_is_open(shop: Shop, counters: list[Operation]) -> None:
     pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
     re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
-    capture = await operation(shop, "capture", counters[1]).begin(original=pre_auth.identity, repeat=True)
-    assert capture.sent["transaction_reference"] == pre_auth.reference
-    for item in (re_auth, capture):
-        await item.finish()
+    await operation(shop, "capture", counters[1]).refused("chain_conflict", original=pre_auth.identity, repeat=True)
+    await re_auth.finish()
+    capture = await operation(shop, "capture", counters[1]).begin(original=pre_auth.identity)
+    assert capture.sent["transaction_reference"] == re_auth.reference
+    await capture.finish()
 
 
 # Many tills at once
@@ -367,7 +371,7 @@ async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop
 async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
     shop: Shop, counters: list[Operation]
 ) -> None:
-    """Beside a stranger's open payment a step of the chain is refused, and `repeat` lifts both."""
+    """Beside a stranger's open payment a step of the chain is refused, and `repeat` lifts that."""
     sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
     charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()
     split = await operation(shop, "charge", there).begin(sale=sale, repeat=True)
@@ -377,9 +381,9 @@ async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
     await tip.begin(sale=sale, original=charge.identity, repeat=True)
     problem = await operation(shop, "post-tip", here).refused("already_derived", sale=sale, original=charge.identity)
     assert problem["transactions"] == [tip.identity]
-    await (await operation(shop, "void", counters[2]).begin(original=charge.identity)).finish()
     for item in (split, tip):
         await item.finish()
+    await (await operation(shop, "void", counters[2]).begin(original=charge.identity)).finish()
 
 
 @pytest.mark.slow

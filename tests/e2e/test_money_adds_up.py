@@ -220,8 +220,7 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
 async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Path) -> None:
     until = datetime.now(UTC) + timedelta(days=1)
     async with scripted_terminal(home) as terminal, slow_door(terminal.base_url, lambda: until) as door:
-        entries = terminal.toml.replace(terminal.base_url, door)
-        async with running(home, entries, "[discovery]\nenabled = false\n") as posd:
+        async with running(home, terminal.toml.replace(terminal.base_url, door)) as posd:
             identity = str(uuid4())
             until = datetime.now(UTC) + timedelta(seconds=1)
             reply = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT, "not_after": iso(until)})

@@ -76,7 +76,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 async def voided(counter: Shop, to: Operation, occurred_at: str, **request: Any) -> Operation:
     """Return a void of an original that its terminal says to have been approved at that moment."""
-    void = await operation(counter, "void").begin(**{"original": to.identity, "repeat": True} | request)
+    void = await operation(counter, "void").begin(**{"original": to.identity} | request)
     return await void.finish(occurred_at=occurred_at)
 
 
@@ -92,11 +92,11 @@ async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund
     async with merchant(timezone) as counter:
         voids = []
         for number, (at, last, first) in enumerate(DAYS[timezone]):
-            original = operation(counter, "capture" if number == 0 else "charge")
-            await original.begin(**({"transaction_reference": str(uuid4())} if number == 0 else {}))
-            await original.finish(occurred_at=at)
-            assert (await original.get())["outcome"]["reversal"] is None
             for moment, expected in ((last, "cancellation"), (first, "refund")):
+                original = operation(counter, "capture" if number == 0 else "charge")
+                await original.begin(**({"transaction_reference": str(uuid4())} if number == 0 else {}))
+                await original.finish(occurred_at=at)
+                assert (await original.get())["outcome"]["reversal"] is None
                 void = await voided(counter, original, moment)
                 assert await reversal(void) == expected, (at, moment)
                 voids.append((void, expected))
@@ -115,24 +115,30 @@ async def test_an_original_that_was_told_late_was_approved_when_its_terminal_say
     day = [datetime(2025, 11, 20, hour, tzinfo=zone).isoformat() for hour in (1, 23)]
     next_day = datetime(2025, 11, 21, tzinfo=zone).isoformat()
     for way in ("event", "search", "search, event"):
-        original = operation(counter, "charge")
-        counter.terminal.start = hanging_up
-        await original.put()
-        element = original.states(occurred_at=day[0])
-        if "search" in way:
-            counter.terminal.search = knowing(element)
-            assert (await original.post("reconcile")).json["outcome"]["result"] == "approved"
-        if "event" in way:
-            assert await original.deliver(json.dumps(element).encode()) == 200
         for moment, expected in ((day[1], "cancellation"), (next_day, "refund")):
-            assert await reversal(await voided(counter, original, moment)) == expected, way
+            assert await reversal(await voided(counter, await told_late(counter, way, day[0]), moment)) == expected, way
             void = operation(counter, "void")
+            original = await told_late(counter, way, day[0])
             counter.terminal.start = hanging_up
-            await void.put(original=original.identity, repeat=True)
+            await void.put(original=original.identity)
             counter.terminal.search = knowing(void.states(occurred_at=moment))
             assert (await void.post("reconcile")).json["outcome"]["reversal"] == expected, way
             assert await void.deliver(json.dumps(void.states(occurred_at=moment)).encode()) == 200
             assert await reversal(void) == expected
+
+
+async def told_late(counter: Shop, way: str, at: str) -> Operation:
+    """Return a charge approved at that moment, of which posd has heard in this way after a lost answer."""
+    original = operation(counter, "charge")
+    counter.terminal.start = hanging_up
+    await original.put()
+    element = original.states(occurred_at=at)
+    if "search" in way:
+        counter.terminal.search = knowing(element)
+        assert (await original.post("reconcile")).json["outcome"]["result"] == "approved"
+    if "event" in way:
+        assert await original.deliver(json.dumps(element).encode()) == 200
+    return original
 
 
 def stated_zone(counter: Shop) -> ZoneInfo:
@@ -141,8 +147,9 @@ def stated_zone(counter: Shop) -> ZoneInfo:
 
 
 async def test_by_reference_the_original_is_looked_up_and_where_it_is_not_known_nothing_is_said(counter: Shop) -> None:
-    original = await approved(counter, "charge")
-    for reference in (original.reference, original.reference.upper()):
+    for written in (str, str.upper):
+        original = await approved(counter, "charge")
+        reference = written(original.reference)
         void = await voided(counter, original, AT, original=None, transaction_reference=reference)
         assert (await reversal(void), stored(void)["derives_from"]) == ("cancellation", original.identity)
     foreign = await voided(counter, original, AT, original=None, transaction_reference=str(uuid4()))
@@ -169,13 +176,15 @@ async def test_what_is_no_approved_void_is_no_reversal(counter: Shop) -> None:
 
 async def test_a_moment_that_cannot_be_read_is_when_posd_heard_of_it(counter: Shop) -> None:
     """It is noon here; what was approved last year was not approved today."""
-    today, last_year = operation(counter, "charge"), operation(counter, "charge")
-    await (await today.begin()).finish(occurred_at="just now")
-    await (await last_year.begin()).finish(occurred_at="2025-11-20T10:42:03.120Z")
-    assert await reversal(await voided(counter, today, "a moment ago")) == "cancellation"
-    assert await reversal(await voided(counter, last_year, "20/11/2025 10:42")) == "refund"
-    assert await reversal(await voided(counter, today, "2025-11-20T10:42:03.120Z")) == "cancellation"
-    assert await reversal(await voided(counter, today, "2199-01-01T00:00:00.000Z")) == "refund"
+    today, last_year = "just now", "2025-11-20T10:42:03.120Z"
+    for charged_at, voided_at, expected in (
+        (today, "a moment ago", "cancellation"),
+        (last_year, "20/11/2025 10:42", "refund"),
+        (today, "2025-11-20T10:42:03.120Z", "cancellation"),
+        (today, "2199-01-01T00:00:00.000Z", "refund"),
+    ):
+        charge = await (await operation(counter, "charge").begin()).finish(occurred_at=charged_at)
+        assert await reversal(await voided(counter, charge, voided_at)) == expected
 
 
 #: What terminals without a clock say, and a year after which no day comes.
@@ -229,9 +238,9 @@ async def test_it_stands_under_any_later_time_zone_and_is_derived_again(counter:
 
 
 async def test_an_amount_that_was_not_given_is_not_sent(counter: Shop) -> None:
-    original = await approved(counter, "charge")
-    callback = original.sent["events_webhook_url"].split("/webhooks/")[0]
     for request in ({}, {"amount": None}, {"metadata": {"why": "wrong size"}, "options": {"room": "1"}}):
+        original = await approved(counter, "charge")
+        callback = original.sent["events_webhook_url"].split("/webhooks/")[0]
         void = await voided(counter, original, AT, **request)
         sent = void.sent
         assert sent.pop("events_webhook_url").startswith(f"{callback}/webhooks/")
@@ -246,5 +255,5 @@ async def test_an_amount_that_was_not_given_is_not_sent(counter: Shop) -> None:
 
 async def test_an_amount_that_was_given_is_sent_as_it_was_given(counter: Shop) -> None:
     original = await approved(counter, "charge")
-    void = await voided(counter, original, AT, amount={"subtotal_iva0": "3.50"})
-    assert b'"amount":{"iva":0,"subtotal_iva":0,"subtotal_iva0":3.50}' in void.requests[0].body
+    void = await voided(counter, original, AT, amount={"subtotal_iva0": "11.2000"})
+    assert b'"amount":{"iva":0,"subtotal_iva":0,"subtotal_iva0":11.2000}' in void.requests[0].body

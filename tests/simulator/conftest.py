@@ -28,6 +28,7 @@ LOCAL = {
     "capture": "/terminal/v1/async/capture",
     "post-tip": "/terminal/v1/async/pos_tip",
     "void": "/terminal/v1/async/void",
+    "refund": "/terminal/v1/async/refund",
 }
 CHARGE = LOCAL["charge"]
 ABORT = "/terminal/v1/abort"

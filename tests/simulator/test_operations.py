@@ -41,6 +41,7 @@ ROWS = {
     "capture": Row("CAPTURE", "pre-auth", reports_reference=True),
     "post-tip": Row("POST_TIP", "charge"),
     "void": Row("VOID", "charge", needs_amount=False),
+    "refund": Row("REFUND", "charge", needs_amount=False),
 }
 WITH_ORIGINAL = [name for name, row in ROWS.items() if row.original]
 ON_THEIR_OWN = [name for name, row in ROWS.items() if not row.original]

@@ -107,8 +107,9 @@ async def play(
     for step in steps:
         identity = played.identities[step.name] = str(uuid4())
         request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
-        if step.kind != "void":
-            request["amount"] = {"subtotal_iva0": 10.01 + len(played.identities)}
+        if step.kind not in ("void", "refund"):
+            # A capture is for at most what is reserved: each step is for less than the one before.
+            request["amount"] = {"subtotal_iva0": 10.01 - len(played.identities)}
         if step.original:
             request |= named(played, step, by)
         reply = await daemon.call("PUT", f"/transactions/{identity}", request)

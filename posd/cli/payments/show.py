@@ -256,6 +256,8 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
             case "last_search" if value:
                 words = SEARCH_ENTRIES.get(value["result"], value["result"])
                 text = f"{moment(value['at'], date=True)}  {words}"
+            case "display":
+                text = f"{value['code']}: {value['text']}"
             case "next_step":
                 text = f"{value}: {next_step(transaction).words}"
             case "created_at" | "updated_at":

@@ -100,7 +100,7 @@ GOLDEN: dict[str, tuple[Any, int, int]] = {
     "failing-80x24": (view(state_of(replace(BUSY, health=FAILING))), 80, 24),
     "asking-80x24": (view(state_of(BUSY), ASKING), 80, 24),
     "help-80x24": (view(state_of(BUSY), Ui(page=Page("help"))), 80, 24),
-    "show-80x24": (view(state_of(BUSY), Ui(page=Page(f"payment {identity(1)}", ROW, TOLD), scroll=9)), 80, 24),
+    "show-80x24": (view(state_of(BUSY), Ui(page=Page(f"payment {identity(1)}", ROW, TOLD), scroll=10)), 80, 24),
     "show-40x10": (view(state_of(BUSY), Ui(page=Page(f"payment {identity(1)}", ROW, TOLD), scroll=99)), 40, 10),
 }
 

@@ -22,7 +22,7 @@ from posd.simulator.listener import Listener, bind
 from posd.simulator.messages import Refused
 from posd.simulator.network import NotPossible, url
 from posd.simulator.payment import Hand
-from posd.simulator.scenario import Certificate, Scenario, Story, Strict, payments, prints
+from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Shop, Simulator
 
 #: Terminal seconds that a power cycle takes where nothing else is asked for.
@@ -30,12 +30,13 @@ POWER_CYCLE_SECONDS = 5.0
 HELP = """\
 The control API of posd simulate. A POST needs content-type: application/json (curl --json '{}').
 
-GET  /scenarios                            what can happen: name, kind, summary, when, amount
+GET  /scenarios                            what can happen: name, kind, summary, when, and what chooses it
 GET  /terminals                            all terminals, each as below
 GET  /terminals/SERIAL                     how it stands: payment, armed scenario, power, network, certificate, ...
 GET  /terminals/SERIAL/ledger              what really happened
 GET  /terminals/SERIAL/prints              what came out on paper
-POST /terminals/SERIAL/scenario            {"name": "decline"}: what happens to the next payment alone; null: as usual
+POST /terminals/SERIAL/scenario            {"name": "decline"}: what happens to the next payment alone, or
+                                           {"name": "print:fails"}: to the next print job alone; null: as usual
 POST /terminals/SERIAL/present-card        the card is tapped; then it waits for approve or decline
 POST /terminals/SERIAL/insert-card         the chip is read, the PIN entered; then it waits for approve or decline
 POST /terminals/SERIAL/approve             the acquirer approves
@@ -96,7 +97,7 @@ class Nothing(Strict, frozen=True):
 
 
 class Arm(Strict, frozen=True):
-    """The scenario of the next payment; None: none is chosen so."""
+    """The scenario of the next payment, or `print:NAME` of the next print job; None: none is chosen so."""
 
     name: str | None
 
@@ -120,26 +121,31 @@ class Advance(Strict, frozen=True):
 
 
 def listed_scenarios() -> list[dict[str, Any]]:
-    """Return the catalogue in brief: name, kind (payment or print), summary, when, and the amount that chooses it."""
+    """Return the catalogue in brief: name, kind (payment or print), summary, when, and what of a request chooses it.
+
+    That is `amount`, `metadata` or `external_reference`; where all three are null, it is chosen by option or live.
+    """
     catalogues: dict[str, Mapping[str, Story]] = {"payment": payments(), "print": prints()}
     return [
-        {
-            "name": name,
-            "kind": kind,
-            "summary": story.summary,
-            "when": story.when,
-            "amount": story.amount if isinstance(story, Scenario) else None,
-        }
+        {"name": name, "kind": kind, "summary": story.summary, "when": story.when, **_chosen_by(name, story)}
         for kind, catalogue in catalogues.items()
         for name, story in catalogue.items()
     ]
 
 
+def _chosen_by(name: str, story: Story) -> dict[str, Any]:
+    if not isinstance(story, Scenario):
+        return {"amount": None, "metadata": None, "external_reference": f"{CHOICE}{name}"}
+    metadata = None if story.out_of_reach else {"scenario": name}
+    return {"amount": story.amount, "metadata": metadata, "external_reference": None}
+
+
 def state_of(terminal: Simulator) -> dict[str, Any]:
     """Return how a terminal stands.
 
-    `payment` is the one that runs, or null; `armed` the scenario of the next one where it was chosen live;
-    `scenario` that of payments which choose none; `waiting_events` how many events wait for their delivery.
+    `payment` is the one that runs, or null; `armed` the scenario of the next one where it was chosen live, and
+    `armed_print` that of the next print job; `scenario` that of payments which choose none; `waiting_events` how many
+    events wait for their delivery.
     """
     running = terminal.terminal.running
     return {
@@ -150,6 +156,7 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
         "certificate": terminal.certificate,
         "scenario": terminal.settings.scenario_name,
         "armed": terminal.terminal.armed,
+        "armed_print": terminal.armed_print,
         "payment": None
         if running is None
         else {
@@ -237,7 +244,7 @@ async def _put_paper_in(terminal: Simulator) -> None:
 
 async def _arm(terminal: Simulator, body: Arm, _tasks: Tasks) -> None:
     try:
-        terminal.terminal.arm(body.name)
+        terminal.arm(body.name)
     except LookupError:
         raise Refused(
             HTTPStatus.NOT_FOUND, "UNKNOWN_SCENARIO", f"there is no scenario {body.name}: GET /scenarios lists them"

@@ -51,6 +51,8 @@ class Printer:
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
         """`poster` is this printer's own; it is closed with it. Raises OSError, SettingsError."""
         self._scenario = settings.print_scenario
+        #: The scenario that the next job will take, before that of its reference; None where it is free.
+        self.armed: str | None = None
         self._ledger = ledger
         self._clock = clock
         self.poster = poster
@@ -140,6 +142,12 @@ class Printer:
             if job.status in ENDS and job.scenario.prints
         ]
 
+    def arm(self, name: str | None) -> None:
+        """Choose the scenario of the next job; None leaves it free again. Raises KeyError where there is none."""
+        if name is not None and name not in prints():
+            raise KeyError(name)
+        self.armed = name
+
     def put_paper_in(self) -> None:
         """Put paper in: a job that waits for it goes on, and with it the printer."""
         self._paper.set()
@@ -148,7 +156,8 @@ class Printer:
         request = read_print(body, self._scenario)
         if self._waiting.qsize() >= MAX_WAITING:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
-        return request
+        armed, self.armed = self.armed, None
+        return request if armed is None else replace(request, scenario=armed)
 
     def _answer(self, reply: Reply, call: str, print_job_id: str, usual: messages.Usual) -> Answer:
         """Return what a job's scenario makes of the usual answer to a call, as often as it does."""

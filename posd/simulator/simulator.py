@@ -16,7 +16,7 @@ from posd.simulator.messages import Device
 from posd.simulator.network import Network, NotPossible
 from posd.simulator.payment import Parts
 from posd.simulator.record import Record
-from posd.simulator.scenario import Certificate
+from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
 from posd.simulator.terminal import Terminal
@@ -75,6 +75,23 @@ class Simulator:
     def waiting_events(self) -> int:
         """How many events wait for their delivery."""
         return self._workings.waiting
+
+    @property
+    def armed_print(self) -> str | None:
+        """The scenario that the next print job will take, before that of its reference; None where it is free."""
+        return self._workings.printer.armed
+
+    def arm(self, name: str | None) -> None:
+        """Choose the scenario of the next payment, or with `print:NAME` of the next print job; None leaves both free.
+
+        Raises KeyError where there is no such scenario.
+        """
+        if name is not None and name.startswith(CHOICE):
+            self._workings.printer.arm(name.removeprefix(CHOICE))
+            return
+        self.terminal.arm(name)
+        if name is None:
+            self._workings.printer.arm(None)
 
     def prints(self) -> list[dict[str, Any]]:
         """Return what came out on paper, as `GET /simulator/prints` answers it."""

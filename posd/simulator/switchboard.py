@@ -83,14 +83,16 @@ class Workings:
 
     def _make(self) -> Sender:
         """Make sender and printer, and return the sender."""
-        first = self._printer is None
+        before = self._printer
         poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
         try:
             self._printer = Printer(self._settings, self._ledger, self._clock, poster, seed=self._seed)
         except OSError as error:
             raise SettingsError(str(error)) from error
-        if first:
+        if before is None:
             self._printer.catch_up()
+        else:
+            self._printer.arm(before.armed)
         poster = Poster(self._trust, self._settings.delivery_timeout, self._clock)
         return Sender(self._queue, self._ledger, self._clock, poster, seed=self._seed, unruly=self._settings.unruly)
 

@@ -47,13 +47,19 @@ def test_the_list_in_a_pipe_is_a_line_for_each_scenario() -> None:
     assert names == set(payments()) | {CHOICE + name for name in prints()}
     row = next(line for line in lines if line.startswith("lost-acknowledgement\t")).split("\t")
     scenario = payments()["lost-acknowledgement"]
-    assert row == ["lost-acknowledgement", scenario.amount, scenario.summary, scenario.when]
+    assert row == ["lost-acknowledgement", scenario.amount, "metadata", scenario.summary, scenario.when]
+    by = {row[0]: row[2] for row in (line.split("\t") for line in lines[1:])}
+    assert (by["search-stale"], by["print:stuck"], by["terminal-away"]) == ("metadata", "reference", "live")
 
 
 def test_the_list_as_json() -> None:
     listed = json.loads(CliRunner().invoke(command, ["--list", "--json"]).output)
     assert len(listed) == len(payments()) + len(prints())
     assert {item["kind"] for item in listed} == {"payment", "print"}
+    chosen = {item["name"]: (item["amount"], item["metadata"], item["external_reference"]) for item in listed}
+    assert chosen["decline"] == ("9000.04", {"scenario": "decline"}, None)
+    assert chosen["stuck"] == (None, None, "print:stuck")
+    assert chosen["certificate-expired"] == (None, None, None)
 
 
 @pytest.mark.slow

@@ -120,6 +120,7 @@ async def test_the_switches(developer: Developer) -> None:
         "certificate": "expired",
         "scenario": "approve-contactless",
         "armed": None,
+        "armed_print": None,
         "payment": None,
         "waiting_events": 0,
     }
@@ -134,11 +135,29 @@ async def test_paper(developer: Developer) -> None:
     assert printed["print_job_id"] == "job-1"
 
 
+async def test_the_scenario_of_the_next_print_job(developer: Developer) -> None:
+    """It is for one job, counts before the job's reference, is kept over a power cut and can be taken back."""
+    state = await developer.do("scenario", name="print:fails")
+    assert (state["armed"], state["armed_print"]) == (None, "fails")
+    await developer.do("power-off")
+    await developer.do("power-on")
+    assert (await developer.printer.create("job-0", document=None)).status_code == 422
+    await developer.printer.create("job-1", "completes")
+    await developer.printer.ended("job-1", "FAILED")
+    await developer.printer.create("job-2")
+    await developer.printer.ended("job-2")
+    await developer.do("scenario", name="print:stuck")
+    assert (await developer.do("scenario", name=None))["armed_print"] is None
+    wrong = await developer.refused("/terminals/SN%2F1/scenario", {"name": "print:decline"})
+    assert wrong == (404, "UNKNOWN_SCENARIO")
+
+
 async def test_the_catalogue_and_the_help(developer: Developer) -> None:
     listed = await developer.get("/scenarios")
     assert {item["name"] for item in listed if item["kind"] == "payment"} == set(payments())
     assert {item["name"] for item in listed if item["kind"] == "print"} == set(prints())
-    assert {"name", "kind", "summary", "when", "amount"} == set(listed[0])
+    by = {"amount", "metadata", "external_reference"}
+    assert {"name", "kind", "summary", "when", *by} == set(listed[0])
     answer = await developer.client.get(developer.url)
     assert answer.text == HELP
     assert answer.headers["content-type"].startswith("text/plain")

@@ -37,6 +37,15 @@ HTTP_PORT = 6868
 #: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.
 MAX_TERMINALS = 100
 
+#: How the columns of the list are used, for people.
+ASKED_BY = (
+    "",
+    "amount     a payment of exactly this sum",
+    'metadata   {"scenario": NAME} in the request of the payment',
+    "reference  NAME, print: included, as external_reference of the print job",
+    "live       the next payment or print job, by a key or the control API; each of the others too",
+)
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -312,25 +321,27 @@ def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
 
 
 def show_list(*, as_json: bool) -> None:
-    """Print the catalogue: a table, lines separated by tabs in a pipe, or JSON."""
+    """Print the catalogue and how each is asked for: a table, lines separated by tabs in a pipe, or JSON."""
     output = Output(as_json=as_json)
     scenarios = listed_scenarios()
     if as_json:
         output.json(msgspec.json.encode(scenarios))
         return
-    output.table(
-        ("name", "amount", "what happens", "when, in a real shop"),
+    rows = [
         (
-            (
-                item["name"] if item["kind"] == "payment" else f"{CHOICE}{item['name']}",
-                item["amount"] or "",
-                item["summary"],
-                item["when"],
-            )
-            for item in scenarios
-        ),
-        whole="name",
-    )
+            item["external_reference"] or item["name"],
+            item["amount"] or "",
+            "metadata" if item["metadata"] else "reference" if item["external_reference"] else "live",
+            item["summary"],
+            item["when"],
+        )
+        for item in scenarios
+    ]
+    columns = ("name", "amount", "or by", "what happens", "when, in a real shop")
+    shown = slice(-1) if output.narrow else slice(None)
+    output.table(columns[shown], [row[shown] for row in rows], whole="name")
+    for line in ASKED_BY if output.rich else ():
+        output.line(line)
 
 
 def show_file(name: str) -> None:

@@ -10,7 +10,7 @@ from posd.simulator.control import POWER_CYCLE_SECONDS
 from posd.simulator.journal import SettingsError
 from posd.simulator.network import NotPossible
 from posd.simulator.payment import Hand
-from posd.simulator.scenario import Certificate
+from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.simulator import Shop, Simulator
 
 
@@ -92,7 +92,7 @@ class Keys:
             self._selected = self._terminals[int(key) - 1]
             self._say(f"The keys are for {self._selected.settings.serial}.")
         elif key == SCENARIO_KEY:
-            self._say("Scenario of the next payment (Enter alone: as usual):")
+            self._say(f"Scenario of the next payment, or {CHOICE}NAME of the next print job (Enter alone: as usual):")
             self._keyboard.ask(self._arm)
         elif key in KEYS:
             self._tasks.begin(self._do(KEYS[key], self._selected))
@@ -101,11 +101,12 @@ class Keys:
 
     def _arm(self, name: str) -> None:
         try:
-            self._selected.terminal.arm(name or None)
+            self._selected.arm(name or None)
         except LookupError:
             self._say(f"There is no scenario {name}: posd simulate --list shows them.")
         else:
-            self._say(f"The next payment: {name or 'as usual'}.")
+            what = "print job" if name.startswith(CHOICE) else "payment"
+            self._say(f"The next {what}: {name or 'as usual'}.")
 
     async def _do(self, key: _Key, terminal: Simulator) -> None:
         try:

@@ -28,9 +28,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "demo": (
         Example("posd demo", "A payment and a receipt, shown step by step:"),
         Example("posd demo --keep", "Leave it running, and be told what to type next:"),
+        Example("posd demo --keep --no-charges --json --speed 100", "For the tests of a till, in any language:"),
     ),
     "simulate": (
-        Example("posd simulate --list", "Which bad days there are, and the amount that brings each about:"),
+        Example("posd simulate --list", "Which bad days there are, and the amount or metadata that asks for each:"),
         Example(
             "posd simulate --serial SIM-1 --state ./sim --trust /var/lib/posd/tls/ca.crt",
             "A terminal that trusts posd's certificate:",

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from posd.cli.demo.machine import Machine
 from posd.cli.main import main
+from posd.sandbox import Sandbox
 from tests.cli.stub import Answer, Stub
 from tests.support.leftovers import owning_file
 
@@ -141,7 +141,7 @@ def command(arguments: tuple[str, ...], config: Path | None, socket: Path | None
 
 
 @contextlib.contextmanager
-def daemon_away(shop: Machine) -> Iterator[None]:
+def daemon_away(shop: Sandbox) -> Iterator[None]:
     """Stop the daemon of a shop for the block."""
     shop.stop_daemon()
     try:
@@ -164,6 +164,7 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
 
 def processes_naming(directory: Path) -> dict[int, str]:
     """Return the running processes (pid -> command line) whose command line names the directory."""
+    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # and not another one whose name goes on
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -171,6 +172,6 @@ def processes_naming(directory: Path) -> dict[int, str]:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
                 continue
-            if str(directory) in line:
+            if named.search(line):
                 found[int(entry.name)] = line
     return found

@@ -11,14 +11,14 @@ import httpx2
 import pytest
 
 from posd.cli.app.connection import Api
-from posd.cli.demo.machine import Machine
+from posd.sandbox import Sandbox
 from tests.cli.processes import Done, posd
 
 #: a payment of 8 to 33 s takes well under a second.
 SPEED = 500.0
 
 
-class Shop(Machine):
+class Shop(Sandbox):
     """A daemon with a simulated terminal, and what can be seen of both."""
 
     def run(self, *arguments: str) -> Done:
@@ -42,7 +42,7 @@ class Shop(Machine):
     def seen(self, what: str) -> list[Any]:
         """What the terminal shows of its `requests` or `ledger`."""
         trust = ssl.create_default_context(cafile=self.directory / "terminal" / "tls" / "ca.crt")
-        shown = httpx2.get(f"{self.base_url}/simulator/{what}", verify=trust, trust_env=False)
+        shown = httpx2.get(f"{self.terminal.base_url}/simulator/{what}", verify=trust, trust_env=False)
         return list(json.loads(shown.text))
 
     def wire(self, transaction_id: str) -> dict[str, Any]:
@@ -60,9 +60,7 @@ class Shop(Machine):
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
-    with Shop(speed=SPEED, announce=False) as machine:
-        machine.start()
-        machine.use_address()
+    with Shop(speed=SPEED, patient=True) as machine:
         yield machine
 
 

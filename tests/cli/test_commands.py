@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from posd.cli.app.connection import Api
-from posd.cli.demo.machine import Machine
+from posd.sandbox import Sandbox
 from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 
 #: a payment of 8 to 33 s takes well under a second.
@@ -17,15 +17,13 @@ SPEED = 200.0
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Machine]:
-    with Machine(speed=SPEED, announce=False) as machine:
-        machine.start()
-        machine.use_address()
+def shop() -> Iterator[Sandbox]:
+    with Sandbox(speed=SPEED, patient=True) as machine:
         yield machine
 
 
 @pytest.fixture(autouse=True)
-def left_free(shop: Machine) -> Iterator[None]:
+def left_free(shop: Sandbox) -> Iterator[None]:
     """Free the terminal of a payment that a test has left open, as one that fails does."""
     yield
     left = posd("list", "--open", "--json", config=shop.config_path)
@@ -35,7 +33,7 @@ def left_free(shop: Machine) -> Iterator[None]:
 
 
 @pytest.fixture
-def waiting_payment(shop: Machine) -> Iterator[str]:
+def waiting_payment(shop: Sandbox) -> Iterator[str]:
     """A payment whose customer never presents the card; aborted at the end, so that the terminal is free again."""
     payment = str(uuid.uuid4())
     started = posd(
@@ -48,7 +46,7 @@ def waiting_payment(shop: Machine) -> Iterator[str]:
     assert posd("await", payment, config=shop.config_path).returncode == 1
 
 
-def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: Machine) -> None:
+def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: Sandbox) -> None:
     done = posd("charge", "--subtotal-iva", "10.00", "--iva", "1.20", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -66,14 +64,14 @@ def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: Mac
     assert "approved" in lines
 
 
-def test_a_declined_charge_gives_the_reason_and_exits_1(shop: Machine) -> None:
+def test_a_declined_charge_gives_the_reason_and_exits_1(shop: Sandbox) -> None:
     done = posd("charge", "3", "--metadata", "scenario=decline", config=shop.config_path)
     assert done.returncode == 1, done.stderr
     assert "declined" in done.stdout.splitlines()
     assert "reason: " in done.stdout
 
 
-def test_json_is_one_document_with_the_outcome_and_exact_numbers(shop: Machine) -> None:
+def test_json_is_one_document_with_the_outcome_and_exact_numbers(shop: Sandbox) -> None:
     done = posd("charge", "--subtotal-iva", "0.2", "--iva", "0.1", "--tip", "10.10", "--json", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     transaction = json.loads(done.stdout, parse_float=str)
@@ -83,7 +81,7 @@ def test_json_is_one_document_with_the_outcome_and_exact_numbers(shop: Machine) 
     assert done.stderr == f"transaction {transaction['client_transaction_id']}\n"
 
 
-def test_a_repeated_charge_joins_and_another_request_under_its_id_is_refused(shop: Machine) -> None:
+def test_a_repeated_charge_joins_and_another_request_under_its_id_is_refused(shop: Sandbox) -> None:
     payment = str(uuid.uuid4())
     first = posd("charge", "4.20", "--id", payment, "--json", config=shop.config_path)
     again = posd("charge", "4.20", "--id", payment.upper(), "--json", config=shop.config_path)
@@ -93,7 +91,7 @@ def test_a_repeated_charge_joins_and_another_request_under_its_id_is_refused(sho
     assert json.loads(other.stdout)["code"] == "id_reused"
 
 
-def test_a_busy_terminal_is_a_refusal_that_names_the_payment(shop: Machine, waiting_payment: str) -> None:
+def test_a_busy_terminal_is_a_refusal_that_names_the_payment(shop: Sandbox, waiting_payment: str) -> None:
     refused = posd("charge", "6", config=shop.config_path)
     assert refused.returncode == 1
     assert waiting_payment in refused.stderr
@@ -101,21 +99,21 @@ def test_a_busy_terminal_is_a_refusal_that_names_the_payment(shop: Machine, wait
 
 
 @pytest.mark.slow
-def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Machine, waiting_payment: str) -> None:
+def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Sandbox, waiting_payment: str) -> None:
     cut = posd("await", waiting_payment, "--timeout", "0.3", config=shop.config_path)
     assert cut.returncode == 4
     assert f"posd await {waiting_payment}" in cut.stderr
     assert f"posd abort {waiting_payment}" in cut.stderr
 
 
-def test_json_of_a_wait_that_is_cut_short_is_the_open_transaction(shop: Machine, waiting_payment: str) -> None:
+def test_json_of_a_wait_that_is_cut_short_is_the_open_transaction(shop: Sandbox, waiting_payment: str) -> None:
     cut = posd("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
     assert cut.returncode == 4
     assert json.loads(cut.stdout)["outcome"] is None
 
 
 @pytest.mark.slow
-def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
+def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Sandbox) -> None:
     arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
         told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
@@ -131,7 +129,7 @@ def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
     assert (ended.returncode, json.loads(ended.stdout)["outcome"]["result"]) == (1, "canceled")
 
 
-def test_a_charge_survives_a_restart_of_the_daemon(shop: Machine) -> None:
+def test_a_charge_survives_a_restart_of_the_daemon(shop: Sandbox) -> None:
     arguments = ("charge", "8", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
         payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
@@ -145,7 +143,7 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Machine) -> None:
     assert "canceled" in stdout.splitlines()
 
 
-def test_show_and_list_know_the_payment(shop: Machine) -> None:
+def test_show_and_list_know_the_payment(shop: Sandbox) -> None:
     assert posd("charge", "8", config=shop.config_path).returncode == 0  # an older one, which is not listed
     payment = str(uuid.uuid4())
     assert posd("charge", "9", "--id", payment, "--metadata", "till=3", config=shop.config_path).returncode == 0
@@ -158,7 +156,7 @@ def test_show_and_list_know_the_payment(shop: Machine) -> None:
     assert "--all" in listed.stderr
 
 
-def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Machine) -> None:
+def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Sandbox) -> None:
     first = posd("charge", "4", "--sale", "till-3/1042", config=shop.config_path)
     assert first.returncode == 0
     refused = posd("charge", "4", "--sale", "till-3/1042", config=shop.config_path)
@@ -168,7 +166,7 @@ def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
+def test_the_whole_list_as_json_is_a_page_a_line(shop: Sandbox) -> None:
     for amount in ("1.01", "1.02"):
         assert posd("charge", amount, config=shop.config_path).returncode == 0
     pages = posd("list", "--all", "--limit", "1", "--json", config=shop.config_path).stdout.splitlines()
@@ -181,17 +179,17 @@ def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_open_payments_are_listed_and_counted(shop: Machine, waiting_payment: str) -> None:
+def test_open_payments_are_listed_and_counted(shop: Sandbox, waiting_payment: str) -> None:
     rows = posd("list", "--open", config=shop.config_path).stdout.splitlines()[1:]
     assert [row.split("\t")[1] for row in rows] == [waiting_payment]
     status = posd("status", config=shop.config_path)
     assert "open payments: 1" in status.stdout
     assert waiting_payment in status.stdout
     busy = posd("terminals", config=shop.config_path).stdout.splitlines()[1].split("\t")
-    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.base_url, "config", waiting_payment)
+    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
 
 
-def test_status_names_socket_health_and_version(shop: Machine) -> None:
+def test_status_names_socket_health_and_version(shop: Sandbox) -> None:
     status = posd("status", "--json", config=shop.config_path)
     document = json.loads(status.stdout)
     assert document["socket"] == str(shop.admin_socket)
@@ -200,7 +198,7 @@ def test_status_names_socket_health_and_version(shop: Machine) -> None:
     assert posd("status", config=shop.config_path).stdout.startswith(f"posd: {document['health']['status']}\n")
 
 
-def test_the_socket_option_needs_no_configuration(shop: Machine) -> None:
+def test_the_socket_option_needs_no_configuration(shop: Sandbox) -> None:
     done = posd("terminals", "--json", socket=shop.till_socket)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["terminals"][0]["serial"] == shop.serial
@@ -210,9 +208,7 @@ def test_the_socket_option_needs_no_configuration(shop: Machine) -> None:
 def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
     # A shop of its own: its terminal goes on waiting for the card.
-    with Machine(speed=SPEED, announce=False) as machine:
-        machine.start()
-        machine.use_address()
+    with Sandbox(speed=SPEED, patient=True) as machine:
 
         def run(*arguments: str) -> Done:
             return posd(*arguments, config=machine.config_path)
@@ -251,7 +247,7 @@ def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
-def test_what_is_refused_says_why_and_exits_by_the_table(shop: Machine, arguments: tuple[str, ...], code: int) -> None:
+def test_what_is_refused_says_why_and_exits_by_the_table(shop: Sandbox, arguments: tuple[str, ...], code: int) -> None:
     refused = posd(*arguments, config=shop.config_path)
     assert refused.returncode == code, refused.stderr
     assert refused.stderr.strip()

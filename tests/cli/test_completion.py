@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.demo.machine import Machine
 from posd.cli.main import COMMANDS
+from posd.sandbox import Sandbox
 from tests.cli.processes import PATIENCE, posd, posd_process
 from tests.support.needs import needs
 from tests.support.slow import first_quick
@@ -51,15 +51,13 @@ _posd_completion
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Machine]:
-    with Machine(speed=200.0, announce=False) as machine:
-        machine.start()
-        machine.use_address()
+def shop() -> Iterator[Sandbox]:
+    with Sandbox(speed=200.0, patient=True) as machine:
         yield machine
 
 
 @pytest.fixture
-def payment(shop: Machine) -> Iterator[str]:
+def payment(shop: Sandbox) -> Iterator[str]:
     """An open payment, which ends with the test."""
     identity = str(uuid.uuid4())
     started = posd(
@@ -69,7 +67,9 @@ def payment(shop: Machine) -> Iterator[str]:
     yield identity
     # At the terminal itself: posd sends no abort for a payment that a test has released.
     trust = ssl.create_default_context(cafile=shop.directory / "terminal" / "tls" / "ca.crt")
-    with urllib.request.urlopen(f"{shop.base_url}/terminal/v1/abort", context=trust, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(
+        f"{shop.terminal.base_url}/terminal/v1/abort", context=trust, timeout=PATIENCE
+    ) as answer:
         assert answer.status == 200
     ended = posd("await", identity, "--timeout", str(PATIENCE), config=shop.config_path)
     assert "canceled" in ended.stdout, ended
@@ -127,7 +127,7 @@ OPEN_PAYMENTS = first_quick([(("show",),), (("await", "abort", "reconcile", "rel
 @pytest.mark.slow
 @pytest.mark.parametrize("commands", OPEN_PAYMENTS)
 def test_bash_completes_the_open_payments(
-    scripts: dict[str, Path], shop: Machine, payment: str, commands: tuple[str, ...]
+    scripts: dict[str, Path], shop: Sandbox, payment: str, commands: tuple[str, ...]
 ) -> None:
     for command in commands:
         offered = complete(scripts, "bash", f"posd {command} ", shop.config_path)
@@ -136,7 +136,7 @@ def test_bash_completes_the_open_payments(
 
 
 @pytest.mark.slow  # a shell and a command for each line
-def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"
     assert complete(scripts, "bash", f"posd abort {other}", shop.config_path) == []
@@ -168,7 +168,7 @@ def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(
 
 @pytest.mark.slow
 @in_zsh
-def test_zsh_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+def test_zsh_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
     assert complete(scripts, "zsh", "posd restore ") == ["FILES"]
     offered = complete(scripts, "zsh", f"posd show {payment[:8]}", shop.config_path)
@@ -193,7 +193,7 @@ def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -
 
 @pytest.mark.slow
 @in_fish
-def test_fish_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+def test_fish_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -> None:
     assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))
     assert complete(scripts, "fish", f"posd show {payment[:8]}", shop.config_path) == [
         f"{payment}\t{shop.serial} charge TERMINAL_ACKNOWLEDGED"

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import httpx2
 import pytest
 
 from posd.cli.demo.charges import Charge, Plan, Receipt
-from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
-from tests.cli.processes import PATIENCE, processes_naming, read_until, started_posd
+from posd.client import Posd
+from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
+from tests.cli.processes import PATIENCE, posd, processes_naming, read_until, started_posd
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
@@ -35,6 +37,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "no mdns": (*FAST, "--no-mdns"),
     "no multicast": FAST,
     "keep": (*FAST, "--keep"),
+    "keep json": (*FAST, "--keep", "--json"),
     "SIGINT": SLOW,
     "SIGTERM": SLOW,
     "SIGHUP": SLOW,
@@ -185,6 +188,52 @@ def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[s
     demo.process.send_signal(signal.SIGINT)
     code, _, stderr = demo.end()
     assert code == 0, stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["keep json"])
+def test_keep_with_json_says_where_everything_is(demos: Mapping[str, Demo], name: str) -> None:
+    demo = demos[name]
+    assert demo.process.stdout is not None
+    document = json.loads(demo.process.stdout.readline())
+    assert [charge["transaction"]["outcome"]["result"] for charge in document["charges"]] == RESULTS
+    running = document["running"]
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=running["till_socket"])) as till:
+        [terminal] = till.get("http://posd/v1/terminals").json()["terminals"]
+    assert {name: terminal[name] for name in ("serial", "base_url")} == running["terminal"]
+    demo.process.send_signal(signal.SIGTERM)
+    code, _, stderr = demo.end()
+    assert code == 0, stderr
+
+
+def test_without_charges_several_are_ready_at_once_and_what_is_killed_is_started_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        options = ("--keep", "--no-charges", "--json", *FAST)
+        environment = {"TMPDIR": str(tmp_path)}
+        demos = [stack.enter_context(started_posd("demo", *options, environment=environment)) for _ in range(2)]
+        lines = [demo.stdout.readline() for demo in demos if demo.stdout]
+        documents = [json.loads(line) for line in lines]
+        assert [(document["ok"], document["charges"]) for document in documents] == [(True, [])] * 2
+        first, second = (document["running"] for document in documents)
+        assert not {*map(str, first.values())} & {*map(str, second.values())} - {"50.0"}
+        before = Path(first["pid_file"]).read_text()
+        os.kill(int(before), signal.SIGKILL)
+        assert demos[0].stderr is not None
+        assert "started again" in demos[0].stderr.readline()
+        with Posd(first["till_socket"]) as till:
+            assert till.charge(uuid.uuid4(), "9000.04").outcome().status == "DECLINED"
+        assert Path(first["pid_file"]).read_text() != before
+        for demo in demos:
+            demo.terminate()
+            demo.communicate(timeout=PATIENCE)
+            assert demo.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_charges_is_for_keep() -> None:
+    done = posd("demo", "--no-charges")
+    assert done.returncode == 2
+    assert "--keep" in done.stderr
 
 
 @pytest.mark.parametrize(

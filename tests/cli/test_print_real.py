@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.cli.demo.machine import Machine
+from posd.sandbox import Sandbox
 from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 
 #: a receipt of 1 to 3 s takes some milliseconds.
@@ -19,10 +19,8 @@ TIMES = "poll_first_seconds = 0.3\npoll_max_seconds = 1\nstuck_seconds = 1"
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Machine]:
-    with Machine(speed=SPEED, announce=False) as machine:
-        machine.start()
-        machine.use_address()
+def shop() -> Iterator[Sandbox]:
+    with Sandbox(speed=SPEED, patient=True) as machine:
         machine.stop_daemon()
         text = machine.config_path.read_text()
         assert "poll_first_seconds = 10" in text
@@ -37,11 +35,11 @@ def receipt(tmp_path: Path) -> str:
     return str(tmp_path / "receipt.txt")
 
 
-def prints(shop: Machine) -> list[dict[str, Any]]:
+def prints(shop: Sandbox) -> list[dict[str, Any]]:
     """Return what the terminal has on paper."""
     trust = ssl.create_default_context(cafile=str(shop.directory / "terminal" / "tls" / "ca.crt"))
     with httpx2.Client(verify=trust, trust_env=False) as client:
-        found: list[dict[str, Any]] = client.get(f"{shop.base_url}/simulator/prints").json()
+        found: list[dict[str, Any]] = client.get(f"{shop.terminal.base_url}/simulator/prints").json()
     return found
 
 
@@ -53,7 +51,7 @@ def labels(done: Done) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("scenario", "proof"), [("completes", "the terminal reported it"), ("silent", "the terminal was asked")]
 )
-def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Machine, receipt: str, scenario: str, proof: str) -> None:
+def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Sandbox, receipt: str, scenario: str, proof: str) -> None:
     done = posd("print", receipt, "--reference", f"print:{scenario}", config=shop.config_path)
     assert done.returncode == 0, done.stderr
     assert "printed" in done.stdout.splitlines()
@@ -61,7 +59,7 @@ def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Machine, receipt: s
     assert shop.paper(labels(done)["print job"]) == RECEIPT
 
 
-def test_a_document_reaches_the_terminal_as_it_stands(shop: Machine, tmp_path: Path) -> None:
+def test_a_document_reaches_the_terminal_as_it_stands(shop: Sandbox, tmp_path: Path) -> None:
     document = {"lines": ["Tea", 1.50], "cut": True, "text": "Tea"}
     (tmp_path / "document.json").write_text(json.dumps(document))
     done = posd("print", str(tmp_path / "document.json"), "--id", "document-1", "--json", config=shop.config_path)
@@ -70,7 +68,7 @@ def test_a_document_reaches_the_terminal_as_it_stands(shop: Machine, tmp_path: P
     assert [item["document"] for item in prints(shop) if item["print_job_id"] == "document-1"] == [document]
 
 
-def test_a_failed_one_says_why_and_is_printed_again_as_a_new_job(shop: Machine, receipt: str) -> None:
+def test_a_failed_one_says_why_and_is_printed_again_as_a_new_job(shop: Sandbox, receipt: str) -> None:
     failed = posd("print", receipt, "--id", "torn", "--reference", "print:fails", config=shop.config_path)
     assert failed.returncode == 1
     assert labels(failed)["error"] == "The paper is jammed (PAPER_JAM)"
@@ -80,14 +78,14 @@ def test_a_failed_one_says_why_and_is_printed_again_as_a_new_job(shop: Machine, 
     assert labels(posd("print-jobs", "torn", config=shop.config_path))["printed again"] == "torn-2"
 
 
-def test_a_refused_one_says_what_the_terminal_said(shop: Machine, receipt: str) -> None:
+def test_a_refused_one_says_what_the_terminal_said(shop: Sandbox, receipt: str) -> None:
     done = posd("print", receipt, "--reference", "print:refuses", config=shop.config_path)
     assert done.returncode == 1
     assert "refused" in done.stdout.splitlines()
     assert "HTTP 422" in labels(done)["why"]
 
 
-def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop: Machine, receipt: str) -> None:
+def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop: Sandbox, receipt: str) -> None:
     first = posd("print", receipt, "--id", "once", "--json", config=shop.config_path)
     again = posd("print", receipt, "--id", "once", "--json", config=shop.config_path)
     other = posd("print", receipt, "--id", "once", "--text", "--reference", "x", config=shop.config_path)
@@ -98,7 +96,7 @@ def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop
 
 
 @pytest.mark.slow
-def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Machine, receipt: str) -> None:
+def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Sandbox, receipt: str) -> None:
     arguments = ("print", receipt, "--id", "stuck", "--reference", "print:stuck")
     with started_posd(*arguments, config=shop.config_path) as waiting:
         read_until(waiting, "attention print_stuck")
@@ -123,7 +121,7 @@ def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(s
     assert posd("resolve", "stuck", "FAILED", "--note", "x", config=shop.config_path).returncode == 1
 
 
-def test_the_record_of_all_this_is_sound_and_in_a_backup(shop: Machine, receipt: str, tmp_path: Path) -> None:
+def test_the_record_of_all_this_is_sound_and_in_a_backup(shop: Sandbox, receipt: str, tmp_path: Path) -> None:
     assert posd("print", receipt, "--id", "kept", config=shop.config_path).returncode == 0
     count = len(
         json.loads(posd("print-jobs", "--limit", "500", "--json", config=shop.config_path).stdout)["print_jobs"]

@@ -1,10 +1,11 @@
 """`posd demo`: real charges and a receipt on one machine, with nothing to configure."""
 
+import secrets
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
@@ -19,8 +20,8 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.outcome import TimedOut
 from posd.cli.app.output import Output, money
 from posd.cli.demo.charges import PRINTED, Charge, Plan, Receipt, Step, make_charge, print_receipt
-from posd.cli.demo.machine import DISCOVERY_SECONDS, DemoFailed, Machine
 from posd.cli.payments.words import RESULTS
+from posd.sandbox import Sandbox, SandboxFailed
 
 #: what the demo charges: one payment for each way in which a payment usually ends.
 PLANS = (
@@ -35,6 +36,9 @@ DEFAULT_SPEED = 10.0
 LONGEST_CHARGE_SECONDS = 60.0
 #: seconds: what the machine itself may need for a charge, however fast the customer is.
 CHARGE_MARGIN_SECONDS = 15.0
+
+#: seconds: announcing and hearing takes about two; by now multicast does not work here.
+DISCOVERY_SECONDS = 6.0
 
 #: stands before each line of what came out on paper.
 PAPER_MARGIN = " " * 33 + "| "
@@ -53,26 +57,39 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     help="How much faster than a person the simulated customer is.",
 )
 @click.option("--no-mdns", is_flag=True, help="Do not announce the terminal: as on a network without multicast.")
+@click.option(
+    "--no-charges",
+    is_flag=True,
+    help="With --keep: make no charges and do not look for the terminal; ready in about a second, for a till's tests.",
+)
 @json_option
-def demo(output: Output, keep: bool, speed: float, no_mdns: bool) -> None:
+def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bool) -> None:
     """Watch a till that charges and prints: one machine, nothing to configure.
 
     Starts the daemon and a simulated terminal in a temporary directory, finds the terminal over mDNS, talks to it
     over TLS, and makes three charges: one approved, whose receipt the terminal prints, one declined, one canceled.
+
+    With --keep it goes on, each with a directory of its own: several can run at once. posd simulate --list names what
+    the simulated terminal does on request, and how it is asked. posd's own waits are as much shorter as the customer
+    is faster, down to a second. Where posd is killed it is started again, as systemd does. With --json the member
+    running says where everything is.
     """
+    if no_charges and not keep:
+        raise click.UsageError("--no-charges without --keep leaves nothing to do")
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     try:
         with ExitStack() as stack:
-            machine = stack.enter_context(Machine(speed=speed, announce=not no_mdns))
+            sandbox = _sandbox(speed, keep=keep, announce=not no_mdns, charges=not no_charges)
+            stack.callback(sandbox.close)
             # Stopping takes seconds at most; a second Ctrl-C must not leave processes behind.
             stack.callback(_ignore_signals)
             try:
-                _play(output, machine, speed)
-            except (DemoFailed, Problem, Unreachable, TimedOut, TimeoutError) as error:
-                _fail(output, machine, error)
-            if keep:
-                _keep(output, machine)
+                _play(output, sandbox, () if no_charges else PLANS, keep=keep)
+                if keep:
+                    _keep(output, sandbox)
+            except (SandboxFailed, Problem, Unreachable, TimedOut, TimeoutError) as error:
+                _fail(output, sandbox, error)
     except KeyboardInterrupt:
         output.note(("", "stopped; nothing is left behind"))
         sys.exit(ExitCode.DONE if keep else ExitCode.NOT_DONE)
@@ -87,61 +104,98 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _play(output: Output, machine: Machine, speed: float) -> None:
+def _sandbox(speed: float, *, keep: bool, announce: bool, charges: bool) -> Sandbox:
+    if not charges:
+        return Sandbox(speed=speed)
+    # Another demo on this machine announces its terminal on the same loopback interface.
+    serial = f"DEMO-{secrets.token_hex(3).upper()}"
+    return Sandbox(speed=speed, serial=serial, patient=not keep, announce=announce, address_known=False)
+
+
+def _play(output: Output, sandbox: Sandbox, plans: Sequence[Plan], *, keep: bool) -> None:
     began = time.monotonic()
     output.line("posd demo: a till, posd and a card terminal on this machine", "bold")
     output.line()
-    machine.start()
-    output.line(f"  posd       listens on {machine.till_socket}")
-    output.line(f"             and for terminals on https://{machine.webhook_address}")
-    output.line(f"  terminal   {machine.serial}, simulated, on {machine.base_url}")
-    found = machine.address_by_mdns()
-    if found is not None:
-        output.line(f"  discovery  posd found {machine.serial} over mDNS at {found}", "green")
-    else:
+    sandbox.start()
+    output.line(f"  posd       listens on {sandbox.till_socket}")
+    output.line(f"             and for terminals on https://{sandbox.webhook_address}")
+    output.line(f"  terminal   {sandbox.serial}, simulated, on {sandbox.terminal.base_url}")
+    discovery = _discover(output, sandbox) if plans else "config"
+    charges: list[Charge] = []
+    receipts: dict[int, Receipt] = {}
+    with Api(sandbox.till_socket) as api:
+        for number, plan in enumerate(plans, 1):
+            charges.append(_charge(output, sandbox, api, plan, number))
+            if charges[-1].result == "approved":
+                receipts[number] = _receipt(output, sandbox, api, charges[-1], number)
+    ended: list[Charge | Receipt] = [*charges, *receipts.values()]
+    faults = [fault for each in ended if (fault := each.fault())]
+    document = {
+        "ok": not faults,
+        "discovery": discovery,
+        "took_seconds": round(time.monotonic() - began, 3),
+        "charges": [
+            {"expected": charge.plan.result, "transaction": charge.transaction, "timeline": _timeline(charge.steps)}
+            for charge in charges
+        ],
+        "receipts": [
+            {
+                "charge": number,
+                "print_job": receipt.print_job,
+                "paper": receipt.paper,
+                "timeline": _timeline(receipt.steps),
+            }
+            for number, receipt in receipts.items()
+        ],
+        "running": sandbox.document() if keep and not faults else None,
+    }
+    output.json(msgspec.json.Encoder(decimal_format="number").encode(document))
+    if charges:
+        _summarise(output, charges, time.monotonic() - began, faults)
+    if faults:
+        raise SandboxFailed("; ".join(faults))
+
+
+def _discover(output: Output, sandbox: Sandbox) -> str:
+    """Wait until posd has found the terminal; where it does not, write the address into the configuration."""
+    try:
+        found = sandbox.wait_for_log("discovery.found", terminal=sandbox.serial, timeout=DISCOVERY_SECONDS)
+    except TimeoutError:
         for line in (
             f"  discovery  posd heard no announcement within {DISCOVERY_SECONDS:.0f} s: multicast does not work here",
             "             (as in some containers). Going on with the terminal's address in",
             "             the configuration.",
         ):
             output.line(line, "yellow")
-        machine.use_address()
-    with Api(machine.till_socket) as api:
-        charges: list[Charge] = []
-        receipts: dict[int, Receipt] = {}
-        for number, plan in enumerate(PLANS, 1):
-            charges.append(_charge(output, machine, api, plan, speed, number))
-            if charges[-1].result == "approved":
-                receipts[number] = _receipt(output, machine, api, charges[-1], speed, number)
-    ended: list[Charge | Receipt] = [*charges, *receipts.values()]
-    faults = [fault for each in ended if (fault := each.fault())]
-    took = time.monotonic() - began
-    _summarise(output, charges, receipts, took, "mdns" if found else "config", faults)
-    if faults:
-        raise DemoFailed("; ".join(faults))
+        sandbox.use_address()
+        return "config"
+    address = f"https://{found['host']}:{found['port']}"
+    output.line(f"  discovery  posd found {sandbox.serial} over mDNS at {address}", "green")
+    return "mdns"
 
 
-def _charge(output: Output, machine: Machine, api: Api, plan: Plan, speed: float, number: int) -> Charge:
+def _charge(output: Output, sandbox: Sandbox, api: Api, plan: Plan, number: int) -> Charge:
     def show(step: Step) -> None:
         _show(output, step, RESULTS[plan.result][0] if step.what.startswith("outcome") else "")
 
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
     output.line()
     output.line(f"Charge {number} of {len(PLANS)}: {money(plan.total)} ({parts}), {plan.scenario}", "bold")
-    return make_charge(api, plan, machine.serial, deadline=_deadline(speed), show=show, check=machine.check)
+    deadline = _deadline(sandbox.speed)
+    return make_charge(api, plan, sandbox.serial, deadline=deadline, show=show, check=sandbox.check)
 
 
-def _receipt(output: Output, machine: Machine, api: Api, charge: Charge, speed: float, number: int) -> Receipt:
+def _receipt(output: Output, sandbox: Sandbox, api: Api, charge: Charge, number: int) -> Receipt:
     output.line()
     output.line(f"Receipt of charge {number}, on the printer of the terminal", "bold")
     receipt = print_receipt(
         api,
         charge,
-        machine.serial,
-        deadline=_deadline(speed),
+        sandbox.serial,
+        deadline=_deadline(sandbox.speed),
         show=lambda step: _show(output, step, "green" if step.what == PRINTED else ""),
-        check=machine.check,
-        paper=machine.paper,
+        check=sandbox.check,
+        paper=sandbox.paper,
     )
     for line in (receipt.paper or "nothing came out on paper").splitlines():
         output.line(f"{PAPER_MARGIN}{line}".rstrip())
@@ -161,39 +215,7 @@ def _timeline(steps: list[Step]) -> list[dict[str, object]]:
     return [{"offset_seconds": round(s.offset, 3), "from": s.sender, "to": s.receiver, "what": s.what} for s in steps]
 
 
-def _summarise(
-    output: Output,
-    charges: list[Charge],
-    receipts: Mapping[int, Receipt],
-    took: float,
-    discovery: str,
-    faults: list[str],
-) -> None:
-    if output.as_json:
-        document = {
-            "ok": not faults,
-            "discovery": discovery,
-            "took_seconds": round(took, 3),
-            "charges": [
-                {
-                    "expected": charge.plan.result,
-                    "transaction": charge.transaction,
-                    "timeline": _timeline(charge.steps),
-                }
-                for charge in charges
-            ],
-            "receipts": [
-                {
-                    "charge": number,
-                    "print_job": receipt.print_job,
-                    "paper": receipt.paper,
-                    "timeline": _timeline(receipt.steps),
-                }
-                for number, receipt in receipts.items()
-            ],
-        }
-        output.json(msgspec.json.Encoder(decimal_format="number").encode(document))
-        return
+def _summarise(output: Output, charges: list[Charge], took: float, faults: list[str]) -> None:
     output.line()
     rows = [
         (money(c.plan.total), c.result, c.transaction["outcome"]["transaction_reference"] or "-", f"{c.seconds:.1f} s")
@@ -205,15 +227,15 @@ def _summarise(
         output.line(f"All three ended as they should, and the receipt is printed, in {took:.1f} s.", "green")
 
 
-def _fail(output: Output, machine: Machine, error: Exception) -> NoReturn:
+def _fail(output: Output, sandbox: Sandbox, error: Exception) -> NoReturn:
     reason = "a charge or its receipt did not end in time" if isinstance(error, TimedOut) else str(error)
-    output.note([*machine.tails(), "", f"posd demo: {reason}"], style="red")
+    output.note([*sandbox.tails(), "", f"posd demo: {reason}"], style="red")
     sys.exit(ExitCode.NOT_DONE)
 
 
-def _keep(output: Output, machine: Machine) -> None:
+def _keep(output: Output, sandbox: Sandbox) -> None:
     program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "posd" else "posd"
-    command = f"{program} --config {machine.config_path}"
+    command = f"{program} --config {sandbox.config_path}"
     words = f"""
 It stays running until Ctrl-C. In another shell:
 
@@ -224,18 +246,25 @@ It stays running until Ctrl-C. In another shell:
   {command} status
 
   id=$(cat /proc/sys/kernel/random/uuid)
-  curl --unix-socket {machine.till_socket} -X PUT \\
+  curl --unix-socket {sandbox.till_socket} -X PUT \\
     -H 'Content-Type: application/json' -d '{{"amount": {{"subtotal_iva0": 10.10}}}}' \\
     http://posd/v1/transactions/$id
-  curl --unix-socket {machine.till_socket} http://posd/v1/transactions/$id/outcome
+  curl --unix-socket {sandbox.till_socket} http://posd/v1/transactions/$id/outcome
+
+The amount, metadata or reference that asks for each fault of the terminal: {program} simulate --list
+
+  {command} charge 9000.04  # declined; 9000.20 lost answer, 9000.21 doubt, 9000.57 paid late
+  echo "Thank you" | {command} print - --reference print:out-of-paper
+  curl {sandbox.terminal.control_url}  # how to put paper in, pull the plug, present the card, ...
+  kill -9 $(cat {sandbox.pid_path})  # posd is started again
 
 And for posd.client in Python, and the recipes of docs/recipes, in a shell of its own (posd's commands take it
 too, and the till's socket refuses what only operators may decide):
 
-  export POSD_SOCKET={machine.till_socket}
+  export POSD_SOCKET={sandbox.till_socket}
 """
-    for line in words.split("\n"):
-        output.line(line)
-    while True:
-        machine.check()
-        time.sleep(1)
+    output.verbatim(*words.split("\n"))
+    while (code := sandbox.wait_for_end_of_daemon()) <= 0:
+        output.note("posd has ended, and is started again")
+        sandbox.start_daemon(wait=False)
+    raise SandboxFailed(f"posd ended by itself with exit code {code}")

@@ -1,0 +1,549 @@
+"""A sandbox: the daemon and a simulated terminal as processes, in a directory of their own that goes away.
+
+`posd demo` shows payments in it, and `posd.testing` gives it to the tests of a till. Several can run at once.
+
+    with Sandbox() as sandbox:
+        sandbox.terminal.choose("decline")
+        print(sandbox.client.charge(uuid.uuid4(), "11.20").outcome())
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx2
+
+import posd.tls
+from posd.client import Posd
+
+LOOPBACK = "127.0.0.1"
+#: The names of the two processes.
+DAEMON, TERMINAL = "posd", "the simulated terminal"
+
+#: How much faster than people the terminal is by default: a payment of 8 to 33 s takes 80 to 330 ms.
+SPEED = 100.0
+#: Seconds: a cold start of both processes on a slow machine.
+START_SECONDS = 20.0
+#: Seconds: the daemon promises to stop within 3, the simulator within 1.
+STOP_SECONDS = 5.0
+#: Seconds that a log line, or an entry of the terminal's ledger, is waited for by default.
+WAIT_SECONDS = 10.0
+#: Lines of each log that are shown when something goes wrong.
+LOG_TAIL_LINES = 12
+#: Bytes: the longest path of a Unix socket on Linux (sun_path holds 108 with its closing zero).
+MAX_SOCKET_PATH_BYTES = 107
+#: Where the directory goes if the usual temporary directory has too long a path for sockets.
+SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
+
+#: Seconds that posd itself waits by default, by section. In a quick sandbox they are divided as the terminal's are:
+#: what comes late, or never, then comes to posd as it does by default.
+WAITS: Mapping[str, Mapping[str, float]] = {
+    "reconcile": {
+        "first_event_grace_seconds": 10,
+        "stall_seconds": 300,
+        "stall_after_request_seconds": 60,
+        "settle_seconds": 60,
+    },
+    "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
+    "terminal_defaults": {"reply_timeout_seconds": 20},
+}
+#: Seconds: none of them is shorter, for the machine and its network are not quicker than they are.
+LEAST_WAIT_SECONDS = 1.0
+#: With posd's own waits: by then a receipt of the demo is long printed, and told by the terminal.
+POLL_FIRST_SECONDS = 10
+
+CONFIG = """\
+[local_api]
+directory = {run}
+till_group = ""
+admin_group = ""
+
+[webhooks]
+listen = "{loopback}:{port}"
+advertise_host = "{loopback}"
+
+[database]
+path = {database}
+
+[discovery]
+enabled = {discovery}
+interfaces = ["{loopback}"]
+
+[reconcile]
+{reconcile}
+
+[print]
+{print}
+
+[terminal_defaults]
+ca_file = {terminal_ca}
+{terminal_defaults}
+
+[[terminals]]
+serial = "{serial}"
+base_url = "{base_url}"
+"""
+
+T = TypeVar("T")
+
+
+class SandboxFailed(Exception):
+    """The sandbox cannot go on, or cannot do what was asked; the message says why."""
+
+
+class News:
+    """Tells waiting threads that a process has said something, or has ended."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def tell(self) -> None:
+        """Wake those that wait."""
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait_for(self, look: Callable[[], T | None], seconds: float | None) -> T | None:
+        """Return what `look` returns once it is not None; None after `seconds` (None: never). Look at each news."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            seen = self._count
+            found = look()
+            if found is not None:
+                return found
+            left = None if deadline is None else deadline - time.monotonic()
+            with self._changed:
+                if not self._changed.wait_for(lambda seen=seen: self._count != seen, left):  # type: ignore[misc]
+                    return None
+
+
+class Program:
+    """A command of posd that runs as a process. Its output is kept in a file, and the JSON lines of it in `lines`."""
+
+    def __init__(self, name: str, arguments: list[str], log_path: Path, news: News) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.lines: list[dict[str, Any]] = []
+        self._news = news
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
+        # -P: no file of the current directory, which may be a till's, stands in for posd. A session of its own: Ctrl-C
+        # reaches the caller alone, which then stops its processes in order.
+        self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
+            [sys.executable, "-P", "-m", "posd", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"log of {name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
+        with self.process.stdout as output, self.log_path.open("ab", buffering=0) as kept:
+            for line in output:
+                kept.write(line)
+                if line.startswith(b"{"):
+                    self.lines.append(json.loads(line, parse_float=Decimal))
+                    self._news.tell()
+        self.process.wait()
+        self._news.tell()
+
+    def check(self) -> None:
+        """Raise SandboxFailed where the process has ended."""
+        code = self.process.poll()
+        if code is not None:
+            error = SandboxFailed(f"{self.name} ended by itself with exit code {code}")
+            error.add_note("\n".join(self.tail()))
+            raise error
+
+    def stop(self) -> None:
+        """End the process: by SIGTERM, and where it does not end then, by SIGKILL."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reader.join()
+
+    def kill(self) -> None:
+        """End the process by SIGKILL."""
+        self.process.kill()
+        self._reader.join()
+
+    def tail(self) -> list[str]:
+        """Return the end of its log, in lines."""
+        lines = self.log_path.read_text("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
+        return [f"--- the end of {self.name}'s log:", *lines]
+
+
+class SimulatedTerminal:
+    """The simulated terminal of a sandbox, by the control API of `posd simulate` (docs/simulator.md).
+
+    A refusal of that API raises SandboxFailed.
+    """
+
+    def __init__(self, serial: str, wait_for: Callable[..., Any]) -> None:
+        self.serial = serial
+        #: Where it takes the daemon's calls.
+        self.base_url = ""
+        #: Where the control API takes calls.
+        self.control_url = ""
+        self._wait_for = wait_for
+        self._http = httpx2.Client(trust_env=False, timeout=START_SECONDS)
+
+    def choose(self, scenario: str | None) -> None:
+        """Choose what happens to the next payment, or with `print:NAME` to the next print job; None: as usual.
+
+        `posd simulate --list` names the scenarios. What the payment's amount or metadata asks for does not count then.
+        """
+        self.do("scenario", name=scenario)
+
+    def do(self, deed: str, **body: Any) -> dict[str, Any]:
+        """Do something to it, such as `present-card`, `unplug`, `power-off` or `paper`; return how it stands then."""
+        state: dict[str, Any] = self._call("POST", f"/{deed}", body)
+        return state
+
+    def state(self) -> dict[str, Any]:
+        """Return how it stands: the payment that runs, power, network, ..."""
+        state: dict[str, Any] = self._call("GET", "")
+        return state
+
+    def ledger(self, kind: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """Return what really happened, oldest first: all of it, or the entries of that kind with these fields."""
+        wanted = ({} if kind is None else {"kind": kind}) | fields
+        return [entry for entry in self._call("GET", "/ledger") if wanted.items() <= entry.items()]
+
+    def prints(self) -> list[dict[str, Any]]:
+        """Return what came out on paper, oldest first."""
+        prints: list[dict[str, Any]] = self._call("GET", "/prints")
+        return prints
+
+    def wait_for(self, kind: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Return the first entry of the ledger of that kind with these fields; wait for it. Raise TimeoutError."""
+
+        def look() -> dict[str, Any] | None:
+            return next(iter(self.ledger(kind, **fields)), None)
+
+        entry: dict[str, Any] = self._wait_for(look, timeout, f"the terminal's ledger has no {kind} {fields or ''}")
+        return entry
+
+    def close(self) -> None:
+        """Close the connections to it."""
+        self._http.close()
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        url = f"{self.control_url}/terminals/{quote(self.serial, safe='')}{path}"
+        try:
+            reply = self._http.request(method, url, json=body)
+        except httpx2.HTTPError as error:
+            raise SandboxFailed(f"{TERMINAL} does not answer: {error}") from error
+        document = json.loads(reply.content, parse_float=Decimal)
+        if reply.is_error:
+            raise SandboxFailed(f"{document['code']}: {document['message']}")
+        return document
+
+
+class Sandbox:
+    """The daemon and a simulated terminal. As a context manager it runs for the block; nothing is left behind it.
+
+    `speed` is how much faster than people the terminal is. posd's own waits are as much shorter, but for
+    `LEAST_WAIT_SECONDS`; `patient` leaves them as they are by default. The terminal's address is in the configuration,
+    unless `address_known` is False; `announce` announces it over mDNS, on loopback.
+    """
+
+    def __init__(
+        self,
+        *,
+        speed: float = SPEED,
+        serial: str = "SN-0001",
+        patient: bool = False,
+        announce: bool = False,
+        address_known: bool = True,
+    ) -> None:
+        self.serial = serial
+        self.speed = speed
+        #: A test has had it; see `posd.testing`.
+        self.used = False
+        self.terminal = SimulatedTerminal(serial, self.wait_for)
+        self._patient = patient
+        self._announce = announce
+        self._address_known = address_known
+        self._programs: dict[str, Program] = {}
+        self._news = News()
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def config_path(self) -> Path:
+        """The daemon's configuration: `posd --config` with it gives every command."""
+        return self.directory / "config.toml"
+
+    @property
+    def till_socket(self) -> Path:
+        """Where a till calls posd."""
+        return self.directory / "run" / "till.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        """Where operators call posd."""
+        return self.directory / "run" / "admin.sock"
+
+    @cached_property
+    def client(self) -> Posd:
+        """A client at the till's socket."""
+        return self._closing.enter_context(Posd(self.till_socket))
+
+    @cached_property
+    def admin(self) -> Posd:
+        """A client at the operators' socket."""
+        return self._closing.enter_context(Posd(self.admin_socket))
+
+    @property
+    def webhook_address(self) -> str:
+        """Where posd listens for terminals."""
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def pid_path(self) -> Path:
+        """The file that holds the process id of the daemon that runs."""
+        return self.directory / "posd.pid"
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """What the daemon that runs has logged, oldest first (docs/logs.md)."""
+        return list(self._programs[DAEMON].lines)
+
+    def start(self) -> None:
+        """Make the directory and the certificates of both sides, start both processes, and wait until both answer."""
+        self.directory = temporary_directory()
+        self._closing.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        self._closing.callback(self.terminal.close)
+        for name in ("run", "terminal"):
+            (self.directory / name).mkdir()
+        self._own = posd.tls.init(self.directory / "posd" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        self._theirs = posd.tls.init(self.directory / "terminal" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        self._port, terminal_port = self._hold_port(), self._hold_port()
+        self.terminal.base_url = f"https://{LOOPBACK}:{terminal_port}"
+        self._write_config()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._programs[TERMINAL] = Program(TERMINAL, self._simulate(), self.directory / "terminal.log", self._news)
+        self._programs[DAEMON] = self._daemon()
+        ready = self.wait_for(self._terminal_ready, START_SECONDS, f"{TERMINAL} did not start")
+        self.terminal.control_url = ready["control"]
+        self._wait_until_started()
+
+    def renew(self) -> None:
+        """Begin anew in half a second, at the same addresses: an empty database, and a terminal that has no past."""
+        for program in self._programs.values():
+            program.kill()
+            program.log_path.unlink()
+        for name in ("posd", "terminal"):
+            for path in (self.directory / name).iterdir():
+                if path.is_dir() and path.name != "tls":
+                    shutil.rmtree(path)
+                elif path.is_file():
+                    path.unlink()
+        self._begin()
+
+    def close(self) -> None:
+        """Stop both processes, and remove the directory."""
+        for program in self._programs.values():
+            program.stop()
+        self._closing.close()
+
+    def start_daemon(self, *, wait: bool = True) -> None:
+        """Start the daemon, and with `wait` return when it answers."""
+        self._programs[DAEMON] = self._daemon()
+        if wait:
+            self._wait_until_started()
+
+    def stop_daemon(self) -> None:
+        """Stop the daemon by SIGTERM, and leave everything else as it is."""
+        self._programs[DAEMON].stop()
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon (SIGKILL, as where the power fails), and leave everything else as it is."""
+        self._programs[DAEMON].kill()
+
+    def restart_daemon(self) -> None:
+        """Kill the daemon, and start it again."""
+        self.kill_daemon()
+        self.start_daemon()
+
+    def use_address(self) -> None:
+        """Write the terminal's address into the configuration, and restart the daemon with it."""
+        self.stop_daemon()
+        self._address_known = True
+        self._write_config()
+        self.start_daemon()
+
+    def wait_for_log(self, event: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Return the first log line of the daemon that runs with that event and these fields; wait for it.
+
+        Raise TimeoutError.
+        """
+
+        def look() -> dict[str, Any] | None:
+            wanted = {"event": event, **fields}.items()
+            return next((line for line in self.log if wanted <= line.items()), None)
+
+        return self.wait_for(look, timeout, f"posd has logged no {event} {fields or ''}")
+
+    def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
+        """Return what `look` returns once it is not None. It is called again when a process has said something.
+
+        Raise TimeoutError, or SandboxFailed where a process ends; the ends of the logs are their notes.
+        """
+
+        def look_and_check() -> T | None:
+            found = look()
+            if found is None:
+                self.check()
+            return found
+
+        found = self._news.wait_for(look_and_check, seconds)
+        if found is None:
+            error = TimeoutError(f"{otherwise} within {seconds:g} s")
+            error.add_note("\n".join(self.tails()))
+            raise error
+        return found
+
+    def check(self) -> None:
+        """Raise SandboxFailed where a process has ended by itself."""
+        for program in self._programs.values():
+            program.check()
+
+    def wait_for_end_of_daemon(self) -> int:
+        """Return the exit code of the daemon once something else has ended it; a signal is negative.
+
+        Raise SandboxFailed where the terminal has ended.
+        """
+
+        def ended() -> int | None:
+            self._programs[TERMINAL].check()
+            return self._programs[DAEMON].process.poll()
+
+        code = self._news.wait_for(ended, None)
+        assert code is not None  # noqa: S101 - it waits for ever
+        return code
+
+    def tails(self) -> list[str]:
+        """Return the ends of the logs, in lines."""
+        return [line for program in self._programs.values() for line in program.tail()]
+
+    def paper(self, print_job_id: str) -> str | None:
+        """Return what came out on paper for a job that has ended; None where nothing did."""
+        return next((entry["text"] for entry in self.terminal.ledger("printed", print_job_id=print_job_id)), None)
+
+    def document(self) -> dict[str, Any]:
+        """Return how it can be reached, for programs."""
+        return {
+            "directory": str(self.directory),
+            "config": str(self.config_path),
+            "till_socket": str(self.till_socket),
+            "admin_socket": str(self.admin_socket),
+            "pid_file": str(self.pid_path),
+            "log": str(self._programs[DAEMON].log_path),
+            "control": self.terminal.control_url,
+            "terminal": {"serial": self.serial, "base_url": self.terminal.base_url},
+            "speed": self.speed,
+        }
+
+    def _hold_port(self) -> int:
+        """Return a port of loopback that no other program gets while this sandbox lives; a process of it can listen.
+
+        Linux lets two sockets have one port where both set SO_REUSEADDR and one of them at most listens.
+        """
+        held = self._closing.enter_context(socket.socket())
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((LOOPBACK, 0))
+        port: int = held.getsockname()[1]
+        return port
+
+    def _simulate(self) -> list[str]:
+        arguments = {
+            "--serial": self.serial,
+            "--listen": self.terminal.base_url.removeprefix("https://"),
+            "--control": f"{LOOPBACK}:0",
+            "--cert": self._theirs.certificate,
+            "--key": self._theirs.private_key,
+            "--state": self.directory / "terminal",
+            "--trust": self._own.ca_certificate,
+            "--speed": self.speed,
+            "--mdns-interface": LOOPBACK,
+            # With wait-for-abort the customer waits until the till has called abort.
+            "--wait-seconds": 0,
+        }
+        flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
+        return ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]
+
+    def _daemon(self) -> Program:
+        daemon = Program(DAEMON, ["--config", str(self.config_path), "run"], self.directory / "posd.log", self._news)
+        self.pid_path.write_text(f"{daemon.process.pid}\n", "ascii")
+        return daemon
+
+    def _wait_until_started(self) -> None:
+        def started() -> bool | None:
+            return True if any(line.get("event") == "posd.started" for line in self.log) else None
+
+        self.wait_for(started, START_SECONDS, "posd did not start")
+
+    def _terminal_ready(self) -> dict[str, Any] | None:
+        return next((line for line in self._programs[TERMINAL].lines if "ready" in line), None)
+
+    def _write_config(self) -> None:
+        text = CONFIG.format(
+            run=json.dumps(str(self.directory / "run")),
+            database=json.dumps(str(self.directory / "posd" / "posd.db")),
+            terminal_ca=json.dumps(str(self._theirs.ca_certificate)),
+            loopback=LOOPBACK,
+            port=self._port,
+            discovery=str(not self._address_known or self._announce).lower(),
+            serial=self.serial,
+            base_url=self.terminal.base_url if self._address_known else "",
+            **{section: self._waits(waits) for section, waits in WAITS.items()},
+        )
+        self.config_path.write_text(text, "utf-8")
+
+    def _waits(self, waits: Mapping[str, float]) -> str:
+        if self._patient:
+            return "\n".join(f"{name} = {POLL_FIRST_SECONDS}" for name in waits if name == "poll_first_seconds")
+        return "\n".join(f"{name} = {max(LEAST_WAIT_SECONDS, wait / self.speed):g}" for name, wait in waits.items())
+
+
+def temporary_directory() -> Path:
+    """Make a directory with a path short enough for the sockets in it."""
+    directory = tempfile.mkdtemp(prefix="posd-sandbox-")
+    if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
+        Path(directory).rmdir()
+        directory = tempfile.mkdtemp(prefix="posd-sandbox-", dir=SHORT_TEMPORARY_DIRECTORY)
+    return Path(directory)

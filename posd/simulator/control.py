@@ -244,11 +244,13 @@ async def _put_paper_in(terminal: Simulator) -> None:
 
 async def _arm(terminal: Simulator, body: Arm, _tasks: Tasks) -> None:
     try:
-        terminal.arm(body.name)
+        begun = terminal.arm(body.name)
     except LookupError:
         raise Refused(
             HTTPStatus.NOT_FOUND, "UNKNOWN_SCENARIO", f"there is no scenario {body.name}: GET /scenarios lists them"
         ) from None
+    if begun is not None:
+        await begun
 
 
 def _hand(hand: Hand) -> _Deed:

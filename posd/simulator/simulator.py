@@ -1,5 +1,6 @@
 """Simulated terminals, put together from their parts, started and stopped: one, or several with one time."""
 
+import asyncio
 import secrets
 import time
 from collections import Counter
@@ -81,17 +82,18 @@ class Simulator:
         """The scenario that the next print job will take, before that of its reference; None where it is free."""
         return self._workings.printer.armed
 
-    def arm(self, name: str | None) -> None:
+    def arm(self, name: str | None) -> asyncio.Task[None] | None:
         """Choose the scenario of the next payment, or with `print:NAME` of the next print job; None leaves both free.
 
-        Raises KeyError where there is no such scenario.
+        Return what lets it begin where it begins before the start, see `Terminal.arm`. Raises KeyError where there is
+        no such scenario.
         """
         if name is not None and name.startswith(CHOICE):
             self._workings.printer.arm(name.removeprefix(CHOICE))
-            return
-        self.terminal.arm(name)
+            return None
         if name is None:
             self._workings.printer.arm(None)
+        return self.terminal.arm(name)
 
     def prints(self) -> list[dict[str, Any]]:
         """Return what came out on paper, as `GET /simulator/prints` answers it."""

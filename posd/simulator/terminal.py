@@ -1,5 +1,6 @@
 """The terminal itself: one payment at a time, which takes the course of its scenario (terminal API, Lifecycle)."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -50,14 +51,14 @@ class Terminal:
         """The payment that runs."""
         return self._course.payment if self._course else None
 
-    def arm(self, name: str | None) -> None:
+    def arm(self, name: str | None) -> asyncio.Task[None]:
         """Choose the scenario of the next payment; None leaves it free again.
 
-        A scenario that begins before the start begins soon, and what it began lasts until the next call of this.
+        Return what lets a scenario begin that begins before the start; what it began lasts until the next call of this.
         Raises KeyError where there is no such scenario.
         """
         self._choice.arm(name)
-        self._tasks.begin(self._choice.begin())
+        return self._tasks.begin(self._choice.begin())
 
     async def prepare(self) -> None:
         """Let the scenario of the next payment begin where it begins before the start. Raises NotPossible."""

@@ -135,6 +135,15 @@ async def test_paper(developer: Developer) -> None:
     assert printed["print_job_id"] == "job-1"
 
 
+async def test_a_scenario_that_begins_before_the_start_has_begun_when_the_call_is_answered(
+    developer: Developer,
+) -> None:
+    assert (await developer.do("scenario", name="terminal-away"))["plugged"] is False
+    assert (await developer.do("scenario", name="certificate-expired"))["certificate"] == "expired"
+    state = await developer.do("scenario", name=None)
+    assert (state["plugged"], state["certificate"]) == (True, "own")
+
+
 async def test_the_scenario_of_the_next_print_job(developer: Developer) -> None:
     """It is for one job, counts before the job's reference, is kept over a power cut and can be taken back."""
     state = await developer.do("scenario", name="print:fails")

@@ -212,6 +212,8 @@ class SimulatedTerminal:
         """Choose what happens to the next payment, or with `print:NAME` to the next print job; None: as usual.
 
         `posd simulate --list` names the scenarios. What the payment's amount or metadata asks for does not count then.
+        What begins before a payment, such as `terminal-away`, has begun when this returns, and lasts until the next
+        choice.
         """
         self.do("scenario", name=scenario)
 

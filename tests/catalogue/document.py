@@ -18,6 +18,8 @@ The simulated terminal plays each of these on the real wire. Choose one
 - **live**, for the next payment: by the key `s`, or by the control API, `POST /terminals/{serial}/scenario` with
   `{"name": "NAME"}`.
 
+`posd simulate`, `posd demo --keep` and the tests of a till ([testing.md](testing.md)) take them all.
+
 A certificate and an absence begin before the payment: those can be chosen by option and live alone. Each is a TOML
 file: `posd simulate --show NAME` prints it, and a changed copy is played by `--scenario FILE.toml`. How to run the
 simulator is told in [simulator.md](simulator.md).
@@ -37,8 +39,8 @@ Every file is played against a real daemon by the test suite, and posd says what
 PRINTING = """
 ## Printing
 
-Chosen by the job's `external_reference`, `print:NAME`, or for every job by `posd simulate --print-scenario NAME`. The
-last column is what posd says of the job in the end.
+Chosen by the job's `external_reference`, `print:NAME`; live, for the next job, by the same name; for every job by `posd
+simulate --print-scenario NAME`. The last column is what posd says of the job in the end.
 """
 
 

@@ -26,6 +26,8 @@ FAST = ("--speed", "50")
 #: a charge takes as long as with a person: what a test does in the middle of one finds it there.
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
+#: It names what `running` of --keep --json has.
+GUIDE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
 
 #: a network of its own with loopback up, where no program can join a multicast group.
 NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'
@@ -215,6 +217,7 @@ def test_without_charges_several_are_ready_at_once_and_what_is_killed_is_started
         documents = [json.loads(line) for line in lines]
         assert [(document["ok"], document["charges"]) for document in documents] == [(True, [])] * 2
         first, second = (document["running"] for document in documents)
+        assert [name for name in first if f"`{name}`" not in GUIDE] == []
         assert not {*map(str, first.values())} & {*map(str, second.values())} - {"50.0"}
         before = Path(first["pid_file"]).read_text()
         os.kill(int(before), signal.SIGKILL)

@@ -36,6 +36,14 @@ def test_the_scenario_that_is_chosen_is_of_the_next_payment_alone(sandbox: Sandb
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().status == "APPROVAL"
 
 
+def test_what_begins_before_the_payment_has_begun_and_lasts(sandbox: Sandbox) -> None:
+    sandbox.terminal.choose("terminal-away")
+    for _ in range(2):
+        assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "new_id_ok"
+    sandbox.terminal.choose(None)
+    assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "done"
+
+
 def test_the_scenario_of_the_next_print_job(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("print:out-of-paper")
     job = sandbox.client.print_job(str(uuid.uuid4()), {"text": "Thank you"}, external_reference="receipt of a till")

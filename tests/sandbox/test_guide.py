@@ -1,0 +1,116 @@
+"""docs/testing.md, followed: its till, its conftest.py and its tests in a folder, run by pytest as a process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posd.sandbox import Sandbox, SimulatedTerminal
+from posd.simulator.scenario import CHOICE, payments, prints
+from tests.support.needs import needs
+
+TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
+#: The files of the page: each is a block that begins with its name.
+FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+#: Longest that the page's programs may take, in seconds.
+PATIENCE = 120
+
+#: What the till of the page does right -> what a till in a hurry does, and the tests of the page that find it.
+MISTAKES = {
+    "a new id for what is open": (
+        "    payment_id, amount = open_payment.read_text().split()\n",
+        "    payment_id = uuid.uuid4()\n",
+        {"test_a_payment_in_doubt_is_never_paid_again_under_a_new_id", "test_the_till_is_killed_in_the_middle"},
+    ),
+    "not certain is taken for not paid": (
+        'return WORDS["ask_person"]',
+        'return WORDS["new_id_ok"]',
+        {"test_a_payment_in_doubt_is_never_paid_again_under_a_new_id"},
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a project that has the files of the page."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of a project as its developer does, every warning an error."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", f"--basetemp={folder}/temporary"],
+        cwd=folder,
+        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> None:
+    done = run_pytest(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    count = FILES["test_till.py"].count("\ndef test_")
+    assert count >= 6
+    assert f"{count} passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "wrong", "found_by"), MISTAKES.values(), ids=MISTAKES)
+def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: str, found_by: set[str]) -> None:
+    assert FILES["till.py"].count(right) == 1
+    (folder / "till.py").write_text(FILES["till.py"].replace(right, wrong), "utf-8")
+    done = run_pytest(folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert set(re.findall(r"^FAILED test_till\.py::(\w+)", done.stdout, re.MULTILINE)) == found_by
+    assert "--- the end of posd's log:" in done.stdout
+
+
+@needs("curl", "jq")
+@pytest.mark.slow
+def test_the_script_for_any_other_language(folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "sandbox.sh"],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["declined", '{"status":"DECLINED","charged":false}'], done.stderr
+    said = [line for line in done.stderr.splitlines() if line]
+    assert said == ["posd has ended, and is started again", "stopped; nothing is left behind"]
+
+
+def rows(after: str) -> list[list[str]]:
+    """Return the rows of the table that begins with this."""
+    lines = TEXT[TEXT.index(after) :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_scenario_of_the_page_is_there_with_its_amounts() -> None:
+    for _, named, amounts, _ in rows("| the till meets |"):
+        names = re.findall(r"`([\w:-]+)`", named)
+        assert names
+        shipped = [payments()[name].amount for name in names if not name.startswith(CHOICE)]
+        assert ", ".join(filter(None, shipped)) == amounts
+        assert {name.removeprefix(CHOICE) for name in names if name.startswith(CHOICE)} <= set(prints())
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"), [("of `posd_sandbox`", Sandbox), ("of `posd_sandbox.terminal`", SimulatedTerminal)]
+)
+def test_everything_that_the_page_says_of_the_fixture_is_there(table: str, kind: type) -> None:
+    offered = {name for cells in rows(f"| {table} |") for name in re.findall(r"`(\w+)", cells[0])}
+    assert len(offered) >= 6
+    assert [name for name in sorted(offered) if not hasattr(kind, name)] in ([], ["directory", "serial"])

@@ -140,9 +140,9 @@ async def test_where_the_newest_reference_is_not_known_no_older_one_is_sent(shop
 
 @pytest.mark.slow
 async def test_swapped_or_without_its_echo_the_answers_reference_counts(shop: Shop) -> None:
-    pre_auth = await approved(shop, "pre-auth")
     for echoed in (None, str(uuid4()), 7, {}):
-        capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity, repeat=True)
+        pre_auth = await approved(shop, "pre-auth")
+        capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
         await capture.finish(operation={"type": "CAPTURE", "transaction_reference": echoed})
         assert (await capture.get())["outcome"]["transaction_reference"] == capture.reference
         void = await operation(shop, "void", capture).begin(original=capture.identity)

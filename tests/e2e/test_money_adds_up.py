@@ -219,19 +219,20 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
 
 async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Path) -> None:
     until = datetime.now(UTC) + timedelta(days=1)
-    async with scripted_terminal(home) as terminal, slow_door(terminal.base_url, lambda: until) as door:
-        async with running(home, terminal.toml.replace(terminal.base_url, door)) as posd:
-            identity = str(uuid4())
-            until = datetime.now(UTC) + timedelta(seconds=1)
-            reply = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT, "not_after": iso(until)})
-            assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (201, "final", "new_id_ok"), (
-                reply.body
-            )
-            outcome = reply.json["outcome"]
-            assert outcome["result"] == "not_started"
-            (evidence,) = outcome["evidence"]
-            assert evidence["kind"] == "unsent"
-            assert "not_after" in evidence["reason"]
-            assert terminal.requests == []
-            after = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
-            assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"
+    async with (
+        scripted_terminal(home) as terminal,
+        slow_door(terminal.base_url, lambda: until) as door,
+        running(home, terminal.toml.replace(terminal.base_url, door)) as posd,
+    ):
+        identity = str(uuid4())
+        until = datetime.now(UTC) + timedelta(seconds=1)
+        reply = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT, "not_after": iso(until)})
+        assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (201, "final", "new_id_ok"), reply.body
+        outcome = reply.json["outcome"]
+        assert outcome["result"] == "not_started"
+        (evidence,) = outcome["evidence"]
+        assert evidence["kind"] == "unsent"
+        assert "not_after" in evidence["reason"]
+        assert terminal.requests == []
+        after = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
+        assert (after.status, after.json["phase"]) == (201, "active"), "the terminal is free"

@@ -183,6 +183,8 @@ async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
 ID = "00000000-0000-4000-8000-000000000001"
 #: What is wrong with the request itself -> type, fields, and where the fault is.
 BOTH = {"original": ID, "transaction_reference": ID}
+#: They need no amount.
+REVERSING = ("void", "refund")
 INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
     **{f"{kind} of nothing": (kind, {}, "/original") for kind in FITS},
     **{f"{kind} of both": (kind, BOTH, "/transaction_reference") for kind in FITS},
@@ -191,10 +193,10 @@ INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
     **{f"{kind} of an original": (kind, {"original": ID}, "/original") for kind in ("charge", "pre-auth")},
     "a charge of a reference": ("charge", {"transaction_reference": ID}, "/transaction_reference"),
     "a pre-auth of a reference": ("pre-auth", {"transaction_reference": ID}, "/transaction_reference"),
-    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in FITS if kind != "void"},
+    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in FITS if kind not in REVERSING},
     "a void of nothing at all": ("void", {"original": ID, "amount": {"iva": 0}}, "/amount"),
     "an event's amount": ("capture", {"original": ID, "amount": PROCESSED}, "/amount/currency"),
-    "a seventh": ("refund", {"original": ID}, "/type"),
+    "an eighth": ("loan", {"original": ID}, "/type"),
     "an option": ("void", {"original": ID, "options": {"transaction_reference": ID}}, "/options/transaction_reference"),
 }  # fmt: skip
 

@@ -74,6 +74,13 @@ def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: s
     assert "--- the end of posd's log:" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_strict_type_checker_takes_the_files_of_the_page(folder: Path) -> None:
+    checked = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "."]
+    done = subprocess.run(checked, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @needs("curl", "jq")
 @pytest.mark.slow
 def test_the_script_for_any_other_language(folder: Path) -> None:

@@ -139,7 +139,7 @@ def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> 
     identity = played.identities[step.name]
     (sent,) = (json.loads(text) for text in simulator.requests if identity in text)
     assert sent.get("transaction_reference") == played.references.get(step.sends)
-    assert ("amount" in sent) == (step.kind != "void")
+    assert ("amount" in sent) == (step.kind not in ("void", "refund"))
     (start,) = simulator.ledger.of("start", client_transaction_id=identity)
     assert (start["operation"], start["access_mode"], start["http_status"]) == (step.kind, mode, 200)
     others = {item for item in played.references.values() if item != played.references.get(step.sends)}
@@ -162,7 +162,7 @@ async def assert_record(daemon: Daemon, simulator: Simulator, played: Played, st
     (final,) = simulator.ledger.of("final", client_transaction_id=identity)
     given = ("transaction_reference", "ticket_number")
     assert [outcome[name] for name in given] == [final[name] for name in given]
-    assert (outcome["reversal"] is not None) == (step.kind == "void")
+    assert (outcome["reversal"] is not None) == (step.kind in ("void", "refund"))
     stated = outcome["final_event"]
     assert stated["raw_response"]["transaction_reference"] == gave
     echoed = sends if step.kind in ("re-auth", "capture") else None

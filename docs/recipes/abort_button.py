@@ -15,6 +15,7 @@ from posd.client import (
     AsyncPosd,
     IdReused,
     OutcomeUnknown,
+    Paid,
     PastPointOfNoReturn,
     Problem,
     Pruned,
@@ -64,7 +65,7 @@ async def main(identity: str, amount: str) -> int:
         button = asyncio.create_task(abort_when_pressed(payment, pressed))
         try:
             outcome = await payment.outcome()
-            if outcome.charged is None:  # not certain, although there is a result
+            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in (await payment.state()).attention))
                 return 4
         except TROUBLE as error:

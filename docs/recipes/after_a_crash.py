@@ -17,6 +17,7 @@ from posd.client import (
     Approved,
     NotFound,
     OutcomeUnknown,
+    Paid,
     Payment,
     Posd,
     Problem,
@@ -43,7 +44,7 @@ def say(text: str) -> None:
 def settle(payment: Payment, amount: str) -> tuple[str | None, str, int]:
     """Return its result, None where that is not clear, the words for it, and whether a person has to look (1)."""
     outcome = payment.outcome(timeout=60)
-    if outcome.charged is None:  # not certain, although there is a result
+    if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
         return None, "CALL THE SUPERVISOR: " + "; ".join(item.detail for item in payment.state().attention), 1
     if not isinstance(outcome, Approved):
         return outcome.result, f"NOT PAID: {outcome.result}", 0

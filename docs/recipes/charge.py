@@ -21,6 +21,7 @@ from posd.client import (
     NotStarted,
     Outcome,
     OutcomeUnknown,
+    Paid,
     Payment,
     Posd,
     Problem,
@@ -80,7 +81,7 @@ def settle(identity: str, amount: str) -> tuple[str, int]:
             return "refused", NOT_PAID
         try:
             outcome = wait(payment)
-            if outcome.charged is None:  # not certain, although there is a result
+            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
                 return call_supervisor("; ".join(item.detail for item in payment.state().attention))
         except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:  # of a payment that was started
             return call_supervisor(error)

@@ -15,6 +15,7 @@ from posd.client import (
     NotStarted,
     Outcome,
     OutcomeUnknown,
+    Paid,
     Payment,
     Posd,
     Problem,
@@ -50,7 +51,7 @@ def follow(payment: Payment) -> int:
 
 
 def tell(outcome: Outcome) -> int:
-    if outcome.charged is None:
+    if outcome.paid is Paid.UNCLEAR:
         show(SUPERVISOR)
         return 4
     match outcome:
@@ -66,7 +67,7 @@ def tell(outcome: Outcome) -> int:
             show(("NOT PAID: nothing was started", "NO PAGADO: no se inició"))
         case _:
             assert_never(outcome)  # a type checker says here what was forgotten
-    return 0 if outcome.charged else 3
+    return 0 if outcome.paid is Paid.PAID else 3
 
 
 with Posd(on_away=lambda _: show(AWAY)) as posd:

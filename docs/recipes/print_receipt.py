@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from posd.client import Approved, IdReused, Posd, Problem, Pruned, StillPrinting, StorageUnavailable, Unreachable
+from posd.client import Approved, IdReused, Paid, Posd, Problem, Pruned, StillPrinting, StorageUnavailable, Unreachable
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -45,7 +45,7 @@ with Posd() as posd:
     if not isinstance(outcome, Approved):
         print("There is no receipt: it is not paid")
         sys.exit(3)
-    if outcome.charged is None:
+    if outcome.paid is Paid.UNCLEAR:
         print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in paid.attention))
         sys.exit(4)
     amount = outcome.authorized_amount  # exact, and not always what was asked for; None where the terminal does not say

@@ -17,6 +17,7 @@ from posd.client import (
     Approved,
     IdReused,
     OutcomeUnknown,
+    Paid,
     Posd,
     Problem,
     Pruned,
@@ -65,7 +66,7 @@ with Posd() as posd:
             break
         try:
             outcome = payment.outcome()
-            if outcome.charged is None:  # not certain, although there is a result
+            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
                 sys.exit(4)
         except TROUBLE as error:

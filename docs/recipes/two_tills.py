@@ -13,6 +13,7 @@ from posd.client import (
     Approved,
     IdReused,
     OutcomeUnknown,
+    Paid,
     Payment,
     Posd,
     Problem,
@@ -61,7 +62,7 @@ def main(identity: str, till: str, amount: str) -> int:
             return 3
         try:
             outcome = payment.outcome()
-            if outcome.charged is None:  # not certain, although there is a result
+            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
                 return 4
         except TROUBLE as error:

@@ -15,6 +15,7 @@ from posd.client import (
     Approved,
     IdReused,
     OutcomeUnknown,
+    Paid,
     Posd,
     Problem,
     Pruned,
@@ -67,7 +68,7 @@ def main() -> int:
         else:
             try:
                 outcome = void.outcome()
-                if outcome.charged is None:  # not certain, although there is a result
+                if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
                     print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in void.state().attention))
                     return 4
             except TROUBLE as error:

@@ -7,16 +7,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Self, TypeAlias
+from enum import Enum
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
 from posd.client import documents
 from posd.client.documents import Document, FromDocument
 
 # How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`.
 
-#: Types of transaction by which, once approved, the card is charged. Others reserve (pre-auth, re-auth) or give back.
-CHARGING = frozenset({"charge", "capture", "post-tip"})
-NOT_CHARGING = frozenset({"pre-auth", "re-auth", "void"})
+
+class Paid(Enum):
+    """Whether an outcome means that it is paid: three values, made to be looked at with `match`.
+
+    `PAID`: it was done. The customer has paid (`authorized_amount` can be less than was asked for); of a pre-auth or
+    re-auth the amount is reserved, of a void or refund it is given back. `NOT_PAID`: it was not done, and that is sure:
+    pay again under a new id. `UNCLEAR`: a person looks, and nothing is paid again before.
+
+    It is neither true nor false, and equals nothing but a `Paid`: both raise TypeError, which says what to write.
+    """
+
+    PAID = "paid"
+    NOT_PAID = "not_paid"
+    UNCLEAR = "unclear"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self} is neither true nor false: {_WRITE}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Paid):
+            raise TypeError(f"{self} cannot be compared with {other!r}: {_WRITE}")  # False could be taken for not paid
+        return self is other
+
+    __hash__ = Enum.__hash__
+
+
+_WRITE = (
+    "there are three answers. Write `match outcome.paid:` with `case Paid.PAID:`, `case Paid.NOT_PAID:` and "
+    "`case Paid.UNCLEAR:` (a person looks, and nothing is paid again before)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +111,15 @@ class Ended:
     #: The word on the wire.
     result: ClassVar[str]
 
+    @property
+    def paid(self) -> Paid:
+        """Whether it is paid: see `Paid`."""
+        if self.next_step == "done" and self.result == "approved":
+            return Paid.PAID
+        if self.next_step == "new_id_ok" and self.result != "approved":
+            return Paid.NOT_PAID
+        return Paid.UNCLEAR  # `ask_person`, or a word of a newer posd
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved(Ended):
@@ -100,45 +137,30 @@ class Approved(Ended):
     receipt: Receipt | None
     reversal: str | None
 
-    @property
-    def charged(self) -> bool | None:
-        """True: the card was charged. False: this reserved, or gave back. None: a person has to look first."""
-        if self.next_step != "done":
-            return None
-        return True if self.type in CHARGING else False if self.type in NOT_CHARGING else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed(Ended):
-    @property
-    def charged(self) -> bool | None:
-        """False: the card was not charged, and the customer may pay again under a new id. None: ask a person first."""
-        return False if self.next_step == "new_id_ok" else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declined(_Failed):
+class Declined(Ended):
     """The acquirer declined it."""
 
     result: ClassVar[str] = "declined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected(_Failed):
+class Rejected(Ended):
     """The terminal could not do it."""
 
     result: ClassVar[str] = "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Canceled(_Failed):
+class Canceled(Ended):
     """It was canceled, at the terminal or by an abort."""
 
     result: ClassVar[str] = "canceled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotStarted(_Failed):
+class NotStarted(Ended):
     """It provably never ran on the terminal; `failure_reason` says why."""
 
     result: ClassVar[str] = "not_started"
@@ -155,7 +177,10 @@ def read_outcome(transaction: Document) -> Outcome | None:
     Raise UnknownResult, or ValueError where it is no such document.
     """
     outcome = documents.maybe_document(transaction, "outcome")
-    return None if outcome is None else _read(transaction, outcome, documents.text(transaction, "next_step"))
+    if outcome is None:
+        return None
+    # An older posd says it of the transaction alone.
+    return _read(transaction, outcome, documents.text(outcome if "next_step" in outcome else transaction, "next_step"))
 
 
 def _read(transaction: Document, outcome: Document, next_step: str) -> Outcome:

@@ -19,6 +19,7 @@ from posd.client import (
     Failure,
     NotStarted,
     Outcome,
+    Paid,
     Posd,
     Receipt,
     Rejected,
@@ -39,7 +40,7 @@ EVENT = {"kind": "event", "event_id": "e-1"}
 
 
 def ended(result: str, next_step: str, kind: str | None = "charge", **fields: Any) -> Outcome:
-    document = transaction(type=kind, outcome=outcome(result, EVENT, **fields), next_step=next_step)
+    document = transaction(type=kind, outcome=outcome(result, EVENT, next_step=next_step, **fields))
     found = read_outcome(document)
     assert found is not None
     return found
@@ -108,7 +109,7 @@ def test_an_approval_has_all_that_the_contract_says() -> None:
     assert found.display == Display("paid", "PAID 11.20")
     assert found.evidence == (Evidence("event", MOMENT, {"at": AT, **EVENT}),)
     assert isinstance(found.supersedes, NotStarted)
-    assert found.supersedes.charged is None
+    assert found.supersedes.paid is Paid.UNCLEAR
     assert found.final_event == {"x": Decimal("1.10")}
     assert found.document["of_a_newer_posd"] == [1]
 
@@ -131,24 +132,44 @@ def test_what_did_not_work_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "kind", "next_step", "charged"),
+    ("result", "next_step", "paid"),
     [
-        ("approved", "charge", "done", True),
-        ("approved", "capture", "done", True),
-        ("approved", "post-tip", "done", True),
-        ("approved", "pre-auth", "done", False),
-        ("approved", "re-auth", "done", False),
-        ("approved", "void", "done", False),
-        ("approved", None, "done", None),
-        ("approved", "of a newer posd", "done", None),
-        ("approved", "charge", "ask_person", None),
-        *((result, "charge", "new_id_ok", False) for result in TYPES if result != "approved"),
-        *((result, "charge", "ask_person", None) for result in TYPES if result != "approved"),
-        ("declined", "charge", "of a newer posd", None),
+        ("approved", "done", Paid.PAID),
+        *((result, "new_id_ok", Paid.NOT_PAID) for result in TYPES if result != "approved"),
+        *((result, "ask_person", Paid.UNCLEAR) for result in TYPES),
+        *((result, "of a newer posd", Paid.UNCLEAR) for result in TYPES),
+        ("approved", "new_id_ok", Paid.UNCLEAR),
+        ("declined", "done", Paid.UNCLEAR),
+        ("declined", "wait", Paid.UNCLEAR),
     ],
 )
-def test_charged_is_said_where_it_is_sure(result: str, kind: str | None, next_step: str, charged: bool | None) -> None:
-    assert ended(result, next_step, kind).charged is charged
+def test_paid_and_not_paid_are_said_where_they_are_sure(result: str, next_step: str, paid: Paid) -> None:
+    found = ended(result, next_step)
+    assert (found.next_step, found.paid) == (next_step, paid)
+    older = outcome(result, EVENT)
+    older.pop("next_step", None)
+    found_there = read_outcome(transaction(outcome=older, next_step=next_step))
+    assert found_there is not None
+    assert (found_there.next_step, found_there.paid) == (next_step, paid)
+
+
+@pytest.mark.parametrize("paid", Paid)
+def test_whether_it_is_paid_is_neither_true_nor_false(paid: Paid) -> None:
+    """`if not outcome.paid:` would charge again where it is not clear."""
+    with pytest.raises(TypeError, match=r"neither true nor false.*match outcome\.paid.*Paid\.UNCLEAR"):
+        bool(paid)
+    for other in (True, False, None, "paid", "PAID"):
+        with pytest.raises(TypeError, match=r"cannot be compared with .*match outcome\.paid"):
+            _ = paid == other
+        with pytest.raises(TypeError, match="cannot be compared"):
+            _ = paid != other
+    assert [paid == other for other in Paid].count(True) == 1
+    assert {paid: 1}[Paid(paid.value)] == 1
+
+
+def test_the_old_name_is_gone() -> None:
+    """`outcome.charged` was None where it was not clear, and that is false."""
+    assert not hasattr(ended("approved", "done"), "charged")
 
 
 @pytest.mark.parametrize("kind", [Declined, Rejected, Canceled])

@@ -19,7 +19,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy, connection
+from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd, StillOpen, TerminalBusy, connection
 from tests.client.conftest import approve
 from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
@@ -176,7 +176,7 @@ async def test_threads_share_a_client(payment: Payment) -> None:
         await payment.end()
         outcomes = await asyncio.gather(*waiting)
         assert isinstance((await watching)[-1], Canceled)
-    assert all(isinstance(each, Canceled) and each.charged is False for each in outcomes)
+    assert all(isinstance(each, Canceled) and each.paid is Paid.NOT_PAID for each in outcomes)
     assert {each.id for each in again} == {identity}
     assert caught.value.extra["blocking_transaction"] == identity
     assert (len(payment.requests), terminal.aborts - aborts) == (1, 1)

@@ -21,6 +21,7 @@ from posd.client import (
     NotFound,
     Notice,
     OutcomeUnknown,
+    Paid,
     Posd,
     TerminalOffline,
     UnknownTerminal,
@@ -112,7 +113,6 @@ async def test_attention_is_acknowledged(shop: Shop) -> None:
 
 
 async def test_a_chain_of_operations(shop: Shop) -> None:
-    """The card is charged by the capture alone."""
     first, second = shop.payment(), shop.payment()
     second.serial = first.serial
     shop.terminal.start = acknowledging(first.serial)
@@ -120,10 +120,10 @@ async def test_a_chain_of_operations(shop: Shop) -> None:
         reserved = await client.pre_auth(first.identity, Decimal("100.00"), terminal=first.serial)
         assert await first.event("APPROVAL") == 200
         outcome = await reserved.outcome()
-        assert (isinstance(outcome, Approved), outcome.charged) == (True, False)
+        assert (isinstance(outcome, Approved), outcome.paid) == (True, Paid.PAID)
         capture = await client.capture(second.identity, "80.00", original=first.identity, terminal=first.serial)
         assert await second.event("APPROVAL") == 200
-        assert (await capture.outcome()).charged is True
+        assert (await capture.outcome()).paid is Paid.PAID
         assert (await capture.state()).original == first.identity
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from posd.client import Approved, AsyncPosd, Change, Outcome
+from posd.client import Approved, AsyncPosd, Change, Outcome, Paid
 from tests.client.both import InThreads
 from tests.client.conftest import approve
 from tests.support.events import APPROVED
@@ -27,7 +27,7 @@ async def test_a_charge_ends_approved(client: Client, payment: Payment) -> None:
         await approve(payment)
         outcome = await waiting
     assert isinstance(outcome, Approved)
-    assert (outcome.id, outcome.charged, outcome.authorized_amount) == (payment.identity, True, Decimal("11.20"))
+    assert (outcome.id, outcome.paid, outcome.authorized_amount) == (payment.identity, Paid.PAID, Decimal("11.20"))
 
 
 @pytest.mark.quick(1)

@@ -16,8 +16,8 @@ from typing import assert_never
 from uuid import UUID, uuid4
 
 from posd.client import (
-    Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Payment, Posd, PrintJob, Problem,
-    Rejected, StillOpen, TerminalBusy, Transaction, Unreachable,
+    Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
+    Problem, Rejected, StillOpen, TerminalBusy, Transaction, Unreachable,
 )
 
 
@@ -28,6 +28,16 @@ def tell(outcome: Outcome) -> str:
 TAIL = """
         case _:
             assert_never(outcome)
+
+
+def words(paid: Paid) -> str:
+    match paid:
+        case Paid.PAID:
+            return "paid"
+        case Paid.NOT_PAID:
+            return "not paid"
+        case Paid.UNCLEAR:
+            return "call the supervisor"
 
 
 def sync(id: UUID) -> None:
@@ -48,8 +58,7 @@ def sync(id: UUID) -> None:
             state: Transaction | None = still.state
             print(state)
         else:
-            charged: bool | None = outcome.charged
-            print(tell(outcome), charged, payment.abort().phase)
+            print(tell(outcome), words(outcome.paid), payment.abort().phase)
         rows: Iterator[Transaction] = posd.transactions(open=True, metadata={"till": 3})
         job: PrintJob = posd.print_job("receipt-1", {"text": "..."}).outcome()
         print(next(rows), job.printed)
@@ -91,6 +100,12 @@ def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -
     assert done.returncode == 1
     [error] = [line for line in done.stdout.splitlines() if "error:" in line]
     assert f'"{forgotten}"; expected "Never"' in error or f'"{forgotten}"; expected "NoReturn"' in error
+
+
+@pytest.mark.slow
+def test_a_till_that_forgets_that_it_can_be_unclear_is_told(tmp_path: Path) -> None:
+    unclear = '        case Paid.UNCLEAR:\n            return "call the supervisor"\n'
+    assert "Missing return statement" in checked(tmp_path, *CASES, tail=TAIL.replace(unclear, "")).stdout
 
 
 @pytest.mark.slow

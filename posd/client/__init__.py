@@ -14,7 +14,7 @@ repeat the same call with the same id. It imports nothing else of posd, and http
 from typing import TYPE_CHECKING, Any
 
 from posd.client import errors
-from posd.client.calls import Amount
+from posd.client.amounts import Amount
 from posd.client.connection import DEFAULT_SOCKET
 from posd.client.errors import *  # noqa: F403 - its `__all__`
 from posd.client.states import (

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
@@ -183,10 +183,12 @@ class AsyncPosd(
         *,
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
+        amount_members: Collection[str] = (),
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
+        self.amount_members = amount_members
         self.connection = AsyncConnection(self.socket)
 
     async def __aenter__(self) -> Self:

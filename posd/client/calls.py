@@ -5,16 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
+from posd.client.amounts import Amount, check_amount
 from posd.client.documents import encode
-
-#: An amount: its parts, or one number that means `subtotal_iva0`.
-Number: TypeAlias = Decimal | int | str
-Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
 #: seconds: longer than posd's own call to a terminal takes by default (3 + 20).
 REPLY_SECONDS = 60.0
@@ -93,12 +89,6 @@ def terminal_path(serial: str) -> str:
     return f"/terminals/{quote(serial, safe='')}"
 
 
-def start(identity: str, kind: str, given: "Amount | None", fields: Mapping[str, object]) -> Call:
-    """Return the call that starts a payment. Raise TypeError for a float, ValueError for a number that is none."""
-    parts = None if given is None and kind == "void" else amount(given)
-    return put(transaction_path(identity), {"type": kind, "amount": parts, **fields})
-
-
 def put(path: str, fields: Mapping[str, object]) -> Call:
     """Return the call that starts something; what is None or False is left out. Raise TypeError for a float."""
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
@@ -116,14 +106,6 @@ def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
     return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
 
 
-def amount(given: Amount | None) -> Mapping[str, object]:
-    """Return the parts of an amount. Raise TypeError for none, and for a float: that cannot hold 0.10."""
-    parts = given if isinstance(given, Mapping) else {"subtotal_iva0": given}
-    for name, part in parts.items():
-        _check_number(name, part)
-    return parts
-
-
 def metadata_filters(metadata: Mapping[str, object] | None) -> dict[str, object]:
     """Return the filters that look into the till's metadata."""
     return {f"metadata.{name}": value for name, value in (metadata or {}).items()}
@@ -135,20 +117,20 @@ def query(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case datetime():
-            if value.tzinfo is None:
-                raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-            return value.astimezone(UTC).isoformat()
+            return moment(value)
         case _:
             return str(value)
 
 
-def _check_number(name: str, part: object) -> None:
-    if isinstance(part, Mapping):
-        for inner, value in part.items():
-            _check_number(f"{name}.{inner}", value)
-    elif isinstance(part, bool) or not isinstance(part, Decimal | int | str):
-        hint = f': write Decimal("{part!r}") or "{part!r}"' if isinstance(part, float) else ""
-        raise TypeError(f"{name} is {part!r} ({type(part).__name__}): an amount is a Decimal, an int or a str{hint}")
+def moment(value: object) -> str:
+    """Return a time as posd writes it. Raise TypeError for what is none, ValueError for one without a zone."""
+    if not isinstance(value, datetime):
+        raise TypeError(
+            f"{value!r} ({type(value).__name__}) is no time: write datetime.now(UTC) + timedelta(minutes=2)"
+        )
+    if value.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Methods that the sync and the async client have in common: they are the same but for the `await` before the call.
@@ -165,6 +147,9 @@ State = TypeVar("State", covariant=True)
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
 
+#: Types that need no amount: they are for all that the original was.
+WITHOUT_AMOUNT = frozenset({"void", "refund"})
+
 #: keyword argument -> its name in the API, where that is another one.
 API_NAMES: Mapping[str, str] = {"page_size": "limit"}
 
@@ -177,6 +162,7 @@ class StartFields(TypedDict, total=False):
     metadata: Json | None
     options: Json | None
     repeat: bool
+    not_after: datetime | None
 
 
 class OriginalFields(TypedDict, total=False):
@@ -219,19 +205,23 @@ class Starts(ABC, Generic[Started, Printed]):
     """The calls that start a payment or a print job.
 
     `id` is a UUID that the till has made **and stored** before the call: asked again with it, posd never starts a
-    second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, ...), or one number that means
-    `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be left out where there is only one. `sale`:
-    what is being paid, so that it is not paid twice; `repeat` lifts that (split payment). `metadata` is kept and can be
-    searched for, `options` go to the terminal as they are. An operation on another payment names it by its id
-    (`original`), or by the `transaction_reference` that the acquirer gave it.
+    second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`, `extra_taxes`), or one sum that is
+    sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be left out where there is only one.
+    `sale`: what is being paid, so that it is not paid twice; `repeat` lifts that (split payment). `metadata` is kept
+    and can be searched for, `options` go to the terminal as they are. `not_after`: an aware time after which it is not
+    started any more. An operation on another payment names it by its id (`original`), or by the
+    `transaction_reference` that the acquirer gave it.
 
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
 
     Raise Problem (this call sent nothing; after IdReused and Pruned look at what this id was used for before),
     Unreachable (nothing is known: repeat the same call with the same id), or TypeError and ValueError for what is no
-    amount and no id.
+    amount, id or time: nothing was sent.
     """
+
+    #: Members of an amount beyond those that posd knows by itself: `[amounts]` of its configuration.
+    amount_members: Collection[str] = ()
 
     @abstractmethod
     def _begin(self, identity: str, call: Call) -> Started:
@@ -245,7 +235,11 @@ class Starts(ABC, Generic[Started, Printed]):
         self, kind: str, given: Id, amount: Amount | None, fields: StartFields, names: type = StartFields
     ) -> Started:
         identity = transaction_id(given)
-        return self._begin(identity, start(identity, kind, amount, _known(fields, names)))
+        parts = None if amount is None and kind in WITHOUT_AMOUNT else check_amount(amount, self.amount_members)
+        known = _known(fields, names)
+        if (last := known.get("not_after")) is not None:
+            known["not_after"] = moment(last)
+        return self._begin(identity, put(transaction_path(identity), {"type": kind, "amount": parts, **known}))
 
     def _derive(self, kind: str, given: Id, amount: Amount | None, fields: DerivedFields) -> Started:
         if original := fields.get("original"):
@@ -277,6 +271,10 @@ class Starts(ABC, Generic[Started, Printed]):
     def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
         """Reverse a charge, a capture or a pre-authorization; no amount is needed."""
         return self._derive("void", id, amount, fields)
+
+    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+        """Give back a charge or a capture, or `amount` of it."""
+        return self._derive("refund", id, amount, fields)
 
     def print_job(
         self,

@@ -19,9 +19,12 @@ _COMMON = frozenset({"type", "title", "status", "detail", "code"})
 __all__ = [
     "AlreadyDerived",
     "AlreadyFinal",
+    "AmountExceeds",
     "CallOutstanding",
+    "ChainConflict",
     "ClockUnsure",
     "Draining",
+    "Expired",
     "Forbidden",
     "ForeignAnswer",
     "IdReused",
@@ -195,6 +198,18 @@ class AlreadyDerived(Problem, code="already_derived"):
     """The original has another such operation: `extra["transactions"]`."""
 
 
+class ChainConflict(Problem, code="chain_conflict"):
+    """Another operation of the same chain is open, or has ended it: `extra["transactions"]`."""
+
+
+class AmountExceeds(Problem, code="amount_exceeds"):
+    """It is more than the original allows: `extra["asked"]`, `extra["allowed"]`, `extra["transactions"]`."""
+
+
+class Expired(Problem, code="expired"):
+    """Its `not_after` has passed: it was not started. `extra["not_after"]`, `extra["now"]`."""
+
+
 class UnknownOriginal(Problem, code="unknown_original"):
     """Nothing can be derived from that original."""
 
@@ -248,7 +263,7 @@ class StorageUnavailable(Problem, code="storage_unavailable"):
 
 
 class ClockUnsure(Problem, code="clock_unsure"):
-    """The clock of posd's machine cannot be believed, and the call needs the time."""
+    """The clock of posd's machine cannot be believed, and the call needs the time (`not_after`, a removal)."""
 
 
 class Draining(Problem, code="draining"):

@@ -1,7 +1,7 @@
 """The sync client: `Posd`, and the handles of what it started."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -83,10 +83,12 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         *,
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
+        amount_members: Collection[str] = (),
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
+        self.amount_members = amount_members
         self.connection = Connection(self.socket)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Starting: the same call with the same id until posd answers; a Problem means that nothing was sent, and only then."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,15 @@ def test_an_answer_that_is_no_transaction_is_told_as_such(tmp_path: Path, body: 
         client.charge(ID, 5)
 
 
-DETAILS = {"terminal": "SN-1", "sale": "s", "metadata": {"m": 1}, "options": {"o": True}, "repeat": True}
+LAST = datetime(2026, 11, 20, 9, 2, 11, 123999, timezone(timedelta(hours=-5)))
+DETAILS = {
+    "terminal": "SN-1",
+    "sale": "s",
+    "metadata": {"m": 1},
+    "options": {"o": True},
+    "repeat": True,
+    "not_after": LAST,
+}
 OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
 
 
@@ -119,17 +128,19 @@ OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
 def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
     assert sent(tmp_path, lambda client: getattr(client, call)(ID, {"iva": 1, "tip": "0.50"}, **DETAILS)) == (
         '{"type":"' + kind + '","amount":{"iva":1,"tip":"0.50"},"terminal":"SN-1","sale":"s",'
-        '"metadata":{"m":1},"options":{"o":true},"repeat":true}'
+        '"metadata":{"m":1},"options":{"o":true},"repeat":true,"not_after":"2026-11-20T14:02:11.123Z"}'
     )
 
 
 @pytest.mark.parametrize(
-    ("call", "kind"), [("re_auth", "re-auth"), ("capture", "capture"), ("post_tip", "post-tip"), ("void", "void")]
+    ("call", "kind"),
+    [("re_auth", "re-auth"), ("capture", "capture"), ("post_tip", "post-tip"), ("void", "void"), ("refund", "refund")],
 )
 def test_what_goes_on_with_one(tmp_path: Path, call: str, kind: str) -> None:
-    assert sent(tmp_path, lambda client: getattr(client, call)(ID, 0, original=UUID(OTHER), **DETAILS)) == (
-        '{"type":"' + kind + '","amount":{"subtotal_iva0":0},"original":"' + OTHER.lower() + '",'
-        '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"repeat":true}'
+    assert sent(tmp_path, lambda client: getattr(client, call)(ID, 2, original=UUID(OTHER), **DETAILS)) == (
+        '{"type":"' + kind + '","amount":{"subtotal_iva0":2},"original":"' + OTHER.lower() + '",'
+        '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"repeat":true,'
+        '"not_after":"2026-11-20T14:02:11.123Z"}'
     )
 
 
@@ -150,12 +161,27 @@ def test_a_print_job_is_repeated_too(tmp_path: Path) -> None:
     assert len(stub.calls) == 2
 
 
-@pytest.mark.parametrize(
-    "amount", [1.5, {"iva": 1.0}, True, None, {"extra_taxes": {"ice": 0.5}}, {"iva": b"1"}, [1]], ids=repr
-)
-def test_what_is_no_exact_amount_is_refused_and_nothing_is_sent(tmp_path: Path, amount: Any) -> None:
-    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(TypeError, match="Decimal"):
+@pytest.mark.parametrize("amount", [1.5, None, {"total": "5.00"}, 0], ids=repr)
+def test_what_is_no_amount_is_refused_and_nothing_is_sent(tmp_path: Path, amount: Any) -> None:
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises((TypeError, ValueError)):
         client.charge(ID, amount)
+    assert stub.calls == []
+
+
+def test_a_member_that_the_configuration_admits_is_sent(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket, amount_members=["service"]) as client:
+        client.charge(ID, {"subtotal_iva0": 5, "service": "0.50"})
+    assert b'"amount":{"subtotal_iva0":5,"service":"0.50"}' in stub.calls[0].body
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [(LAST.replace(tzinfo=None), ValueError), ("2026-11-20T14:02:11Z", TypeError), (timedelta(minutes=2), TypeError)],
+    ids=repr,
+)
+def test_a_last_moment_is_an_aware_time(tmp_path: Path, last: Any, error: type[Exception]) -> None:
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(error, match=r"datetime\.now"):
+        client.charge(ID, 5, not_after=last)
     assert stub.calls == []
 
 

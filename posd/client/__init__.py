@@ -41,6 +41,7 @@ from posd.client.states import (
     UnknownResult,
     Version,
 )
+from posd.client.store import PaymentStore, StoredPayment
 from posd.client.sync import Payment, Posd, Print
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ __all__ = [
     "Outcome",
     "Paid",
     "Payment",
+    "PaymentStore",
     "Posd",
     "Print",
     "PrintJob",
     "Receipt",
     "Rejected",
+    "StoredPayment",
     "Terminal",
     "Transaction",
     "UnknownResult",

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
@@ -25,6 +25,7 @@ from posd.client.connection import (
 from posd.client.errors import OutcomeUnknown, Problem, Unreachable
 from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, Plan, R
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
+from posd.client.store import Store
 
 T = TypeVar("T")
 
@@ -128,6 +129,15 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         """
         return await self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
 
+    async def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
+        """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
+
+        Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
+        it was not started. Raise OutcomeUnknown where posd's database was restored, or Unreachable.
+        """
+        plan = plans.is_known(self._posd.socket, self.id, within, self._posd._troubled())
+        return await self._posd.connection.run(plan)
+
     async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
 
@@ -172,7 +182,9 @@ class AsyncPosd(
     """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
 
     `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
-    that a call or a wait is going to be tried again.
+    that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
+    returns once it is on disk: `PaymentStore.save`, or a function of the till's own, which may be a coroutine function;
+    what it raises starts nothing. `amount_members`: parts of an amount that posd's configuration admits beyond its own.
 
     Tasks of one event loop may share it. A call that is cancelled leaves the payment alone, and no connection open.
     """
@@ -184,11 +196,13 @@ class AsyncPosd(
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
         amount_members: Collection[str] = (),
+        store: Store | None = None,
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.amount_members = amount_members
+        self.store = store
         self.connection = AsyncConnection(self.socket)
 
     async def __aenter__(self) -> Self:
@@ -253,10 +267,14 @@ class AsyncPosd(
         return await self.connection.run(plans.one(call, kind, self._away(), once=once))
 
     async def _look(self, call: Call, kind: type[R], latest: Latest[R]) -> R:
-        away = Away(self.patience, self.on_away, plans.TROUBLED)
-        return await self.connection.run(plans.look(self.socket, call, kind, away, latest))
+        return await self.connection.run(plans.look(self.socket, call, kind, self._troubled(), latest))
+
+    def _troubled(self) -> Away:
+        return Away(self.patience, self.on_away, plans.TROUBLED)
 
     async def _begin(self, identity: str, call: Call) -> AsyncPayment:
+        if isinstance(stored := self._stored(identity, call), Awaitable):
+            await stored
         plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)
         return AsyncPayment(self, identity, await self.connection.run(plan))
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from posd.client.amounts import Amount, check_amount
 from posd.client.documents import encode
+from posd.client.store import Store, StoredPayment
 
 #: seconds: longer than posd's own call to a terminal takes by default (3 + 20).
 REPLY_SECONDS = 60.0
@@ -204,13 +205,13 @@ class PrintFilters(ListFilters, total=False):
 class Starts(ABC, Generic[Started, Printed]):
     """The calls that start a payment or a print job.
 
-    `id` is a UUID that the till has made **and stored** before the call: asked again with it, posd never starts a
-    second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`, `extra_taxes`), or one sum that is
-    sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be left out where there is only one.
-    `sale`: what is being paid, so that it is not paid twice; `repeat` lifts that (split payment). `metadata` is kept
-    and can be searched for, `options` go to the terminal as they are. `not_after`: an aware time after which it is not
-    started any more. An operation on another payment names it by its id (`original`), or by the
-    `transaction_reference` that the acquirer gave it.
+    `id` is a UUID that the till has made **and stored** before the call (the client's `store` does that): asked again
+    with it, posd never starts a second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`,
+    `extra_taxes`), or one sum that is sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be
+    left out where there is only one. `sale`: what is being paid, so that it is not paid twice; `repeat` lifts that
+    (split payment). `metadata` is kept and can be searched for, `options` go to the terminal as they are. `not_after`:
+    an aware time after which it is not started any more. An operation on another payment names it by its id
+    (`original`), or by the `transaction_reference` that the acquirer gave it.
 
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
@@ -222,6 +223,8 @@ class Starts(ABC, Generic[Started, Printed]):
 
     #: Members of an amount beyond those that posd knows by itself: `[amounts]` of its configuration.
     amount_members: Collection[str] = ()
+    #: Stores each payment before it is started.
+    store: Store | None = None
 
     @abstractmethod
     def _begin(self, identity: str, call: Call) -> Started:
@@ -247,6 +250,17 @@ class Starts(ABC, Generic[Started, Printed]):
         if reference := fields.get("transaction_reference"):
             fields["transaction_reference"] = str(reference)
         return self._start(kind, given, amount, fields, DerivedFields)
+
+    def _stored(self, identity: str, call: Call) -> object:
+        """Have a payment stored; return what `store` returned."""
+        return None if self.store is None else self.store(StoredPayment(identity, call.body))
+
+    def start(self, payment: StoredPayment) -> Started:
+        """Start a payment as it is stored, or hear that it was started: the same call, after a crash of the till."""
+        if payment.body is None:
+            raise ValueError(f"payment {payment.id} is damaged where it is stored: only its outcome can be awaited")
+        identity = transaction_id(payment.id)
+        return self._begin(identity, Call("PUT", transaction_path(identity), body=payment.body))
 
     def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002 - the field's name
         """Charge a card."""

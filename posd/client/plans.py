@@ -17,14 +17,16 @@ from posd.client.errors import (
     ForeignAnswer,
     InternalError,
     LimitReached,
+    NotFound,
     OutcomeUnknown,
     Problem,
+    Pruned,
     StillOpen,
     StillPrinting,
     StorageUnavailable,
     Unreachable,
 )
-from posd.client.states import Notice, Outcome, PrintJob, Transaction, read_outcome
+from posd.client.states import Health, Notice, Outcome, PrintJob, Transaction, read_outcome
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
@@ -46,6 +48,11 @@ LASTING_SECONDS = 2.0
 LONGEST_SECONDS = 3600.0
 #: seconds that an answer may take beyond the time-out that it was asked for: a posd that hangs must not hold the till.
 GRACE_SECONDS = 2.0
+
+#: seconds for which the call of a till that has died may still be on its way to posd.
+ON_ITS_WAY_SECONDS = 30.0
+#: seconds between two questions whether it has arrived.
+ASK_AGAIN_SECONDS = 1.0
 
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
@@ -173,6 +180,29 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
             raise
         raise _cannot_look(socket, problem) from problem
     return state
+
+
+def is_known(socket: str, identity: str, within: float, away: Away) -> Plan[bool]:
+    """Ask whether posd knows a transaction, until it does, or for `within` seconds. Raise OutcomeUnknown, or as `look`.
+
+    A posd whose database was restored may have forgotten it: then that it is not known says nothing.
+    """
+    call, deadline = calls.get(calls.transaction_path(identity)), Deadline(within)
+    while True:
+        try:
+            yield from look(socket, call, Transaction, away, Latest())
+        except Pruned:
+            return True
+        except NotFound as problem:
+            away.back()
+            if deadline.over():
+                health = yield from one(calls.HEALTH, Health, away)
+                if (restore := health.checks.get("restore")) is not None and restore.status != "ok":
+                    raise OutcomeUnknown(identity, problem) from problem
+                return False
+            call = replace(call, pause=min(ASK_AGAIN_SECONDS, deadline.left() or 0.0))
+        else:
+            return True
 
 
 def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[R], str | None]]:

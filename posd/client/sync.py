@@ -1,7 +1,7 @@
 """The sync client: `Posd`, and the handles of what it started."""
 
 import os
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Awaitable, Collection, Generator, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -12,6 +12,7 @@ from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
+from posd.client.store import Store
 
 
 class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
@@ -30,6 +31,14 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
         return self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
+
+    def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
+        """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
+
+        Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
+        it was not started. Raise OutcomeUnknown where posd's database was restored, or Unreachable.
+        """
+        return self._posd.connection.run(plans.is_known(self._posd.socket, self.id, within, self._posd._troubled()))
 
     def watch(self) -> Generator[Change | Outcome, None, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
@@ -72,7 +81,9 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
     """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
 
     `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
-    that a call or a wait is going to be tried again.
+    that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
+    returns once it is on disk: `PaymentStore.save`, or a function of the till's own; what it raises starts nothing.
+    `amount_members`: parts of an amount that posd's configuration admits beyond its own.
 
     Threads may share it. A forked process makes its own.
     """
@@ -84,11 +95,13 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
         amount_members: Collection[str] = (),
+        store: Store | None = None,
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.amount_members = amount_members
+        self.store = store
         self.connection = Connection(self.socket)
 
     def __enter__(self) -> Self:
@@ -149,10 +162,14 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         return self.connection.run(plans.one(call, kind, self._away(), once=once))
 
     def _look(self, call: Call, kind: type[R], latest: Latest[R]) -> R:
-        away = Away(self.patience, self.on_away, plans.TROUBLED)
-        return self.connection.run(plans.look(self.socket, call, kind, away, latest))
+        return self.connection.run(plans.look(self.socket, call, kind, self._troubled(), latest))
+
+    def _troubled(self) -> Away:
+        return Away(self.patience, self.on_away, plans.TROUBLED)
 
     def _begin(self, identity: str, call: Call) -> Payment:
+        if isinstance(stored := self._stored(identity, call), Awaitable):
+            raise TypeError(f"`store` has stored nothing yet, it returned {stored!r}: that is for AsyncPosd")
         plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)
         return Payment(self, identity, self.connection.run(plan))
 

@@ -1,0 +1,117 @@
+"""The payments of a till that may be open, on its disk: stored before their start, removed once they are booked."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+from uuid import UUID
+
+from posd.client import documents
+from posd.client.documents import Document
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPayment:
+    """A payment as it is stored before its start: its id, and the body of the call, which has all of the request.
+
+    `body` is None where the file is damaged: the call cannot be repeated, and its outcome is awaited by the id.
+    """
+
+    id: str
+    body: bytes | None = field(repr=False)
+
+    @property
+    def request(self) -> Document:
+        """The body decoded: `type`, `amount`, `sale`, ...; empty where it is damaged."""
+        return {} if self.body is None else documents.document(documents.decode(self.body))
+
+
+#: The files of payments: a UUID each.
+_NAMES = "????????-????-????-????-????????????.json"
+
+#: Stores a payment, and returns once that is certain. What it raises keeps the payment from being started.
+Store: TypeAlias = Callable[[StoredPayment], object]
+
+
+class PaymentStore:
+    """A folder with a file for each payment that may be open: `ID.json`, the request. It is made where it is missing.
+
+    `Posd(store=store.save)` stores each payment before it calls posd. What is there when the till starts was left open:
+    `open_payments`. `remove` a payment once its result is booked.
+
+    Threads and processes of one till may share it; each till has its own. Its methods raise OSError where the disk
+    fails; then nothing was started.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(PermissionError):  # where the till may not read it, it has not made the folder
+            _sync(self.folder.parent)
+
+    def save(self, payment: StoredPayment) -> None:
+        """Store a payment; when this returns, it outlives a crash and a power cut.
+
+        Raise ValueError where the id is stored with another request: that is another payment.
+        """
+        path = self._path(payment.id)
+        there = _read(path)
+        if payment.body is None or (there is not None and there.body != payment.body):
+            raise ValueError(
+                f"payment {payment.id} is stored already, with another request: nothing was sent. A new payment has an "
+                "id of its own; start() repeats a stored one as it is stored"
+            )
+        draft = path.with_name(f".{path.stem}")  # what a crash leaves of it was never started
+        with open(draft, "wb", opener=_private) as file:
+            file.write(payment.body)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync(self.folder)
+
+    def open_payments(self) -> list[StoredPayment]:
+        """Return what is stored and not removed, in the order in which it was stored."""
+        found = [(path, _read(path)) for path in sorted(self.folder.glob(_NAMES), key=_age)]
+        return [payment for _, payment in found if payment is not None]
+
+    def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
+        """Remove a payment, if it is there: its result is booked. A crash before can show it again: book by its id."""
+        self._path(str(id)).unlink(missing_ok=True)
+        _sync(self.folder)
+
+    def _path(self, identity: str) -> Path:
+        return self.folder / f"{UUID(identity)}.json"
+
+
+def _read(path: Path) -> StoredPayment | None:
+    """Return what is stored in a file, None where there is none."""
+    try:
+        payment = StoredPayment(path.stem, path.read_bytes())
+        _ = payment.request
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return StoredPayment(path.stem, None)
+    return payment
+
+
+def _age(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder certain."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,48 @@
+"""A till that stores its payments in a folder. ID: it charges under that id; without one it settles what is open.
+
+With LINE it is killed before the LINE-th line of the client's code. Run as: SOCKET FOLDER TERMINAL [ID LINE].
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from posd.client import PaymentStore, Posd
+
+#: Where it is decided when something is stored and sent; the others read and write documents.
+FILES = ("/posd/client/store.py", "/posd/client/sync.py", "/posd/client/plans.py", "/posd/client/connection.py")
+
+left = 0
+
+
+def kill_at_the_line(frame: FrameType, event: str, _: Any) -> Any:
+    global left
+    if not frame.f_code.co_filename.endswith(FILES):
+        return None
+    if event == "line":
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return kill_at_the_line
+
+
+def main(socket: str, folder: str, terminal: str, identity: str = "", line: str = "0") -> None:
+    global left
+    left = int(line)
+    if left:
+        sys.settrace(kill_at_the_line)
+    store = PaymentStore(folder)
+    with Posd(socket, store=store.save) as posd:
+        if identity:
+            posd.charge(identity, "5.00", terminal=terminal)
+            return
+        for stored in store.open_payments():
+            payment = posd.start(stored)
+            print(stored.id, stored.request["amount"]["subtotal_iva0"], flush=True)
+            print(payment.outcome().paid.value, flush=True)
+            store.remove(stored.id)
+
+
+main(*sys.argv[1:])

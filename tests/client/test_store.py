@@ -1,0 +1,280 @@
+"""Payments that a till has stored before the call: on disk whatever happens to the till, and nothing starts without."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, StoredPayment, Unreachable
+from tests.cli.documents import ID, OTHER_ID, answer, transaction
+from tests.cli.stub import Answer, Stub, problem
+from tests.client.conftest import approve
+from tests.power.platter import replay
+from tests.support import forks
+from tests.support.needs import needs
+from tests.support.shim import build
+from tests.support.shop import Payment
+
+RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)
+NOT_FOUND = problem(404, "not_found", "there is no such transaction")
+TILL = Path(__file__).with_name("stored_till.py")
+
+
+def health(restore: str) -> Answer:
+    """An answer of a posd whose check of that name says this."""
+    return answer({"status": restore, "checks": {"restore": {"status": restore, "detail": "", "todo": ""}}})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PaymentStore:
+    """A store in a folder that it has made."""
+    return PaymentStore(tmp_path / "open-payments")
+
+
+def test_a_payment_is_stored_before_posd_hears_of_it(tmp_path: Path, store: PaymentStore) -> None:
+    seen: list[StoredPayment] = []
+    heard = Answer(RUNS.status, RUNS.body, before=lambda: seen.extend(PaymentStore(store.folder).open_payments()))
+    with Stub(tmp_path / "s", [heard]) as stub, Posd(stub.socket, store=store.save) as client:
+        client.charge(UUID(ID), "5.00", sale="s")
+    assert seen == [StoredPayment(ID, stub.calls[0].body)]
+    assert seen[0].request == {"type": "charge", "amount": {"subtotal_iva0": "5.00"}, "sale": "s"}
+    assert [oct(path.stat().st_mode)[-3:] for path in (store.folder, *store.folder.iterdir())] == ["700", "600"]
+
+
+async def test_an_async_till_stores_it_too_by_a_coroutine_or_not(tmp_path: Path, store: PaymentStore) -> None:
+    async def save(payment: StoredPayment) -> None:
+        await asyncio.to_thread(store.save, payment)
+
+    with Stub(tmp_path / "s", [RUNS, RUNS]) as stub:
+        async with AsyncPosd(stub.socket, store=save) as client:
+            await client.charge(ID, 5)
+        async with AsyncPosd(stub.socket, store=store.save) as client:
+            await client.charge(OTHER_ID, 5)
+    assert [payment.id for payment in store.open_payments()] == [ID, OTHER_ID]
+
+
+def test_it_is_repeated_word_for_word_and_removed_once_it_is_booked(tmp_path: Path, store: PaymentStore) -> None:
+    with Stub(tmp_path / "s", [RUNS] * 3) as stub, Posd(stub.socket, store=store.save) as client:
+        client.charge(ID, "5.00", metadata={"till": "ñ"})
+        client.charge(ID, "5.00", metadata={"till": "ñ"})
+        [stored] = PaymentStore(store.folder).open_payments()
+        assert client.start(stored).id == ID
+    assert len({(call.path, call.body) for call in stub.calls}) == 1
+    for _ in range(2):
+        store.remove(ID.upper())
+        assert store.open_payments() == []
+
+
+def fails(_: StoredPayment) -> None:
+    raise OSError("the disk is full")
+
+
+class Later:
+    """What is awaited before anything happens."""
+
+    def __call__(self, _: StoredPayment) -> Awaitable[None]:
+        return self
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+@pytest.mark.parametrize(("save", "error"), [(fails, OSError), (Later(), TypeError)], ids=["fails", "not awaited"])
+def test_what_is_not_stored_is_not_started(tmp_path: Path, save: Any, error: type[Exception]) -> None:
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket, store=save) as client:
+        starts: list[Callable[[], object]] = [
+            lambda: client.charge(ID, 5),
+            lambda: client.void(ID, original=OTHER_ID),
+            lambda: client.start(StoredPayment(ID, b"{}")),
+        ]
+        for start in starts:
+            with pytest.raises(error):
+                start()
+    assert stub.calls == []
+
+
+async def test_nor_by_an_async_till(tmp_path: Path) -> None:
+    async def save(payment: StoredPayment) -> None:
+        fails(payment)
+
+    with Stub(tmp_path / "s", []) as stub:
+        for store in (save, fails):
+            async with AsyncPosd(stub.socket, store=store) as client:
+                with pytest.raises(OSError, match="full"):
+                    await client.charge(ID, 5)
+    assert stub.calls == []
+
+
+def test_an_id_that_is_stored_with_another_request_is_not_started(tmp_path: Path, store: PaymentStore) -> None:
+    with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket, store=store.save) as client:
+        client.charge(ID, "5.00")
+        with pytest.raises(ValueError, match="stored already, with another request: nothing was sent"):
+            client.charge(ID, "6.00")
+    assert [payment.request["amount"]["subtotal_iva0"] for payment in store.open_payments()] == ["5.00"]
+    assert len(stub.calls) == 1
+
+
+def test_a_folder_that_is_lost_or_cannot_be_made_starts_nothing(tmp_path: Path, store: PaymentStore) -> None:
+    store.folder.rmdir()
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket, store=store.save) as client, pytest.raises(OSError):
+        client.charge(ID, 5)
+    assert stub.calls == []
+    with pytest.raises(FileNotFoundError):
+        PaymentStore(tmp_path / "missing" / "open-payments")
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        PaymentStore(tmp_path / "file")
+
+
+def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, store: PaymentStore) -> None:
+    store.save(StoredPayment(ID, b'{"type":"charge"}'))
+    (store.folder / f"{ID}.json").write_bytes(b'{"type":')
+    (store.folder / "notes.json").write_text("of somebody else")
+    (store.folder / f".{OTHER_ID}").write_text("{")  # a crash before its start
+    [stored] = store.open_payments()
+    assert (stored.id, stored.body, stored.request) == (ID, None, {})
+    done = answer(transaction(outcome=None, phase="active"))
+    with Stub(tmp_path / "s", [done]) as stub, Posd(stub.socket, store=store.save) as client:
+        with pytest.raises(ValueError, match="only its outcome can be awaited"):
+            client.start(stored)
+        with pytest.raises(ValueError, match="another request"):
+            client.charge(ID, 5)
+        assert client.transaction(stored.id).is_known()
+    assert [call.method for call in stub.calls] == ["GET"]
+
+
+@pytest.mark.parametrize("script", [[RUNS], [NOT_FOUND, RUNS], [problem(404, "pruned", "old")]], ids=len)
+def test_it_is_known_once_it_has_arrived(tmp_path: Path, script: list[Answer]) -> None:
+    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
+        assert client.transaction(ID).is_known(within=0.2)
+    assert stub.script == []
+
+
+async def test_it_was_never_started_where_posd_does_not_know_it_for_a_while(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [NOT_FOUND, NOT_FOUND, health("ok")] * 2) as stub:
+        with Posd(stub.socket) as client:
+            assert not client.transaction(ID).is_known(within=0.2)
+        async with AsyncPosd(stub.socket) as till:
+            assert not await till.transaction(ID).is_known(within=0.2)
+    assert stub.script == []
+
+
+def test_a_restored_database_may_have_forgotten_it(tmp_path: Path) -> None:
+    with (
+        Stub(tmp_path / "s", [NOT_FOUND, health("degraded")]) as stub,
+        Posd(stub.socket) as client,
+        pytest.raises(OutcomeUnknown, match="ask the acquirer"),
+    ):
+        client.transaction(ID).is_known(within=0)
+
+
+def test_a_posd_that_cannot_look_has_not_said_that_it_is_unknown(tmp_path: Path) -> None:
+    full = problem(503, "storage_unavailable", "the disk is full")
+    with (
+        Stub(tmp_path / "s", [NOT_FOUND, *[full] * 9]) as stub,
+        Posd(stub.socket, patience=0) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.transaction(ID).is_known(within=5)
+
+
+async def till(*arguments: str) -> forks.Process | asyncio.subprocess.Process:
+    """Start the till that stores its payments."""
+    return await forks.start(*arguments, program=str(TILL), env=dict(os.environ), stderr=asyncio.subprocess.STDOUT)
+
+
+async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool, bool]:
+    """Kill a till at a line of the client; another one settles what it left.
+
+    Return whether the first till was killed, whether the payment was stored by then, and whether it was sent.
+    """
+    arguments = (str(payment.shop.daemon.till_socket), str(folder), payment.serial)
+    first = await till(*arguments, payment.identity, str(line))
+    said, _ = await first.communicate()
+    assert first.returncode in (0, -signal.SIGKILL), said
+    sent = len(payment.requests)
+    stored = [item.id for item in PaymentStore(folder).open_payments()]
+    assert stored in ([], [payment.identity])
+    assert not sent or stored, f"killed at line {line}: it was sent, and is not stored"
+
+    second = await till(*arguments)
+    assert second.stdout is not None
+    if stored:
+        assert await second.stdout.readline() == f"{payment.identity} 5.00\n".encode()
+        await approve(payment)
+    said, _ = await second.communicate()
+    assert (second.returncode, said) == (0, b"paid\n" if stored else b"")
+    assert len(payment.requests) == len(stored)
+    assert PaymentStore(folder).open_payments() == []
+    return first.returncode != 0, bool(stored), sent > 0
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
+async def test_a_till_that_is_killed_at_any_line_finds_what_it_may_have_sent(
+    alone: Payment, tmp_path: Path, step: int
+) -> None:
+    ends: list[tuple[bool, bool, bool]] = []
+    while not ends or ends[-1][0]:
+        payment = Payment(alone.shop, str(uuid4()), alone.serial)
+        ends.append(await killed(payment, tmp_path / "open-payments", 1 + step * len(ends)))
+    *killings, lived = ends
+    assert lived == (False, True, True)
+    assert set(killings) == {(True, False, False), (True, True, False), (True, True, True)}, len(killings)
+
+
+RECORDED = """
+import sys
+from pathlib import Path
+from posd.client import PaymentStore, StoredPayment
+folder, log, *identities = sys.argv[1:]
+store, said = PaymentStore(folder), lambda *what: print(*what, Path(log).stat().st_size, flush=True)
+for identity in identities:
+    store.save(StoredPayment(identity, b'{"sale":"%s"}' % (identity.encode() * 40)))
+    said("saved", identity)
+store.save(StoredPayment(identities[0], b'{"sale":"%s"}' % (identities[0].encode() * 40)))
+for identity in identities[:2]:
+    said("removing", identity)
+    store.remove(identity)
+    said("removed", identity)
+"""
+
+
+@needs("cc")
+def test_a_power_cut_at_any_operation_of_the_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    folder, disk = tmp_path / "open-payments", tmp_path / "disk"
+    folder.mkdir()
+    disk.mkdir()
+    shim = build(tmp_path, folder)
+    identities = sorted(str(uuid4()) for _ in range(4))
+    done = subprocess.run(
+        [sys.executable, "-c", RECORDED, str(folder), str(shim.log), *identities],
+        env=os.environ | shim.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = [(what, identity, int(at)) for what, identity, at in map(str.split, done.stdout.splitlines())]
+    operations, random = list(shim.operations()), Random(3)
+    for count, operation in enumerate(operations, 1):
+        platter, now = replay({}, operations[:count]), operation.end
+        saved = {identity for what, identity, at in said if what == "saved" and at <= now}
+        removing = {identity for what, identity, at in said if what == "removing" and at < now}
+        removed = {identity for what, identity, at in said if what == "removed" and at <= now}
+        for image in (platter.cut(), *(platter.torn(random) for _ in range(8))):
+            for path in disk.iterdir():
+                path.unlink()
+            for name, content in image.items():
+                (disk / name).write_bytes(content)
+            found = {payment.id: payment for payment in PaymentStore(disk).open_payments()}
+            assert saved - removing <= found.keys(), (count, operation)
+            assert not removed & found.keys(), (count, operation)
+            assert all(payment.request["sale"] == payment.id * 40 for payment in found.values())
+    assert len(operations) >= 5 * len(identities)

@@ -7,7 +7,7 @@
         outcome = payment.outcome()
 
 `AsyncPosd` is the same for asyncio. A `Problem` of a call that starts something means that this call sent nothing
-(after `IdReused` and `Pruned` a person looks: the id was used before); `Unreachable` means that nothing is known:
+(after `IdMayBeUsed` a person looks: the id may have been used before); `Unreachable` means that nothing is known:
 repeat the same call with the same id. It imports nothing else of posd, and httpx2 once a client is made.
 """
 

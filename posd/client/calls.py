@@ -216,7 +216,7 @@ class Starts(ABC, Generic[Started, Printed]):
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
 
-    Raise Problem (this call sent nothing; after IdReused and Pruned look at what this id was used for before),
+    Raise Problem (this call sent nothing; after IdMayBeUsed a person looks at what this id was used for before),
     Unreachable (nothing is known: repeat the same call with the same id), or TypeError and ValueError for what is no
     amount, id or time: nothing was sent.
     """
@@ -257,10 +257,8 @@ class Starts(ABC, Generic[Started, Printed]):
 
     def start(self, payment: StoredPayment) -> Started:
         """Start a payment as it is stored, or hear that it was started: the same call, after a crash of the till."""
-        if payment.body is None:
-            raise ValueError(f"payment {payment.id} is damaged where it is stored: only its outcome can be awaited")
         identity = transaction_id(payment.id)
-        return self._begin(identity, Call("PUT", transaction_path(identity), body=payment.body))
+        return self._begin(identity, Call("PUT", transaction_path(identity), body=payment.readable_body()))
 
     def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002 - the field's name
         """Charge a card."""

@@ -1,8 +1,8 @@
 """What a call can raise.
 
 Of a call that starts something there are two kinds, and the difference is money: a `Problem` means that this call sent
-nothing; `Unreachable` means that nothing is known, and then the same call is repeated with the same id. After two
-problems a person looks first: `IdReused` and `Pruned` mean that the id was used before.
+nothing; `Unreachable` means that nothing is known, and then the same call is repeated with the same id. One kind of
+problem says no more than that of this call: after `IdMayBeUsed` a person looks first.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ __all__ = [
     "Expired",
     "Forbidden",
     "ForeignAnswer",
+    "IdMayBeUsed",
     "IdReused",
     "IdentityConflict",
     "InternalError",
@@ -143,9 +144,10 @@ class Problem(Exception):
         #: The answer's bytes.
         self.raw = raw
 
-    def __init_subclass__(cls, *, code: str, **rest: Any) -> None:
+    def __init_subclass__(cls, *, code: str = "", **rest: Any) -> None:
         super().__init_subclass__(**rest)
-        Problem.BY_CODE[code] = cls
+        if code:
+            Problem.BY_CODE[code] = cls
 
     @property
     def means_nothing_sent(self) -> bool:
@@ -160,6 +162,13 @@ def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
     detail = document.get("detail") or document.get("title") or code
     extra = {name: value for name, value in document.items() if name not in _COMMON}
     return Problem.BY_CODE.get(code, Problem)(code, status, str(detail), extra, raw)
+
+
+class IdMayBeUsed(Problem):
+    """This call sent nothing, and an earlier one with the same id may have: a person looks before anything is paid.
+
+    It is one of IdReused, Pruned, RestoreUnseen, and StorageUnavailable (which passes: repeat the call).
+    """
 
 
 class MalformedJson(Problem, code="malformed_json"):
@@ -186,7 +195,7 @@ class TerminalBusy(Problem, code="terminal_busy"):
     """An open transaction holds the terminal: `extra["blocking_transaction"]`."""
 
 
-class IdReused(Problem, code="id_reused"):
+class IdReused(IdMayBeUsed, code="id_reused"):
     """The id belongs to another request, which was started; `extra["fields"]` differ."""
 
 
@@ -214,7 +223,7 @@ class UnknownOriginal(Problem, code="unknown_original"):
     """Nothing can be derived from that original."""
 
 
-class RestoreUnseen(Problem, code="restore_unseen"):
+class RestoreUnseen(IdMayBeUsed, code="restore_unseen"):
     """posd's database was restored or has gone back: the id may have been sent before, and a person has to look."""
 
 
@@ -222,7 +231,7 @@ class NotFound(Problem, code="not_found"):
     """posd does not know it."""
 
 
-class Pruned(Problem, code="pruned"):
+class Pruned(IdMayBeUsed, code="pruned"):
     """It is so old that its record was removed; it was started once, and never will be again."""
 
 
@@ -258,7 +267,7 @@ class LimitReached(Problem, code="limit_reached"):
     """This program has too many connections or streams, or has started too much today: `extra["limit"]`."""
 
 
-class StorageUnavailable(Problem, code="storage_unavailable"):
+class StorageUnavailable(IdMayBeUsed, code="storage_unavailable"):
     """The database cannot be read or written now."""
 
 

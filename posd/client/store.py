@@ -10,6 +10,7 @@ from uuid import UUID
 
 from posd.client import documents
 from posd.client.documents import Document
+from posd.client.errors import IdReused
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,13 @@ class StoredPayment:
 
     id: str
     body: bytes | None = field(repr=False)
+
+    def readable_body(self) -> bytes:
+        """Return the body. Raise IdReused where it is damaged: the same call cannot be made again."""
+        if self.body is None:
+            detail = f"payment {self.id} is damaged where it is stored: it cannot be repeated, only awaited by its id"
+            raise IdReused("id_reused", 409, detail, {})
+        return self.body
 
     @property
     def request(self) -> Document:
@@ -54,18 +62,19 @@ class PaymentStore:
     def save(self, payment: StoredPayment) -> None:
         """Store a payment; when this returns, it outlives a crash and a power cut.
 
-        Raise ValueError where the id is stored with another request: that is another payment.
+        Raise IdReused where the id is stored with another request: that is another payment.
         """
-        path = self._path(payment.id)
+        path, body = self._path(payment.id), payment.readable_body()
         there = _read(path)
-        if payment.body is None or (there is not None and there.body != payment.body):
-            raise ValueError(
-                f"payment {payment.id} is stored already, with another request: nothing was sent. A new payment has an "
-                "id of its own; start() repeats a stored one as it is stored"
+        if there is not None and there.body != body:
+            detail = (
+                f"payment {payment.id} is stored with another request: this call was not made. A new payment has an id "
+                "of its own; start() repeats a stored one as it is stored"
             )
+            raise IdReused("id_reused", 409, detail, {})
         draft = path.with_name(f".{path.stem}")  # what a crash leaves of it was never started
         with open(draft, "wb", opener=_private) as file:
-            file.write(payment.body)
+            file.write(body)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

@@ -7,7 +7,7 @@ import pytest
 
 import posd.client
 from posd.base.problems import PROBLEMS
-from posd.client import Posd, Problem
+from posd.client import IdMayBeUsed, Posd, Problem
 from tests.cli.stub import Stub, problem
 from tests.support.tables import every
 
@@ -53,3 +53,8 @@ def test_a_code_that_this_client_does_not_know_is_a_plain_problem(tmp_path: Path
     with Stub(tmp_path / "s", [refusal]) as stub, Posd(stub.socket) as client, pytest.raises(Problem) as caught:
         client.charge(ID, "5.00")
     assert (type(caught.value), caught.value.code) == (Problem, "moon_phase")
+
+
+def test_those_after_which_a_person_looks_are_of_one_kind() -> None:
+    looked_at = {code for code, kind in Problem.BY_CODE.items() if issubclass(kind, IdMayBeUsed)}
+    assert looked_at == {"id_reused", "pruned", "restore_unseen", "storage_unavailable"}

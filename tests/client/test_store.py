@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, StoredPayment, Unreachable
+from posd.client import AsyncPosd, IdReused, OutcomeUnknown, PaymentStore, Posd, StoredPayment, Unreachable
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
 from tests.cli.stub import Answer, Stub, problem
 from tests.client.conftest import approve
@@ -116,7 +116,7 @@ async def test_nor_by_an_async_till(tmp_path: Path) -> None:
 def test_an_id_that_is_stored_with_another_request_is_not_started(tmp_path: Path, store: PaymentStore) -> None:
     with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket, store=store.save) as client:
         client.charge(ID, "5.00")
-        with pytest.raises(ValueError, match="stored already, with another request: nothing was sent"):
+        with pytest.raises(IdReused, match="stored with another request: this call was not made"):
             client.charge(ID, "6.00")
     assert [payment.request["amount"]["subtotal_iva0"] for payment in store.open_payments()] == ["5.00"]
     assert len(stub.calls) == 1
@@ -143,9 +143,9 @@ def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, sto
     assert (stored.id, stored.body, stored.request) == (ID, None, {})
     done = answer(transaction(outcome=None, phase="active"))
     with Stub(tmp_path / "s", [done]) as stub, Posd(stub.socket, store=store.save) as client:
-        with pytest.raises(ValueError, match="only its outcome can be awaited"):
+        with pytest.raises(IdReused, match="cannot be repeated, only awaited"):
             client.start(stored)
-        with pytest.raises(ValueError, match="another request"):
+        with pytest.raises(IdReused, match="another request"):
             client.charge(ID, 5)
         assert client.transaction(stored.id).is_known()
     assert [call.method for call in stub.calls] == ["GET"]

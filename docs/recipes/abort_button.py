@@ -13,19 +13,15 @@ from posd.client import (
     Approved,
     AsyncPayment,
     AsyncPosd,
-    IdReused,
+    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     PastPointOfNoReturn,
     Problem,
-    Pruned,
-    StorageUnavailable,
     UnknownResult,
     Unreachable,
 )
 
-#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
-UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 #: Of the wait for a payment that was started: these say nothing of how it ended.
 TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
@@ -55,10 +51,10 @@ async def main(identity: str, amount: str) -> int:
     async with AsyncPosd() as posd:
         try:
             payment = await posd.charge(identity, amount)
-        except UNCLEAR as error:
+        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
-        except Problem as refusal:  # nothing was sent, nothing is recorded
+        except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
             print(f"NOT PAID: {refusal}")
             return 3
         print("Present the card, or press Enter to cancel", flush=True)

@@ -1,24 +1,21 @@
 #!/usr/bin/env python3
 """after_a_crash.py: what a till does when it starts: it settles every payment that it left open, and opens then.
 
-It reads the till's own table (here that of charge.py) and asks posd, too, for what a restored backup may have lost.
+It reads what the till has stored (here that of charge.py) and asks posd, too, for what a restored backup may have lost.
 GRACE_SECONDS (30): for how long a call of the till that died may still be on its way.
 Exit code: 0 all is settled, 4 a person has to look.
 """
 
 import os
-import sqlite3
 import sys
-import time
-from decimal import Decimal
 from pathlib import Path
 
 from posd.client import (
     Approved,
-    NotFound,
     OutcomeUnknown,
     Paid,
     Payment,
+    PaymentStore,
     Posd,
     Problem,
     StillOpen,
@@ -26,9 +23,8 @@ from posd.client import (
     Unreachable,
 )
 
-till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
-till.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, amount TEXT NOT NULL, result TEXT)")
-late = time.monotonic() + float(os.environ.get("GRACE_SECONDS", "30"))
+GRACE_SECONDS = float(os.environ.get("GRACE_SECONDS", "30"))
+store = PaymentStore(Path(os.environ.get("TILL_DIR", ".")) / "open-payments")
 unsettled = 0
 said = ""
 
@@ -41,51 +37,39 @@ def say(text: str) -> None:
     said = text
 
 
-def settle(payment: Payment, amount: str) -> tuple[str | None, str, int]:
-    """Return its result, None where that is not clear, the words for it, and whether a person has to look (1)."""
+def settle(payment: Payment) -> tuple[str, bool, bool]:
+    """Return how it ended, whether that is sure, and whether a person has to look. It only asks, and starts nothing."""
+    if not payment.is_known(within=GRACE_SECONDS):  # to start it now would charge a customer who has left
+        return "NOT PAID: it was never started", True, False
     outcome = payment.outcome(timeout=60)
-    if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-        return None, "CALL THE SUPERVISOR: " + "; ".join(item.detail for item in payment.state().attention), 1
-    if not isinstance(outcome, Approved):
-        return outcome.result, f"NOT PAID: {outcome.result}", 0
-    if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
-        return outcome.result, f"PAID {outcome.authorized_amount} INSTEAD OF {amount}", 1
-    return outcome.result, "PAID", 0
-
-
-def started(payment: Payment, amount: str) -> bool:
-    """Return whether it was. It only asks: to call posd.charge() again would start it, and the customer is gone."""
-    while True:
-        try:
-            payment.state()
-        except NotFound:
-            if time.monotonic() > late:
-                return False
-            say(f"{amount}: not known yet, asking again")
-            time.sleep(3)
-        else:
-            return True
+    match outcome.paid:
+        case Paid.NOT_PAID:
+            return f"NOT PAID: {outcome.result}", True, False
+        case Paid.UNCLEAR:  # although there is a result
+            return "CALL THE SUPERVISOR: " + "; ".join(i.detail for i in payment.state().attention), False, True
+        case Paid.PAID:
+            amount = payment.state().amount["subtotal_iva0"]
+            if isinstance(outcome, Approved) and outcome.authorized_amount not in (None, amount):  # a gift card
+                return f"PAID {outcome.authorized_amount} INSTEAD OF {amount}", True, True
+            return "PAID", True, False
 
 
 with Posd(patience=3600, on_away=lambda _: say("posd is not there yet")) as posd:
-    for identity, amount in till.execute("SELECT id, amount FROM payments WHERE result IS NULL").fetchall():
-        say(f"{amount}: checking")
-        payment = posd.transaction(identity)
+    for stored in store.open_payments():
+        name = stored.request.get("amount", {}).get("subtotal_iva0", stored.id)  # by its id, if the file is damaged
+        say(f"{name}: checking")
         try:
-            if started(payment, amount):
-                result, words, look = settle(payment, amount)
-            else:
-                result, words, look = "never_started", "NOT PAID: it was never started", 0
+            words, sure, look = settle(posd.transaction(stored.id))
         except (OutcomeUnknown, Problem, StillOpen, UnknownResult, Unreachable) as error:
-            result, words, look = None, f"CALL THE SUPERVISOR: {error}", 1
-        say(f"{amount}: {words}")
-        with till:
-            till.execute("UPDATE payments SET result = ? WHERE id = ?", (result, identity))
+            words, sure, look = f"CALL THE SUPERVISOR: {error}", False, True
+        say(f"{name}: {words}")
+        if sure:
+            store.remove(stored.id)  # a till books the result before
         unsettled += look
 
-    looked_at = {row[0] for row in till.execute("SELECT id FROM payments WHERE result IS NULL")}
+    stays_open = {stored.id for stored in store.open_payments()}
     for state in posd.transactions(open=True):
-        if state.id not in looked_at:
+        if state.id not in stays_open:
             unsettled += 1
             print(f"payment {state.id} is open, and this till does not have it as open: is it another till's?")
 sys.exit(4 if unsettled else 0)

@@ -6,9 +6,9 @@ It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but 
 """
 
 import os
-import sqlite3
 import sys
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import assert_never
@@ -17,74 +17,66 @@ from posd.client import (
     Approved,
     Canceled,
     Declined,
-    IdReused,
+    IdMayBeUsed,
     NotStarted,
     Outcome,
     OutcomeUnknown,
     Paid,
     Payment,
+    PaymentStore,
     Posd,
     Problem,
-    Pruned,
     Rejected,
     StillOpen,
-    StorageUnavailable,
     Transaction,
     UnknownResult,
     Unreachable,
 )
-
-#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
-UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 
 PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2, 3, 4, 5, 6
 PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 
 
 def main() -> int:
-    till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")  # commits are on disk: SQLite syncs
-    till.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, amount TEXT NOT NULL, result TEXT)")
+    # Each payment is on disk before the call, so that the same call can be repeated after any failure.
+    store = PaymentStore(Path(os.environ.get("TILL_DIR", ".")) / "open-payments")
+    left_open = store.open_payments()
     wanted = sys.argv[1] if len(sys.argv) == 2 else None
-    left_open = till.execute("SELECT id, amount FROM payments WHERE result IS NULL").fetchone()
-    if left_open:
-        identity, amount = left_open
-        print(f"First, the payment of {amount} that was left open:")
-    elif wanted:
-        # Id and request are on disk before the call, so that the same call can be repeated after any failure.
-        identity, amount = str(uuid.uuid4()), wanted
-        with till:
-            till.execute("INSERT INTO payments VALUES (?, ?, NULL)", (identity, amount))
-    else:
-        print("usage: charge.py AMOUNT", file=sys.stderr)
-        return USAGE
-
-    result, code = settle(identity, amount)
-    if code == SUPERVISOR:
-        return code  # it stays open: never charge under another id before the outcome of this one is known
-    with till:
-        till.execute("UPDATE payments SET result = ? WHERE id = ?", (result, identity))
+    with Posd(store=store.save, on_away=lambda _: show("One moment, please. Nothing is lost.")) as posd:
+        if left_open:
+            identity, amount = left_open[0].id, str(left_open[0].request["amount"]["subtotal_iva0"])
+            print(f"First, the payment of {amount} that was left open:")
+            code = settle(lambda: posd.start(left_open[0]), amount)
+        elif wanted:
+            identity, amount = str(uuid.uuid4()), wanted
+            code = settle(lambda: posd.charge(identity, amount), amount)
+        else:
+            print("usage: charge.py AMOUNT", file=sys.stderr)
+            return USAGE
+        if code == SUPERVISOR:
+            return code  # it stays open: never charge under another id before the outcome of this one is known
+        store.remove(identity)  # a till books the result before
     if left_open and wanted:
         print(f"{wanted} WAS NOT CHARGED: it was the turn of the payment that was left open")
         return ANOTHER_WAS_OPEN
     return code
 
 
-def settle(identity: str, amount: str) -> tuple[str, int]:
-    """Start it, or hear that it is known, and wait for its end; return the result and the exit code."""
-    with Posd(on_away=lambda _: show("One moment, please. Nothing is lost.")) as posd:
-        try:
-            payment = posd.charge(identity, amount)
-        except UNCLEAR as error:
-            return call_supervisor(error)
-        except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
-            print(f"NOT PAID: {refusal}")
-            return "refused", NOT_PAID
-        try:
-            outcome = wait(payment)
-            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-                return call_supervisor("; ".join(item.detail for item in payment.state().attention))
-        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:  # of a payment that was started
-            return call_supervisor(error)
+def settle(start: Callable[[], Payment], amount: str) -> int:
+    """Start it, or hear that it is known, and wait for its end; return the exit code."""
+    try:
+        payment = start()
+    except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
+        return call_supervisor(error)
+    except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
+        print(f"NOT PAID: {refusal}")
+        return NOT_PAID
+    try:
+        outcome = wait(payment)
+        if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
+            return call_supervisor("; ".join(item.detail for item in payment.state().attention))
+    except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:  # of a payment that was started
+        return call_supervisor(error)
     return tell(outcome, amount)
 
 
@@ -107,26 +99,26 @@ def progress(state: Transaction) -> str:
     return PROGRESS.get(state.status or "", "Present the card")
 
 
-def tell(outcome: Outcome, amount: str) -> tuple[str, int]:
-    """Say how it ended; return the result and the exit code."""
+def tell(outcome: Outcome, amount: str) -> int:
+    """Say how it ended; return the exit code."""
     match outcome:
         case Approved(ticket_number=ticket, authorized_amount=authorized):
             if authorized not in (None, Decimal(amount)):  # a gift card had less on it
                 print(f"PAID {authorized} INSTEAD OF {amount}, ticket {ticket}")
-                return outcome.result, PAID_ANOTHER_AMOUNT
+                return PAID_ANOTHER_AMOUNT
             print(f"PAID {amount}, ticket {ticket}")
-            return outcome.result, PAID
-        case Declined() | Rejected() | Canceled() | NotStarted():  # the customer was not charged
+            return PAID
+        case Declined() | Rejected() | Canceled() | NotStarted():
             reason = outcome.failure_reason.message if outcome.failure_reason else None
             print(f"NOT PAID: {outcome.result} {reason or ''}".rstrip())
-            return outcome.result, NOT_PAID
+            return NOT_PAID
         case _:
             assert_never(outcome)  # a type checker says here what was forgotten
 
 
-def call_supervisor(why: object) -> tuple[str, int]:
+def call_supervisor(why: object) -> int:
     print(f"CALL THE SUPERVISOR: {why}")
-    return "unclear", SUPERVISOR
+    return SUPERVISOR
 
 
 shown = ""

@@ -12,10 +12,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from posd.client import Approved, IdReused, Paid, Posd, Problem, Pruned, StillPrinting, StorageUnavailable, Unreachable
+from posd.client import Approved, IdMayBeUsed, Paid, Posd, Problem, StillPrinting, Unreachable
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS prints (id TEXT PRIMARY KEY, payment TEXT NOT NULL, done INTEGER)")
 
 
@@ -42,12 +43,12 @@ def job_of(payment: str) -> tuple[str, str | None]:
 with Posd() as posd:
     paid = posd.transaction(sys.argv[1]).state()
     outcome = paid.outcome
+    if outcome is not None and outcome.paid is Paid.UNCLEAR:
+        print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in paid.attention))
+        sys.exit(4)
     if not isinstance(outcome, Approved):
         print("There is no receipt: it is not paid")
         sys.exit(3)
-    if outcome.paid is Paid.UNCLEAR:
-        print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in paid.attention))
-        sys.exit(4)
     amount = outcome.authorized_amount  # exact, and not always what was asked for; None where the terminal does not say
     card = outcome.receipt
     text = "\n".join(
@@ -65,7 +66,7 @@ with Posd() as posd:
         printing = posd.print_job(
             job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
         )
-    except (IdReused, Pruned, StorageUnavailable, Unreachable) as error:  # an earlier call may have printed it
+    except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have printed it
         print(f"Look at the printer: {error}")
         sys.exit(4)
     except Problem as refusal:  # nothing was sent

@@ -15,24 +15,21 @@ from pathlib import Path
 
 from posd.client import (
     Approved,
-    IdReused,
+    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     Posd,
     Problem,
-    Pruned,
-    StorageUnavailable,
     UnknownResult,
     Unreachable,
 )
 
-#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
-UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 #: Of the wait for a payment that was started: these say nothing of how it ended.
 TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, part INTEGER, result TEXT)")
 
 
@@ -56,10 +53,10 @@ with Posd() as posd:
         try:
             # Without `repeat` posd refuses a second payment of a sale: only a part that is meant to be one says it.
             payment = posd.charge(identity, amount, sale=sale, repeat=part > 1)
-        except UNCLEAR as error:
+        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
             print(f"CALL THE SUPERVISOR: {error}")
             sys.exit(4)
-        except Problem as refusal:  # nothing was sent; a sale that was paid as a whole ends here, too
+        except (Problem, ValueError) as refusal:  # nothing was sent; a sale that was paid as a whole ends here, too
             with till:
                 till.execute("DELETE FROM parts WHERE id = ?", (identity,))
             print(f"part {part}, {amount}: NOT PAID: {refusal}")

@@ -11,22 +11,18 @@ from decimal import Decimal
 
 from posd.client import (
     Approved,
-    IdReused,
+    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     Payment,
     Posd,
     Problem,
-    Pruned,
     StillOpen,
-    StorageUnavailable,
     TerminalBusy,
     UnknownResult,
     Unreachable,
 )
 
-#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
-UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 #: Of the wait for a payment that was started: these say nothing of how it ended.
 TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
@@ -54,10 +50,10 @@ def main(identity: str, till: str, amount: str) -> int:
     with Posd() as posd:
         try:
             payment = charge_in_turn(posd, identity, till, amount)
-        except UNCLEAR as error:
+        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
-        except Problem as refusal:  # nothing was sent, nothing is recorded
+        except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
             print(f"NOT PAID: {refusal}")
             return 3
         try:

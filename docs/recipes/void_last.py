@@ -13,24 +13,21 @@ from pathlib import Path
 from posd.client import (
     AlreadyDerived,
     Approved,
-    IdReused,
+    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     Posd,
     Problem,
-    Pruned,
-    StorageUnavailable,
     Transaction,
     UnknownResult,
     Unreachable,
 )
 
-#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
-UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 #: Of the wait for a payment that was started: these say nothing of how it ended.
 TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
 till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")
 
 
@@ -56,7 +53,7 @@ def main() -> int:
 
         try:
             void = posd.void(identity, original=original)
-        except UNCLEAR as error:
+        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
         except AlreadyDerived:

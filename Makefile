@@ -1,7 +1,7 @@
 # One target a habit; .ci/run does the same on a clean machine, and more.
 BIN = .venv/bin
 
-.PHONY: check style types imports test whole
+.PHONY: check style types imports test whole client
 
 check: style types imports test
 
@@ -20,3 +20,6 @@ test:
 
 whole:
 	$(BIN)/pytest -q --whole
+
+client:
+	$(BIN)/pip wheel -q --no-deps -w dist ./packaging/client

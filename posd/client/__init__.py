@@ -1,10 +1,12 @@
 """The till's client of posd: charge a card, wait for the outcome over any restart, and never start twice.
 
-    from posd.client import Approved, Posd
+    from posd.client import Paid, PaymentStore, Posd
 
-    with Posd() as posd:
-        payment = posd.charge(id, Decimal("11.20"))  # `id`: a UUID that the till has stored before
-        outcome = payment.outcome()
+    store = PaymentStore("open-payments")  # each payment is on disk before posd hears of it
+    with Posd(store=store.save) as posd:
+        payment = posd.charge(uuid.uuid4(), Decimal("11.20"))
+        match payment.outcome().paid:
+            case Paid.PAID: ...
 
 `AsyncPosd` is the same for asyncio. A `Problem` of a call that starts something means that this call sent nothing
 (after `IdMayBeUsed` a person looks: the id may have been used before); `Unreachable` means that nothing is known:

@@ -1,46 +1,76 @@
-"""The README's ten minutes: what it says to type, typed."""
+"""What the README and the guide of the Python client say to type, typed."""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from posd.client import PaymentStore, Posd
 from tests.cli.processes import PATIENCE, read_until, started_posd
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 SECTION = README.partition("## A charge in Python\n")[2].partition("\n## ")[0]
+TILL = (ROOT / "docs" / "client.md").read_text("utf-8").partition("## A till\n")[2].partition("\n## ")[0]
+
+pytestmark = pytest.mark.slow
 
 
-def block(language: str) -> str:
-    """Return the one block of that language in the section."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
+def block(language: str, section: str = SECTION) -> str:
+    """Return the one block of that language in a section."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return str(found)
 
 
-@pytest.mark.slow
-def test_a_few_lines_charge_on_the_demo_that_goes_on(tmp_path: Path) -> None:
-    program, lines = block("bash").split(), block("python")
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[str]:
+    """The till's socket of the demo that the README starts."""
+    program = block("bash").split()
     assert program == [".venv/bin/posd", "demo", "--keep"]
-    assert len(lines.splitlines()) <= 14
     with started_posd(*program[1:], "--speed", "50", environment={"TMPDIR": str(tmp_path)}) as demo:
         try:
-            told = read_until(demo, "export POSD_SOCKET=")
-            socket = told.splitlines()[-1].partition("=")[2]
-            for amount, last in (("11.20", "PAID"), ("9000.04", "NOT PAID"), ("9000.20", "PAID")):
-                done = subprocess.run(
-                    [sys.executable, "-"],
-                    input=lines.replace('"11.20"', f'"{amount}"'),
-                    env=os.environ | {"POSD_SOCKET": socket},
-                    capture_output=True,
-                    text=True,
-                    timeout=PATIENCE,
-                    check=False,
-                )
-                assert (done.returncode, done.stderr) == (0, ""), done.stderr
-                assert done.stdout.splitlines()[-1] == last
+            yield read_until(demo, "export POSD_SOCKET=").splitlines()[-1].partition("=")[2]
         finally:
             demo.terminate()
             demo.communicate(timeout=PATIENCE)
+
+
+def said(lines: str, amount: str, socket: str, directory: Path) -> list[str]:
+    """Run the lines with another amount; return what they say."""
+    assert '"11.20"' in lines
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=lines.replace('"11.20"', f'"{amount}"'),
+        env=os.environ | {"POSD_SOCKET": socket},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_few_lines_charge_on_the_demo_that_goes_on(socket: str, tmp_path: Path) -> None:
+    lines = block("python")
+    assert len(lines.splitlines()) <= 15
+    for amount, words in (("11.20", "PAID"), ("9000.04", "NOT PAID"), ("9000.20", "PAID")):
+        assert said(lines, amount, socket, tmp_path) == [words]
+        assert PaymentStore(tmp_path / "open-payments").open_payments() == []
+
+
+def test_the_till_of_the_guide_settles_first_what_was_left_open(socket: str, tmp_path: Path) -> None:
+    lines, store = block("python", TILL), PaymentStore(tmp_path / "open-payments")
+    with Posd(socket, store=store.save) as posd:
+        posd.charge(uuid4(), "5.00").outcome()  # and then the till was killed
+    one_sale = re.sub(r"sale=\S+\)", "sale=str(id))", lines)
+    assert one_sale != lines
+    for amount, words in (("11.20", ["PAID 5.00", "PAID 11.20"]), ("9000.04", ["NOT PAID declined"])):
+        assert said(one_sale, amount, socket, tmp_path) == words
+        assert store.open_payments() == []

@@ -82,8 +82,8 @@ class PaymentStore:
 
     def open_payments(self) -> list[StoredPayment]:
         """Return what is stored and not removed, in the order in which it was stored."""
-        found = [(path, _read(path)) for path in sorted(self.folder.glob(_NAMES), key=_age)]
-        return [payment for _, payment in found if payment is not None]
+        found = map(_read, sorted(self.folder.glob(_NAMES), key=_age))
+        return [payment for payment in found if payment is not None]
 
     def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
         """Remove a payment, if it is there: its result is booked. A crash before can show it again: book by its id."""

@@ -12,6 +12,7 @@ from posd.client import calls, connection, plans
 from posd.client.calls import Call, Id, Lists, PaymentCalls, Reply, Starts, StreamItem
 from posd.client.connection import (
     BASE_URL,
+    accepting,
     is_stream,
     lost,
     misread,
@@ -24,7 +25,7 @@ from posd.client.connection import (
 )
 from posd.client.errors import OutcomeUnknown, Problem, Unreachable
 from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, Plan, R
-from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
+from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store
 
 T = TypeVar("T")
@@ -33,12 +34,13 @@ T = TypeVar("T")
 class AsyncConnection:
     """The local API behind one Unix socket."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, language: str | None) -> None:
         import httpx2
 
         self.socket = socket
         transport = httpx2.AsyncHTTPTransport(**transport_options(socket))
-        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False)
+        headers = accepting(language)
+        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False, headers=headers)
 
     async def close(self) -> None:
         """End it."""
@@ -138,13 +140,12 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         plan = plans.is_known(self._posd.socket, self.id, within, self._posd._troubled())
         return await self._posd.connection.run(plan)
 
-    async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
-        """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
+    async def watch(self) -> AsyncGenerator[Change | State | Outcome, None]:
+        """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
 
-        Raise UnknownResult or OutcomeUnknown.
+        Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
         """
-        path = calls.transaction_path(self.id, "/events")
-        place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
+        place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
             async with aclosing(self._posd.connection.follow(place)) as items:
                 async for item, change in items:
@@ -185,6 +186,7 @@ class AsyncPosd(
     that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
     returns once it is on disk: `PaymentStore.save`, or a function of the till's own, which may be a coroutine function;
     what it raises starts nothing. `amount_members`: parts of an amount that posd's configuration admits beyond its own.
+    `language`: of the `display` texts (en, es), where it is not that of posd's configuration.
 
     Tasks of one event loop may share it. A call that is cancelled leaves the payment alone, and no connection open.
     """
@@ -197,13 +199,14 @@ class AsyncPosd(
         on_away: OnAway | None = None,
         amount_members: Collection[str] = (),
         store: Store | None = None,
+        language: str | None = None,
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.amount_members = amount_members
         self.store = store
-        self.connection = AsyncConnection(self.socket)
+        self.connection = AsyncConnection(self.socket, language)
 
     async def __aenter__(self) -> Self:
         return self

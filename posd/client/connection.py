@@ -88,6 +88,11 @@ def transport_options(path: str) -> dict[str, Any]:
     }
 
 
+def accepting(language: str | None) -> dict[str, str]:
+    """Return the headers that ask for what cashiers see in a language."""
+    return {} if language is None else {"Accept-Language": language}
+
+
 def request_options(call: Call) -> dict[str, Any]:
     """Return how the HTTP client is to make a call."""
     import httpx2
@@ -203,12 +208,13 @@ T = TypeVar("T")
 class Connection:
     """The local API behind one Unix socket: makes the calls that plans decide on. Threads may share it."""
 
-    def __init__(self, socket: str | os.PathLike[str]) -> None:
+    def __init__(self, socket: str | os.PathLike[str], language: str | None = None) -> None:
         import httpx2
 
         self.socket = os.fspath(socket)
         transport = httpx2.HTTPTransport(**transport_options(self.socket))
-        self._http = httpx2.Client(transport=transport, base_url=BASE_URL, trust_env=False)
+        headers = accepting(language)
+        self._http = httpx2.Client(transport=transport, base_url=BASE_URL, trust_env=False, headers=headers)
 
     def __enter__(self) -> Self:
         return self

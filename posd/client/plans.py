@@ -7,6 +7,7 @@ came of it. A sync and an async connection carry the same plans out. They read t
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 from posd.client import calls, documents
@@ -26,7 +27,7 @@ from posd.client.errors import (
     StorageUnavailable,
     Unreachable,
 )
-from posd.client.states import Health, Notice, Outcome, PrintJob, Transaction, read_outcome
+from posd.client.states import Change, Health, Notice, Outcome, PrintJob, State, Transaction, read_outcome
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
@@ -59,8 +60,10 @@ OUTCOME_ITEM = "outcome"
 
 #: Name of the item that tells what a reader may have missed.
 NOTICE_ITEM = "notice"
+#: Name of the item that tells how a payment stands.
+STATE_ITEM = "state"
 #: Names of the items by which posd tells of the stream itself: they are never changes.
-OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, "state"})
+OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
 #: The beginning of the feed, with places that show whether an older copy of the database was put there.
 START = "start"
 #: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
@@ -296,7 +299,8 @@ def print_outcome(
 class Place(Generic[R]):
     """Where a stream of numbered items stands: none twice, and none left out after a broken connection.
 
-    `after`: a number, or a place as the feed gave it. `on_notice` is told of what may be missing.
+    `after`: a number, or a place as the feed gave it. `on_notice` is told of what may be missing. `unnumbered`: items
+    without a number that are read too, by their names; of two that are the same the second is left out.
     """
 
     def __init__(
@@ -307,6 +311,7 @@ class Place(Generic[R]):
         after: int | str,
         on_away: OnAway | None,
         on_notice: OnNotice | None = None,
+        unnumbered: Mapping[str, type[R]] = MappingProxyType({}),
     ) -> None:
         self.path = path
         #: The id behind which the stream is opened, empty for the beginning.
@@ -317,9 +322,11 @@ class Place(Generic[R]):
         self._kind = kind
         self._away = Away(None, on_away, TROUBLED)
         self._on_notice = on_notice
+        self._unnumbered = unnumbered
+        self._last: R | None = None
 
     def take(self, item: StreamItem) -> R | None:
-        """Read an item that is the next one; None for one without a number of its own, or that was seen.
+        """Read an item that is the next one; None for one that is not read, or that was seen.
 
         Raise ForeignAnswer where it is not as the contract says.
         """
@@ -327,6 +334,9 @@ class Place(Generic[R]):
         notice = found = None
         try:
             source = documents.decode(item.data) if item.data else None
+            if (kind := self._unnumbered.get(item.name)) is not None:
+                last, self._last = self._last, kind.read(documents.document(source))
+                return None if self._last == last else self._last
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
             if item.name in OWN_NAMES:
@@ -351,6 +361,12 @@ class Place(Generic[R]):
     def broken(self, error: Exception) -> float:
         """Return how many seconds to let pass before the stream is opened again. Raise the error where it is not."""
         return _next_try(self._away, error, Deadline(None))
+
+
+def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change | State]:
+    """Return the beginning of the stream of a transaction's events."""
+    path = calls.transaction_path(identity, "/events")
+    return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
 
 
 def _holding(path: str, deadline: Deadline, pause: float) -> Call:

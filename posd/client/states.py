@@ -276,6 +276,18 @@ class Transaction(FromDocument):
 
 
 @dataclass(frozen=True, slots=True)
+class State(FromDocument):
+    """How a payment stands: told each time that this changes, also by time alone (`in_doubt`, `ask_person`)."""
+
+    phase: str
+    next_step: str
+    display: Display
+    missing_proof: tuple[MissingProof, ...]
+    attention: tuple[Attention, ...]
+    document: Document = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Change(FromDocument):
     """An event of the terminal: its place, its state (`status`), what posd made of it (`verdict`), and itself."""
 

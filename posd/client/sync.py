@@ -11,7 +11,7 @@ from posd.client.calls import Call, Id, Lists, PaymentCalls, Starts
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R
-from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
+from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store
 
 
@@ -40,13 +40,12 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
         """
         return self._posd.connection.run(plans.is_known(self._posd.socket, self.id, within, self._posd._troubled()))
 
-    def watch(self) -> Generator[Change | Outcome, None, None]:
-        """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
+    def watch(self) -> Generator[Change | State | Outcome, None, None]:
+        """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
 
-        Raise UnknownResult or OutcomeUnknown.
+        Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
         """
-        path = calls.transaction_path(self.id, "/events")
-        place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
+        place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
             for item, change in self._posd.connection.follow(place):
                 if item.name == plans.OUTCOME_ITEM:
@@ -83,7 +82,8 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
     `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
     that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
     returns once it is on disk: `PaymentStore.save`, or a function of the till's own; what it raises starts nothing.
-    `amount_members`: parts of an amount that posd's configuration admits beyond its own.
+    `amount_members`: parts of an amount that posd's configuration admits beyond its own. `language`: of the `display`
+    texts (en, es), where it is not that of posd's configuration.
 
     Threads may share it. A forked process makes its own.
     """
@@ -96,13 +96,14 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         on_away: OnAway | None = None,
         amount_members: Collection[str] = (),
         store: Store | None = None,
+        language: str | None = None,
     ) -> None:
         self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.amount_members = amount_members
         self.store = store
-        self.connection = Connection(self.socket)
+        self.connection = Connection(self.socket, language)
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from posd.client import Change, Outcome, Payment, Posd
+from posd.client import Change, Outcome, Payment, Posd, State
 
 
 class PaymentInThreads:
@@ -17,15 +17,15 @@ class PaymentInThreads:
     async def abort(self) -> Any:
         return await asyncio.to_thread(self._payment.abort)
 
-    async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
+    async def watch(self) -> AsyncGenerator[Change | State | Outcome, None]:
         changes = self._payment.watch()
         while (change := await asyncio.to_thread(next, changes, None)) is not None:
             yield change
 
 
 class InThreads:
-    def __init__(self, *given: Any) -> None:
-        self._client = Posd(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._client = Posd(*given, **named)
 
     async def __aenter__(self) -> "InThreads":
         self._client.__enter__()

@@ -24,6 +24,7 @@ from posd.client import (
     OutcomeUnknown,
     Posd,
     Problem,
+    State,
     StillOpen,
     StillPrinting,
     StorageUnavailable,
@@ -284,19 +285,25 @@ def event(seq: int) -> tuple[int, str, str]:
     return seq, "X", f'{{"seq":{seq},"received_at":"{AT}","verdict":"applied","event":{{"status":"S{seq}"}}}}'
 
 
+def state(code: str, next_step: str = "wait") -> tuple[None, str, str]:
+    display = f'"display":{{"code":"{code}","text":"words"}},"missing_proof":[],"attention":[]'
+    return None, "state", f'{{"phase":"active","next_step":"{next_step}",{display}}}'
+
+
 END = (None, "outcome", "{}")
 STREAMS = [
-    sse(event(3), event(5)),  # stops
+    sse(state("present_card"), event(3), state("present_card"), event(5), state("card_read")),  # stops
     LOST,
     STOPPING,
     sse(
+        state("card_read"),
         event(5),
         event(7),
         (None, "cut_off", '{"why":"too slow"}'),
         (None, "of_a_newer_posd", ""),
         (None, "notice", '{"code":"changes_removed","detail":"d","seq":100}'),
     ),
-    sse(event(8), END),
+    sse(state("card_read"), state("call_supervisor", "ask_person"), event(8), END),
     *OVER,
 ]
 
@@ -313,13 +320,18 @@ async def test_a_broken_async_stream_too(tmp_path: Path) -> None:
         check(stub, seen)
 
 
-def check(stub: Stub, seen: list[Change | Outcome]) -> None:
+def check(stub: Stub, seen: list[Change | State | Outcome]) -> None:
     *changes, last = seen
     assert [(item.seq, item.status) for item in changes if isinstance(item, Change)] == [
         (3, "S3"),
         (5, "S5"),
         (7, "S7"),
         (8, "S8"),
+    ]
+    assert [(item.display.code, item.next_step) for item in changes if isinstance(item, State)] == [
+        ("present_card", "wait"),
+        ("card_read", "wait"),
+        ("call_supervisor", "ask_person"),
     ]
     assert isinstance(last, Approved)
     opened = [call.headers.get("last-event-id") for call in stub.calls if call.path.endswith("/events")]
@@ -334,8 +346,9 @@ def check(stub: Stub, seen: list[Change | Outcome]) -> None:
         (answer({"events": []}), ForeignAnswer),
         (sse((1, "X", "no json")), ForeignAnswer),
         (sse((1, "X", '{"seq":1}')), ForeignAnswer),
+        (sse((None, "state", '{"phase":"active"}')), ForeignAnswer),
     ],
-    ids=["problem", "foreign", "no stream", "no json", "no event"],
+    ids=["problem", "foreign", "no stream", "no json", "no event", "no state"],
 )
 def test_a_stream_that_is_none_is_told(tmp_path: Path, reply: Answer, kind: type[Exception]) -> None:
     with pytest.raises(kind):

@@ -60,6 +60,7 @@ DESCRIBED: dict[Any, tuple[str, set[str]]] = {
     states.Notice: ("Notice", set()),
     states.PrintJob: ("PrintJob", set()),
     states.Receipt: ("Receipt", set()),
+    states.State: ("State", set()),
     states.Terminal: ("Terminal", {"in_fleet"}),
     states.Transaction: ("Transaction", set()),
     states.Version: ("Version", set()),

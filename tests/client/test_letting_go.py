@@ -108,11 +108,13 @@ async def test_asyncio_timeouts_and_the_clients_own_leave_it_alone(payment: Paym
 
 PROGRAM = """
 import sys
-from posd.client import Posd
+from posd.client import Posd, State
 _, socket, identity, terminal, wait = sys.argv
 with Posd(socket) as posd:
     payment = posd.charge(identity, "5.00", terminal=terminal)
     for change in payment.watch():
+        if isinstance(change, State):
+            continue
         print(change.status, flush=True)
         if wait == "outcome":
             print(payment.outcome())

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from posd.client import Approved, AsyncPosd, Change, Outcome, Paid
+from posd.client import Approved, AsyncPosd, Change, Outcome, Paid, State
 from tests.client.both import InThreads
 from tests.client.conftest import approve
 from tests.support.events import APPROVED
@@ -52,7 +52,7 @@ async def test_watch_goes_over_a_restart_without_gap_or_repeat(client: Client, a
         await till.charge(alone.identity, 5)
         async with aclosing(till.transaction(alone.identity).watch()) as changes:
             await approve(alone, slice(0, 1))
-            seen: list[Change | Outcome] = [await anext(changes)]
+            seen: list[Change | State | Outcome] = [await anext(changes)]
 
             async def rest() -> None:
                 seen.extend([change async for change in changes])
@@ -64,6 +64,24 @@ async def test_watch_goes_over_a_restart_without_gap_or_repeat(client: Client, a
     *steps, last = seen
     assert [step.status for step in steps if isinstance(step, Change)] == [status for status, _ in APPROVED]
     assert isinstance(last, Approved)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_the_cashier_sees_is_told_step_by_step_in_a_language(client: Client, payment: Payment) -> None:
+    async with client(payment.shop.daemon.till_socket, language="es") as till:
+        charge = await till.charge(payment.identity, "5.00", terminal=payment.serial)
+        async with aclosing(charge.watch()) as changes:
+            for code, (status, previous) in zip(("present_card", "card_read", "asking_bank"), APPROVED, strict=False):
+                assert await payment.event(status, previous) == 200
+                async for change in changes:
+                    if isinstance(change, State) and change.display.code == code:
+                        break
+            assert (change.display.text, change.next_step) == ("Consultando al banco, espere por favor", "wait")
+            await approve(payment, slice(3, None))
+            *_, last = [change async for change in changes]
+    assert isinstance(last, Approved)
+    assert last.display is not None
+    assert (last.display.code, last.display.text[:6]) == ("paid", "PAGADO")
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from posd.client import (
     Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
-    Problem, Rejected, StillOpen, TerminalBusy, Transaction, Unreachable,
+    Problem, Rejected, State, StillOpen, TerminalBusy, Transaction, Unreachable,
 )
 
 
@@ -54,6 +54,8 @@ def sync(id: UUID) -> None:
             if isinstance(change, Change):
                 number: int = change.seq
                 print(number, change.event["status"])
+            elif isinstance(change, State):
+                print(change.display.text)
         try:
             outcome: Outcome = payment.outcome(timeout=30)
         except StillOpen as still:
@@ -73,7 +75,8 @@ async def asynchronous() -> None:
         outcome: Outcome = await payment.outcome()
         state: Transaction = await payment.abort()
         async for change in payment.watch():
-            print(change.status, state.next_step, tell(outcome))
+            if not isinstance(change, State):
+                print(change.status, state.next_step, tell(outcome))
         async for line in posd.feed(after=1):
             found: FeedChange = line
             print(found.seq)

@@ -28,15 +28,13 @@ from posd.client import (
     Paid,
     Problem,
     Rejected,
-    StillOpen,
+    State,
     StoredPayment,
-    Transaction,
     UnknownResult,
     Unreachable,
 )
 
 PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2, 3, 4, 5, 6
-PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 
 
 async def main() -> int:
@@ -92,22 +90,11 @@ async def settle(start: Callable[[], Awaitable[AsyncPayment]], amount: str) -> t
 
 
 async def wait(payment: AsyncPayment) -> Outcome:
-    """Wait for the outcome, over restarts of posd, and keep the cashier informed."""
-    show(progress(await payment.state()))
-    while True:
-        try:
-            return await payment.outcome(timeout=2)  # the 2 seconds are for what is shown, they decide nothing
-        except StillOpen as still:
-            if still.state:
-                show(progress(still.state))
-
-
-def progress(state: Transaction) -> str:
-    if state.next_step == "ask_person":
-        return "CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again."
-    if state.phase == "in_doubt":
-        return "Checking the payment. Do not charge again."
-    return PROGRESS.get(state.status or "", "Present the card")
+    """Wait for the outcome, over restarts of posd, and show the cashier how it stands."""
+    async for news in payment.watch():
+        if isinstance(news, State) and news.phase != "final":
+            show(news.display.text)
+    return await payment.outcome()
 
 
 def tell(outcome: Outcome, amount: str) -> tuple[str, int]:

@@ -53,6 +53,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     ),
     "tip": (Example(f"posd tip {_ID} 2.00", "Add a tip of 2.00 to an approved charge:"),),
     "void": (Example(f"posd void {_ID}", "Take an approved charge back:"),),
+    "refund": (Example(f"posd refund {_ID} 5.00", "Give back 5.00 of an approved charge:"),),
     "await": (
         Example(f"posd await {_ID}", "Wait for the outcome, however long it takes:"),
         Example(f"posd await {_ID} --timeout 30 --json", "For half a minute; exit code 4 where it is still open:"),

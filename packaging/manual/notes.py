@@ -40,7 +40,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "demo": ((0, "The payment was approved and the receipt printed."), (1, "Something went wrong."), USAGE),
     "simulate": ((0, "Stopped."), (1, "It could not go on."), USAGE),
-    **dict.fromkeys(("charge", "preauth", "reauth", "capture", "tip", "void"), _PAYS),
+    **dict.fromkeys(("charge", "preauth", "reauth", "capture", "tip", "void", "refund"), _PAYS),
     "await": _STANDS,
     "reconcile": _STANDS,
     "release": ASKS,
@@ -124,7 +124,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
 
 #: Commands that belong together, for SEE ALSO.
 FAMILIES: Sequence[Sequence[str]] = (
-    ("charge", "preauth", "reauth", "capture", "tip", "void", "await", "abort", "show", "list"),
+    ("charge", "preauth", "reauth", "capture", "tip", "void", "refund", "await", "abort", "show", "list"),
     ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
     ("print", "print-jobs", "resolve", "acknowledge"),
     ("status", "watch", "logs", "metrics", "report", "doctor", "terminals", "clock"),

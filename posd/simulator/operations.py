@@ -1,6 +1,6 @@
 """The operations that the terminal runs, one row each, and the states of a payment.
 
-The words of the first four are the terminal API's. What a post-tip and a void are called on the wire is not
+The words of the first four are the terminal API's. What a post-tip, a void and a refund are called on the wire is not
 published: theirs are made up here. Of the paths the charge's is published; the others are assumptions.
 """
 

@@ -76,8 +76,7 @@ def test_each_field_is_a_member_that_the_api_promises(kind: Any) -> None:
 
 
 def test_each_member_of_a_start_can_be_said_by_keyword() -> None:
-    not_yet = {"not_after"}  # of the contract; the daemon does not take it yet
-    assert DerivedFields.__optional_keys__ | {"type", "amount"} == set(SCHEMAS["StartRequest"]["properties"]) | not_yet
+    assert DerivedFields.__optional_keys__ | {"type", "amount"} == set(SCHEMAS["StartRequest"]["properties"])
 
 
 def test_each_result_of_the_contract_has_its_type() -> None:

@@ -117,11 +117,11 @@ async def test_a_chain_of_operations(shop: Shop) -> None:
     second.serial = first.serial
     shop.terminal.start = acknowledging(first.serial)
     async with AsyncPosd(shop.daemon.till_socket) as client:
-        reserved = await client.pre_auth(first.identity, Decimal("100.00"), terminal=first.serial)
+        reserved = await client.pre_auth(first.identity, Decimal("11.20"), terminal=first.serial)
         assert await first.event("APPROVAL") == 200
         outcome = await reserved.outcome()
         assert (isinstance(outcome, Approved), outcome.paid) == (True, Paid.PAID)
-        capture = await client.capture(second.identity, "80.00", original=first.identity, terminal=first.serial)
+        capture = await client.capture(second.identity, "9.00", original=first.identity, terminal=first.serial)
         assert await second.event("APPROVAL") == 200
         assert (await capture.outcome()).paid is Paid.PAID
         assert (await capture.state()).original == first.identity

@@ -14,12 +14,8 @@ from tests.support.tables import every
 ID = "7f3c0000-0000-4000-8000-0000000000aa"
 
 
-#: Of the contract; the daemon does not answer them yet.
-NOT_YET = {"chain_conflict", "amount_exceeds", "expired"}
-
-
 def test_every_code_of_the_contract_has_a_class_and_no_class_is_without_a_code() -> None:
-    assert set(Problem.BY_CODE) - NOT_YET == set(PROBLEMS) - NOT_YET
+    assert set(Problem.BY_CODE) == set(PROBLEMS)
 
 
 @every(("code", "kind"), Problem.BY_CODE.items())

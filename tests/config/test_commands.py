@@ -76,18 +76,18 @@ def test_show_profile(tmp_path: Path) -> None:
     file = write(tmp_path, "[profile.abort]\nconfirmed = true\n[profile.cloud.void]\nabortable = false\n")
     lines = [line.split("\t") for line in posd(file, "show", "--profile").stdout.splitlines()]
     assert lines[0] == ["Local network", "method", "path", "abortable", "standing"]
-    rows = {line[0]: line for line in lines[1:11]}
+    rows = {line[0]: line for line in lines[1:12]}
     assert rows["charge"] == ["charge", "POST", "/terminal/v1/async/charge", "yes", "confirmed"]
     assert rows["abort"] == ["abort", "GET", "/terminal/v1/abort", "-", "confirmed, from the configuration"]
     assert rows["void"][3:] == ["yes", "assumption"]
-    assert lines[11] == ["Cloud", "method", "path", "abortable", "standing"]
-    rows = {line[0]: line for line in lines[12:22]}
+    assert lines[12] == ["Cloud", "method", "path", "abortable", "standing"]
+    rows = {line[0]: line for line in lines[13:24]}
     assert rows["void"] == ["void", "POST", "/terminal/v1/{terminal_serial}/async/void", "no", VOID_STANDING]
     shown = {
         (row["access_mode"], row["operation"]): row
         for row in json.loads(posd(file, "show", "--profile", "--json").stdout)["profile"]
     }
-    assert len(shown) == 20
+    assert len(shown) == 22
     assert shown["cloud", "void"] == {
         "access_mode": "cloud",
         "operation": "void",
@@ -116,10 +116,10 @@ base_url = "https://service.example"
 @pytest.mark.parametrize(
     ("text", "terminals", "assumptions"),
     [
-        ("", "none: every payment will be refused until one is configured", 9),
-        ('[[terminals]]\nserial = "SN-1"\n', "SN-1", 9),
-        (CLOUD, "SN-CLOUD (cloud)", 8),
-        (f'{CLOUD}[[terminals]]\nserial = "SN-1"\n', "SN-CLOUD (cloud), SN-1", 17),
+        ("", "none: every payment will be refused until one is configured", 10),
+        ('[[terminals]]\nserial = "SN-1"\n', "SN-1", 10),
+        (CLOUD, "SN-CLOUD (cloud)", 9),
+        (f'{CLOUD}[[terminals]]\nserial = "SN-1"\n', "SN-CLOUD (cloud), SN-1", 19),
     ],
     ids=["none", "local", "cloud", "both"],
 )

@@ -54,7 +54,7 @@ def test_it_has_every_key_and_no_other() -> None:
 
 
 def test_a_row_that_starts_something_has_what_the_others_have_not() -> None:
-    starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void"}
+    starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "refund"}
     assert {name for name in DEFAULT.local if "abortable" in row_keys(name)} == starts
     assert {name for name in DEFAULT.local if "pointer" in row_keys(name)} == {"search"}
 

@@ -1,6 +1,7 @@
 """What may be derived from what: the whole table, and every small chain."""
 
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -128,6 +129,28 @@ def test_the_table_has_each_pair_that_can_have_the_same_original() -> None:
 
 def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
+
+
+#: How the page says what is approved already means: allowed, what lifts it, or the codes without and with `repeat`.
+PAGE = {
+    FREE: "allowed",
+    REPEAT: 'with `"repeat": true`, else `{code}`',
+    NEVER: "`chain_conflict`, always",
+}
+
+
+def test_the_page_has_the_table() -> None:
+    rows = ["| asked for | approved before | |", "| --- | --- | --- |"]
+    for (kind, before), rule in APPROVED_BEFORE.items():
+        code = "already_derived" if kind is before else "chain_conflict"
+        said = PAGE[rule].format(code=code)
+        if rule == NEVER and kind is before:
+            said = 'never: `already_derived`, with `"repeat": true` `chain_conflict`'
+        rows.append(f"| `{kind}` | `{before}` | {said} |")
+    rows += ["", "What is open or in doubt stands in the way in each of these pairs; what ended otherwise in none."]
+    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    expected = "\n".join(f"  {row}".rstrip() for row in rows)
+    assert page.split("<!-- chains -->\n")[1].split("\n  <!-- /chains -->")[0] == expected, expected
 
 
 @every("pair", sorted(APPROVED_BEFORE))

@@ -185,6 +185,7 @@ ID = "00000000-0000-4000-8000-000000000001"
 BOTH = {"original": ID, "transaction_reference": ID}
 #: They need no amount.
 REVERSING = ("void", "refund")
+NEED_AMOUNTS = [kind for kind in FITS if kind not in REVERSING]
 INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
     **{f"{kind} of nothing": (kind, {}, "/original") for kind in FITS},
     **{f"{kind} of both": (kind, BOTH, "/transaction_reference") for kind in FITS},
@@ -193,7 +194,7 @@ INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
     **{f"{kind} of an original": (kind, {"original": ID}, "/original") for kind in ("charge", "pre-auth")},
     "a charge of a reference": ("charge", {"transaction_reference": ID}, "/transaction_reference"),
     "a pre-auth of a reference": ("pre-auth", {"transaction_reference": ID}, "/transaction_reference"),
-    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in FITS if kind not in REVERSING},
+    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in NEED_AMOUNTS},
     "a void of nothing at all": ("void", {"original": ID, "amount": {"iva": 0}}, "/amount"),
     "an event's amount": ("capture", {"original": ID, "amount": PROCESSED}, "/amount/currency"),
     "an eighth": ("loan", {"original": ID}, "/type"),

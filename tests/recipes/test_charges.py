@@ -117,7 +117,7 @@ async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: 
         await counter.daemon.start()
         await counter.pass_time()
         assert await recipe.ends() == 0
-    assert recipe.said[0].startswith("Checking the payment")
+    assert recipe.said[0].startswith("Checking")
     assert recipe.said[-1].startswith(f"PAID {LOST_ACKNOWLEDGEMENT}, ticket ")
     await counter.one_request()
 

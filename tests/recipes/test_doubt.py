@@ -18,7 +18,8 @@ async def test_only_a_person_ends_it(counter: Counter, name: str) -> None:
     async with counter.recipe(name, LOST_ALL) as recipe:
         await recipe.says("Do not charge again")
         await counter.pass_time()
-        await recipe.says("CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again.")
+        said = await recipe.says("CALL THE SUPERVISOR")
+        assert "Do not charge again" in said
         await counter.daemon.restart()
         (identity,) = counter.requests
         await counter.resolve(identity, "declined")

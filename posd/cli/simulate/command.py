@@ -160,10 +160,11 @@ def simulate(
 ) -> None:
     """Run a simulated card terminal that speaks the real wire, or several.
 
-    It runs charge, pre-auth, re-auth, capture, post-tip and void, answers abort and search, on the local-network paths
-    and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the terminal's own
-    retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with 422. Beside the
-    payments it prints, one job after the other; it shows what comes out on paper and tells the end of each job once.
+    It runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the paths of
+    the local network and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the
+    terminal's own retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with
+    422. Beside the payments it prints, one job after the other; it shows what comes out on paper and tells the end of
+    each job once.
 
     A bad day is chosen by --scenario, by the payment's metadata, by a test amount, or live: by the keys on a terminal,
     and by the control API. --list shows what there is.

@@ -1,0 +1,64 @@
+"""Words by which an index finds JSON objects by a member: its name, and its value as it is decoded.
+
+A word is the JSON of `[name, value]`: numbers by value, however they were written, members of an object in the order of
+their names. Two members have the same word where they are equal, and only there. A word that is too long is cut and
+ends in a hash of the whole; one that ends in a bracket is whole.
+"""
+
+import hashlib
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any
+
+import msgspec
+
+from posd.base.json_types import decode
+
+#: Characters of a word, at most.
+LENGTH = 100
+#: Bytes of the hash that stands at the end of a longer one.
+_HASH_BYTES = 16
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
+#: Rounds nothing that is in a text, and writes no power of ten out.
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def words(text: bytes) -> list[str]:
+    """Return a word for each name of a JSON object, none for what is no object. Of a repeated name the last counts."""
+    try:
+        members = decode(text)
+    except ValueError:
+        return []
+    return [_word(name, value) for name, value in members.items()] if isinstance(members, dict) else []
+
+
+def asked(name: str, text: str) -> tuple[str, ...]:
+    """Return the words of a member that is meant by a text: that of the text, and that of what the text is as JSON.
+
+    So 7.0 means the text "7.0" and the number 7.
+    """
+    try:
+        value = decode(text.encode())
+    except ValueError:
+        value = text
+    return tuple(dict.fromkeys([_word(name, text), *([] if isinstance(value, str) else [_word(name, value)])]))
+
+
+def _word(name: str, value: Any) -> str:
+    word = _ENCODER.encode([name, _canonical(value)]).decode()
+    if len(word) <= LENGTH:
+        return word
+    digest = hashlib.blake2b(word.encode(), digest_size=_HASH_BYTES).hexdigest()
+    return word[: LENGTH - len(digest)] + digest
+
+
+def _canonical(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return _EXACT.normalize(value) if value else 0
+        case dict():
+            return {name: _canonical(member) for name, member in value.items()}
+        case list():
+            return [_canonical(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,140 @@
+"""Words of JSON members: the same exactly where name and value are the same, and never long."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.index_words import LENGTH, asked, words
+from tests.support.tables import every
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
+NAMES = TEXT | st.sampled_from(["k", 'a"b', "a\\b", "a\0b", "", "a.b", "a=b"])
+NUMBERS = st.integers() | st.decimals(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    TEXT | NUMBERS | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def written(value: Any) -> str:
+    """Write JSON; a Decimal as the number that it is."""
+    match value:
+        case bool() | None | str() | int():
+            return json.dumps(value)
+        case list():
+            return f"[{', '.join(map(written, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{json.dumps(name)}: {written(item)}' for name, item in value.items())}}}"
+        case _:
+            return str(value)
+
+
+def word(name: str, value: Any) -> str:
+    (found,) = words(f"{{{json.dumps(name)}: {written(value)}}}".encode())
+    return found
+
+
+@every(
+    ("stored", "text"),
+    [
+        ('"ticket 1042"', "ticket 1042"),
+        ('"n\\u00famero"', "número"),
+        ('"a\\u0000b"', "a\0b"),
+        ('""', ""),
+        ('"7"', "7"),
+        ("7", "7"),
+        ("7", "7.0"),
+        ("7.00", "7"),
+        ("70e-1", "7"),
+        ("0.7E+1", "7.000"),
+        ("-0.0", "0"),
+        ("0e5", "-0"),
+        ("1e999999", "10e999998"),
+        ("1e-999999", "0.1e-999998"),
+        ("123456789012345678901234567890.10", "123456789012345678901234567890.1"),
+        ('"7.0"', "7.0"),
+        ("true", "true"),
+        ('"true"', "true"),
+        ("null", "null"),
+        ("[1, 2.0]", "[1,2]"),
+        ('{"b": 1, "a": [null]}', '{"a":[null],"b":1.0}'),
+        ('"[1]"', "[1]"),
+    ],
+)
+def test_it_is_found(stored: str, text: str) -> None:
+    assert set(words(f'{{"k": {stored}}}'.encode())) & set(asked("k", text))
+
+
+@every(
+    ("stored", "text"),
+    [
+        ('"7"', "7.0"),
+        ('"7.0"', "7"),
+        ("7", '"7"'),
+        ("7", "07"),
+        ("7", "+7"),
+        ("7", "7.01"),
+        ("1e999999", "1e999998"),
+        ('"b"', '"b"'),
+        ("true", "True"),
+        ("true", "1"),
+        ("null", ""),
+        ("[1, 2]", "[2,1]"),
+        ('{"a": 1}', '{"a":"1"}'),
+        ('"e\\u0301"', "\u00e9"),
+    ],
+)
+def test_it_is_not_found(stored: str, text: str) -> None:
+    assert not set(words(f'{{"k": {stored}}}'.encode())) & set(asked("k", text))
+
+
+@every("text", [b"", b"no JSON", b"\xff", b'{"a": 1', b"[1]", b"7", b'{"a": "\\ud800"}', b'{"a": NaN}'])
+def test_what_is_no_object_has_no_words(text: bytes) -> None:
+    assert words(text) == []
+
+
+def test_of_a_repeated_name_the_last_counts() -> None:
+    assert words(b'{"a": 1, "a": 2}') == [word("a", 2)]
+
+
+@given(NAMES, VALUES)
+def test_any_member_is_found_by_its_json_and_a_text_by_itself(name: str, value: Any) -> None:
+    assert word(name, value) in asked(name, value if isinstance(value, str) else written(value))
+
+
+@given(NAMES, VALUES, NAMES, VALUES)
+def test_different_members_have_different_words(name: str, value: Any, other: str, another: Any) -> None:
+    assert (word(name, value) == word(other, another)) == ((name, plain(value)) == (other, plain(another)))
+
+
+def plain(value: Any) -> Any:
+    """Return a value that is equal to another where both are the same JSON: true is not 1."""
+    match value:
+        case bool():
+            return str, value
+        case list():
+            return [plain(item) for item in value]
+        case dict():
+            return {name: plain(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=LENGTH, max_size=2 * LENGTH), st.integers(0, LENGTH - 1)
+)
+def test_a_long_word_is_cut_and_still_its_own(text: str, at: int) -> None:
+    other = text[:at] + chr(ord(text[at]) ^ 1 if ord(text[at]) not in range(0xD7FF, 0xE001) else 65) + text[at + 1 :]
+    assert len(word("k", text)) == LENGTH
+    assert (word("k", text) == word("k", other)) == (text == other)
+    assert word("k", text) != word("k", word("k", text))
+
+
+def test_sixteen_kib_have_no_more_words_than_names() -> None:
+    many = {f"{number}": 1 for number in range(1500)}
+    assert len(words(json.dumps(many).encode())) == 1500
+    deep = b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"
+    assert [len(found) for found in words(deep)] == [LENGTH]

@@ -20,7 +20,7 @@ from posd.api import routes
 from posd.base.json_types import Wire, decode, encode
 from posd.base.problems import PROBLEMS, Problem
 from posd.calls import parameters
-from posd.calls.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
+from posd.calls.parameters import METADATA, PLACE, Parameter
 from posd.calls.route import Answer, Route
 from posd.calls.streams import STREAM
 from posd.payments.documents import Outcome
@@ -411,10 +411,9 @@ def _parameter(place: str, row: Parameter) -> Schema:
 
 def _metadata(row: Parameter) -> Schema:
     """Return what stands for all parameters of that prefix: an object each of whose members is one."""
-    barred = "".join(f"\\u{ord(character):04x}" for character in sorted(UNSEARCHABLE))
     schema = {
         "type": "object",
-        "propertyNames": {"pattern": f"^metadata\\.[^{barred}]+$"},
+        "propertyNames": {"pattern": "^metadata\\."},
         "additionalProperties": row.kind.schema,
         "maxProperties": parameters.MAX_METADATA,
     }

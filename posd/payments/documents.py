@@ -15,7 +15,7 @@ from posd.base.damaged_json import presentable
 from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
 from posd.base.negotiation import Language
 from posd.base.text import shown
-from posd.payments import chains, entries, journal, model, rows
+from posd.payments import chains, entries, journal, model
 from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
@@ -42,7 +42,6 @@ from posd.records.model import (
     ReappliedLine,
     TakenOverLine,
 )
-from posd.records.pages import Filters, encode_cursor, joined
 from posd.terminals.attempt import Attempt, Replied
 
 # Fields that several documents have.
@@ -125,13 +124,6 @@ class State(msgspec.Struct, frozen=True):
     display: DisplayNow
     missing_proof: MissingNow
     attention: AttentionNow
-
-
-class TransactionPage(msgspec.Struct, frozen=True):
-    """Transactions, newest first."""
-
-    transactions: Annotated[list[Transaction], Meta(description="newest first")]
-    next_cursor: Annotated[str | None, Meta(description="`cursor` of the next page, null on the last one")]
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -438,43 +430,3 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     if isinstance(attempt, Replied):
         return {"http_status": attempt.status, "reason": None}
     return {"http_status": None, "reason": attempt.reason}
-
-
-# The list of transactions (local API, GET /transactions).
-
-
-class Page(Filters, frozen=True, kw_only=True):
-    """What to list. `metadata` is key (without quotes or backslashes) -> text."""
-
-    sale: str | None = None
-    metadata: Mapping[str, str] = {}
-
-    def index(self) -> str:
-        """See `Filters.index`."""
-        return super().index() if self.sale is None else "sale"
-
-
-#: Indices that hold most of what is stored: a word of the metadata is the better one to walk.
-_LONG = frozenset({"newest", "terminal"})
-
-
-def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.Transaction], str | None]:
-    """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
-    conditions = page.conditions("client_transaction_id")
-    if page.sale is not None:
-        conditions.append(("sale = ?", (page.sale,)))
-    for key, text in page.metadata.items():
-        # A text by its value; a number, true or false as it stands in the till's JSON.
-        path = f'$."{key}"'
-        if text.startswith('"'):
-            conditions.append(("metadata ->> ? = ?", (path, text)))
-        else:
-            conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
-    if page.index() in _LONG and page.metadata:
-        word, places = rows.word(*next(iter(page.metadata.items()))), page.places("w.at", "w.id")
-        found = rows.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)
-    else:
-        found = rows.select(db, page.index(), *joined(conditions), page.limit + 1)
-    shown = found[: page.limit]
-    more = len(found) > page.limit
-    return shown, encode_cursor(shown[-1].created_at, shown[-1].client_transaction_id) if more else None

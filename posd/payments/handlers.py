@@ -21,6 +21,7 @@ from posd.calls import parameters as at
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.calls.long_poll import wait_until
+from posd.calls.parameters import Parameter, one_of
 from posd.calls.route import ENDS, Answer, Message, Route
 from posd.calls.streams import (
     BATCH_BYTES,
@@ -34,11 +35,12 @@ from posd.calls.streams import (
     message,
     wants_stream,
 )
-from posd.payments import abort, documents, journal, model, rows, start
+from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.documents import Event, Events, History, Outcome, Page, State, Transaction, TransactionPage
-from posd.payments.model import NextStep
+from posd.payments.documents import Event, Events, History, Outcome, State, Transaction
+from posd.payments.lists import Page, TransactionPage
+from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
@@ -67,6 +69,8 @@ EVENTS = (
     Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
     *ENDS,
 )
+
+RESULT = Parameter("result", one_of(Result), "only those that ended so", example="declined")
 
 _NOW = Answer("the transaction as it then stands", Transaction)
 #: Of the calls that answer what a cashier may be shown.
@@ -184,6 +188,7 @@ ROUTES = (
             at.TERMINAL,
             at.SALE,
             at.ATTENTION,
+            RESULT,
             at.SINCE,
             at.UNTIL,
             at.NEXT,
@@ -399,7 +404,7 @@ class TransactionCalls:
         now, language = self._context.now(), self._language_of(request)
 
         def read(db: sqlite3.Connection) -> TransactionPage:
-            found, cursor = documents.read_page(db, page)
+            found, cursor = lists.read_page(db, page)
             return TransactionPage([self._view(db, row, now, language) for row in found], cursor)
 
         return json_response(await self._context.read(read), language=language)

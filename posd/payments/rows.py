@@ -1,16 +1,18 @@
 """Rows of transactions: one way to insert, one guarded way to change. What belongs to a change: `payments.record`."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
 
+from posd.base import index_words
 from posd.base.json_types import encode
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records.model import Phase
+from posd.records.pages import Condition, joined
 from posd.storage.errors import StaleState
 from posd.storage.writer import Unit
 
@@ -41,6 +43,7 @@ COLUMNS = (
     "reading_type",
     "outcome",
     "given_reference",
+    "unapproved",
     "withdrawn",
     "attention",
     "created_at",
@@ -109,7 +112,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
 
 def _transaction(row: tuple[Any, ...]) -> Transaction:
     values = dict(zip(COLUMNS, row, strict=True))
-    del values["given_reference"]  # it stands in the outcome
+    del values["given_reference"], values["unapproved"]  # they stand in the outcome
     for name, read in _READ.items():
         if (value := values[name]) is not None:
             values[name] = read(value)
@@ -215,22 +218,57 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
     return [(row[0], _transaction(row[1:])) for row in rows]
 
 
-def select(
-    db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int
-) -> list[Transaction]:
-    """Return transactions by index and condition of `posd.payments.documents`, newest first."""
-    query = f"{SELECT} INDEXED BY transactions_{index} WHERE {where}"
-    order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
-    return [_transaction(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
+# Lists: each is walked in one index, newest first.
 
 
-def select_by_word(
-    db: sqlite3.Connection, word: str, where: str, parameters: tuple[Any, ...], limit: int
-) -> list[Transaction]:
-    """Return transactions with a word of their metadata and a condition of `posd.payments.documents`, newest first."""
-    walk = "FROM transaction_words w CROSS JOIN transactions ON client_transaction_id = w.id WHERE w.word = ?"
-    query = f"SELECT {', '.join(COLUMNS)} {walk} AND {where} ORDER BY w.at DESC, w.id DESC LIMIT ?"
-    return [_transaction(row) for row in db.execute(query, (word, *parameters, limit))]
+class Walk(msgspec.Struct, frozen=True):
+    """What is walked: a table and its index, the condition of the entries, and how transactions are joined to them.
+
+    `at` and `identity` are the columns of its order.
+    """
+
+    entries: str
+    own: Condition
+    join: str = ""
+    at: str = "created_at"
+    identity: str = "client_transaction_id"
+
+
+def by_index(index: str, own: Condition) -> Walk:
+    """Return the walk of an index of transactions, of the entries that meet a condition."""
+    return Walk(f"transactions INDEXED BY transactions_{index}", own)
+
+
+def by_word(word: str) -> Walk:
+    """Return the walk of those with a word of their metadata."""
+    join = "CROSS JOIN transactions ON client_transaction_id = w.id"
+    return Walk("transaction_words w", ("w.word = ?", (word,)), join, "w.at", "w.id")
+
+
+def has_word(walk: Walk, words: Sequence[str]) -> Condition:
+    """Return the condition that what is walked has one of these words, too."""
+    same = f"o.word IN ({', '.join('?' * len(words))}) AND o.at = {walk.at} AND o.id = {walk.identity}"
+    return f"EXISTS (SELECT 1 FROM transaction_words o WHERE {same})", tuple(words)  # noqa: S608 - names of this file
+
+
+def count(db: sqlite3.Connection, walk: Walk, most: int) -> int:
+    """Return how many entries a walk has, at most so many."""
+    where, parameters = walk.own
+    query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
+    found: int = db.execute(query, (*parameters, most)).fetchone()[0]
+    return found
+
+
+def select(db: sqlite3.Connection, walk: Walk, also: Condition, limit: int) -> list[Transaction]:
+    """Return the transactions of a walk that meet another condition, newest first."""
+    source, parameters = _source(walk, also)
+    query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
+    return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
+
+
+def _source(walk: Walk, also: Condition) -> Condition:
+    where, parameters = joined([walk.own, also])
+    return f"FROM {walk.entries} {walk.join} WHERE {where}", parameters
 
 
 # Leases: the claim of one open transaction on its terminal (architecture, The way of a payment).
@@ -327,41 +365,22 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     return [row[0] for row in found]
 
 
-# Words of the till's metadata, by which lists find their transactions: an index over what no column has.
-#
-# A word is the beginning of `key=value`: a text by its value, all else as it stands in the JSON. More than one key
-# or transaction may have it; who looks by it looks at the transactions too.
+# Words of the till's metadata, by which lists find their transactions (`posd.base.index_words`).
 
-#: Characters of a word that are kept.
-LENGTH = 100
-
-#: As migration 0007 has it, of one transaction: the words, by its metadata, `created_at` and id.
-_WORDS = f"""
-SELECT substr(e.key || '=' || CASE e.type WHEN 'text' THEN e.atom ELSE :metadata -> e.fullkey END, 1, {LENGTH}),
-       :at, :id
-  FROM json_each(CASE WHEN json_valid(:metadata) THEN :metadata ELSE '{{}}' END) e
- WHERE instr(e.key, '"') = 0 AND instr(e.key, '\\') = 0
-"""  # noqa: S608 - a constant of this file
-_KEEP = f"INSERT OR IGNORE INTO transaction_words (word, at, id) {_WORDS}"
-_DROP = f"DELETE FROM transaction_words WHERE (word, at, id) IN ({_WORDS})"  # noqa: S608
-
-
-def word(key: str, text: str) -> str:
-    """Return the word of a key and its value."""
-    return f"{key}={text}"[:LENGTH]
+_KEEP = "INSERT OR IGNORE INTO transaction_words (word, at, id) VALUES (?, ?, ?)"
+_DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"
 
 
 def keep_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
     """Write down the words of a new transaction. Nothing is written where it has no metadata."""
     if metadata != b"{}":
-        db.execute(_KEEP, _values(identity, created_at, metadata)).close()
+        db.executemany(_KEEP, _words(identity, created_at, metadata))
 
 
 def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
-    """Take the words of a transaction out: what it has now is to be kept anew, or it goes itself."""
-    db.execute(_DROP, _values(identity, created_at, metadata)).close()
+    """Delete the words of a transaction: what it has now is to be kept anew, or it goes itself."""
+    db.executemany(_DROP, _words(identity, created_at, metadata))
 
 
-def _values(identity: str, created_at: str, metadata: bytes) -> dict[str, str]:
-    # It is UTF-8, except in a damaged file.
-    return {"metadata": metadata.decode(errors="replace"), "at": created_at, "id": identity}
+def _words(identity: str, created_at: str, metadata: bytes) -> list[tuple[str, str, str]]:
+    return [(word, created_at, identity) for word in sorted(index_words.words(metadata))]

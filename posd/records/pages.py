@@ -29,18 +29,18 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None = None
     cursor: tuple[str, str] | None = None
 
-    def conditions(self, id_column: str) -> list[Condition]:
-        """Return the conditions that a row has to meet."""
-        conditions: list[Condition] = [("1", ())]
+    def conditions(self) -> dict[str, Condition]:
+        """Return the conditions that a row has to meet, but for its place, by the names of the filters."""
+        conditions: dict[str, Condition] = {}
         if self.phase is not None:
-            conditions.append(("phase = ?", (self.phase,)))
+            conditions["phase"] = ("phase = ?", (self.phase,))
         if self._open_ones:
-            conditions.append(("phase <> 'final'", ()))
+            conditions["open"] = ("phase <> 'final'", ())
         if self.attention:
-            conditions.append(("attention <> '[]'", ()))
+            conditions["attention"] = ("attention <> '[]'", ())
         if self.terminal is not None:
-            conditions.append(("terminal = ?", (self.terminal,)))
-        return [*conditions, *self.places("created_at", id_column)]
+            conditions["terminal"] = ("terminal = ?", (self.terminal,))
+        return conditions
 
     def places(self, at: str, identity: str) -> list[Condition]:
         """Return the conditions on where in the list a row is, by the names of the two columns of its order."""
@@ -69,7 +69,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 def joined(conditions: Iterable[Condition]) -> Condition:
     """Return one condition that holds where all of them do."""
     pairs = list(conditions)
-    return " AND ".join(sql for sql, _ in pairs), tuple(value for _, values in pairs for value in values)
+    return " AND ".join(sql for sql, _ in pairs) or "1", tuple(value for _, values in pairs for value in values)
 
 
 def encode_cursor(created_at: str, identity: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from posd.base import locks
+from posd.base import index_words, locks
+from posd.base.json_types import encode
 from posd.storage import files
 from posd.storage.errors import StoreError
 
@@ -136,8 +137,8 @@ def schema_version() -> int:
     return max(version for version, _ in migrations())
 
 
-def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Bring the database to the newest schema, each step in a transaction of its own.
+def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> None:
+    """Bring the database to a schema, the newest if none is named, each step in a transaction of its own.
 
     Raise StoreError where the file is newer than this posd.
     """
@@ -148,8 +149,9 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
             f"{path} has schema {current}, this posd knows schemas up to {newest}: a newer posd has used it; "
             "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
         )
+    db.create_function("index_words", 1, lambda text: encode(index_words.words(text)), deterministic=True)
     for version, script in migrations():
-        if version <= current:
+        if not current < version <= (wanted or newest):
             continue
         try:
             db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {version};\nCOMMIT;")

@@ -20,7 +20,7 @@ from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
 from posd.printing import record
 from posd.records.model import Phase
-from posd.storage.connection import migrations, schema_version
+from posd.storage.connection import migrate, schema_version
 from posd.storage.pages import Pages, Record, Value, records
 
 #: Pages between two words about the progress.
@@ -114,7 +114,7 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
     with Pages(path) as pages, closing(sqlite3.connect(target, isolation_level=None)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
             db.execute(f"PRAGMA {pragma}").close()
-        _make_schema(db, pages.user_version)
+        _make_schema(db, target, pages.user_version)
         db.execute("BEGIN")
         found = _Collector(db)
         for done, number in enumerate(pages, 1):
@@ -126,13 +126,9 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
         return found.result()
 
 
-def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
+def _make_schema(db: sqlite3.Connection, target: Path, version: int | None) -> None:
     """Make the tables as that version had them, this posd's where it is not known."""
-    newest = schema_version()
-    wanted = version if version is not None and 0 < version <= newest else newest
-    for number, script in migrations():
-        if number <= wanted:
-            db.executescript(f"BEGIN;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    migrate(db, target, version if version is not None and 0 < version <= schema_version() else None)
     if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
         db.execute("DELETE FROM marks")  # those of the damaged file count
 

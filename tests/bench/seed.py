@@ -215,10 +215,10 @@ class _Made:
         return f"%(minute)s{passed if 0 <= passed < 60 else 0:06.3f}Z"
 
 
-#: All values of their metadata are texts.
+#: By the function that migrations have.
 _WORDS = (
-    "INSERT OR IGNORE INTO transaction_words SELECT e.key || '=' || e.atom, t.created_at, t.client_transaction_id"
-    " FROM transactions t, json_each(t.metadata) e ORDER BY 1, 2, 3"
+    "INSERT OR IGNORE INTO transaction_words SELECT w.value, t.created_at, t.client_transaction_id"
+    " FROM transactions t, json_each(index_words(CAST(t.metadata AS BLOB))) w ORDER BY 1, 2, 3"
 )
 
 

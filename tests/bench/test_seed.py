@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from posd.payments import documents, rows
+from posd.payments import lists, rows
 from posd.payments.reprocess import derive
 from posd.upkeep.verify import verify
 from tests.bench import seed
@@ -25,8 +25,8 @@ async def test_they_can_be_verified_and_follow_from_their_record(tmp_path: Path)
         stored = [found for _, found in rows.by_rowid(db, 0, PAYMENTS)]
         assert [item.client_transaction_id for item in stored] == [seed.identity(ago) for ago in range(PAYMENTS, 0, -1)]
         assert len({item.terminal for item in stored}) == 7
-        page = documents.Page(limit=5, metadata={"ticket": seed.ticket(3), "till": "2"})
-        assert [item.client_transaction_id for item in documents.read_page(db, page)[0]] == [seed.identity(3)]
+        page = lists.Page(limit=5, metadata={"ticket": seed.ticket(3), "till": "2"})
+        assert [item.client_transaction_id for item in lists.read_page(db, page)[0]] == [seed.identity(3)]
         assert len({item.outcome.result for item in stored if item.outcome}) == 2
         assert sum(bool(item.attention) for item in stored) == 2
         for item in stored:

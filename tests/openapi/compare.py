@@ -17,6 +17,9 @@ LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"
 #: What has to be equal where it is asked for: a different one takes other things.
 EXACT = ("pattern", "format", "contentEncoding")
 
+#: Patterns that another has replaced which takes all that they took, and more.
+WIDENED = {(r"^metadata\.[^\u0000\u0022\u005c]+$", r"^metadata\.")}
+
 OPEN_WORDS = "x-extensible-enum"
 #: The name of a schema, where it has one.
 NAME = "x-name"
@@ -176,7 +179,7 @@ class Comparison:
             if name in new and new[name] > old.get(name, float("-inf")):
                 yield f"{at}: its {name} is higher"
         for name in EXACT:
-            if name in new and new[name] != old.get(name):
+            if name in new and new[name] != old.get(name) and (old.get(name), new[name]) not in WIDENED:
                 yield f"{at}: its {name} is another"
         for name in set(new.get("required", [])) - set(old.get("required", [])):
             yield f"{at}/{name}: it is required now"

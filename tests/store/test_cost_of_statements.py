@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from posd.daemon import metrics
-from posd.payments import chains, documents, journal, rows
+from posd.payments import chains, journal, lists, rows
 from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
+from posd.payments.model import Result
 from posd.payments.record import Begun, CallsInFlight, move
 from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
@@ -40,7 +41,7 @@ AT = "2026-11-20T10:00:05.000Z"
 Read = Callable[[sqlite3.Connection], Any]
 
 
-def lists() -> Iterator[tuple[str, Read]]:
+def every_list() -> Iterator[tuple[str, Read]]:
     """Yield the pages of both lists: each filter alone and with each other."""
     cursor = (AT, name(3))
     common: dict[str, Any] = {
@@ -51,13 +52,18 @@ def lists() -> Iterator[tuple[str, Read]]:
         "until": AT,
         "cursor": cursor,
     }
-    payments: dict[str, Any] = common | {"sale": "s", "phase": Phase.ACTIVE, "metadata": {"ticket": "s"}}
+    payments: dict[str, Any] = common | {
+        "sale": "s",
+        "phase": Phase.ACTIVE,
+        "result": Result.DECLINED,
+        "metadata": {"ticket": "s", "n": "2"},
+    }
     prints: dict[str, Any] = common | {"external_reference": "r", "phase": Phase.FINAL}
     for first in (None, *payments):
         for second in (None, *payments):
             given = {key: payments[key] for key in (first, second) if key is not None}
-            page = documents.Page(limit=5, **given)
-            yield f"list {first} {second}", lambda db, page=page: documents.read_page(db, page)  # type: ignore[misc]
+            page = lists.Page(limit=5, **given)
+            yield f"list {first} {second}", lambda db, page=page: lists.read_page(db, page)  # type: ignore[misc]
     for first in (None, *prints):
         for second in (None, *prints):
             given = {key: prints[key] for key in (first, second) if key is not None}
@@ -74,7 +80,7 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
 #: Everything is old.
 OLD = retention.Age("9", retention.MAX_ROWID)
 
-READS: dict[str, Read] = dict(lists()) | {
+READS: dict[str, Read] = dict(every_list()) | {
     "one": lambda db: transactions.get(db, name(2)),
     "open ones": transactions.open_ones,
     "called back": transactions.called_back,

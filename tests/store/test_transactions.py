@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posd.base.times import iso
-from posd.payments import documents, rows
+from posd.payments import lists, rows
 from posd.payments import rows as transactions
-from posd.payments.documents import Page
+from posd.payments.lists import Page
 from posd.payments.model import Transaction
 from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import Seen, advance, conclude_start
@@ -101,7 +101,7 @@ class Lister:
         page = Page(limit=2, **filters)  # type: ignore[arg-type]
         found: list[str] = []
         while True:
-            rows, cursor = await self.store.read(partial(documents.read_page, page=page))
+            rows, cursor = await self.store.read(partial(lists.read_page, page=page))
             found += [row.client_transaction_id[-2:] for row in rows]
             if cursor is None:
                 return found

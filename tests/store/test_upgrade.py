@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from posd.payments import documents, journal
+from posd.payments import journal, lists
 from posd.payments import rows as transactions
-from posd.payments.documents import Page
+from posd.payments.lists import Page
 from posd.printing import rows as print_jobs
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
@@ -65,7 +65,7 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
     with closing(open_database(path)) as db:
-        rows, _ = documents.read_page(db, Page(limit=500))
+        rows, _ = lists.read_page(db, Page(limit=500))
         assert {row.client_transaction_id for row in rows} == before.keys()
         for identity, (phase, amount, metadata, result, bodies) in before.items():
             found = transactions.get(db, identity)

@@ -108,6 +108,10 @@ def encode(value: Any) -> bytes:
     return ENCODER.encode(value)
 
 
+#: An amount as it is stored: its members, and those of `extra_taxes`, each with the digits that it was written with.
+AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
+
+
 class Wire(msgspec.Struct, frozen=True):
     """What a field is on the wire, where it is held as something else; `required`: it has to be there.
 

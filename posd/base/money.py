@@ -5,14 +5,16 @@ wrote; `10.10` stays `10.10`. The limits are those of the local API (amount: 12 
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Context, Decimal, Inexact, InvalidOperation
 
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
 #: Digits before, and after, the point of a number of the wire; a longer one is no amount.
 MAX_WIRE_DIGITS = 24
+#: Holds sums of more numbers of the wire than any shop has; what would be rounded all the same raises Inexact.
+EXACT = Context(prec=120, traps=[Inexact])
 
 _WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
 _DECIMAL_STRING = re.compile(r"\d{1,12}(\.\d{1,4})?", re.ASCII)
@@ -74,3 +76,11 @@ def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:
             yield from numbers(value)
         elif (number := read_money(value)) is not None:
             yield number
+
+
+def total(numbers: Iterable[Decimal]) -> Decimal:
+    """Return the exact sum."""
+    found = ZERO
+    for number in numbers:
+        found = EXACT.add(found, number)
+    return found

@@ -1,13 +1,14 @@
 """What every handler of the local API needs: the store's reads, word of changes, the clock."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from posd.base.problems import Problem
-from posd.calls.long_poll import T
+from posd.calls.long_poll import HungUp, T
 from posd.calls.streams import Streams
+from posd.httpd.connection import Pieces
 from posd.records.intake import Intake
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -48,6 +49,16 @@ class Context:
         """Read from the database (see Store.read). Raise Problem storage_unavailable."""
         with _told():
             return await self._store.read(function)
+
+    async def read_in_steps(
+        self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], pieces: Pieces
+    ) -> T:
+        """Read much for a client (see Store.read_in_steps). Raise Problem storage_unavailable, HungUp where it goes."""
+        with _told():
+            found = await self._store.read_in_steps(function, lambda: not pieces.gone)
+        if found is None:
+            raise HungUp
+        return found
 
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read a few rows of the database (see Store.look_up). Raise Problem storage_unavailable."""

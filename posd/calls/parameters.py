@@ -215,6 +215,12 @@ ATTENTION = Parameter("attention", FLAG, "`true`: only those that a person shoul
 SINCE = Parameter("since", MOMENT, "only those created then or later", example="2026-11-20T00:00:00Z")
 UNTIL = Parameter("until", MOMENT, "only those created before", example="2026-11-21T00:00:00Z")
 LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "at most so many", default=DEFAULT_LIMIT)
+TOTALS = Parameter(
+    "totals",
+    FLAG,
+    "`true`: adds `totals` of all that the filters let through, whatever page is asked for",
+    default=False,
+)
 NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")
 AFTER = Parameter("after", SEQ, "only what comes after this place", default=0)
 ANY_METADATA = Parameter(

@@ -1,14 +1,16 @@
 """Calls on transactions (local API, Transactions)."""
 
+import asyncio
 import secrets
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,6 +71,9 @@ EVENTS = (
     Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
     *ENDS,
 )
+
+#: Totals that are added up at one time: each has a connection to the database of its own.
+TOTALS_AT_ONCE = 4
 
 RESULT = Parameter("result", one_of(Result), "only those that ended so", example="declined")
 
@@ -192,6 +197,7 @@ ROUTES = (
             at.SINCE,
             at.UNTIL,
             at.NEXT,
+            at.TOTALS,
             at.ANY_METADATA,
         ),
         headers=_SHOWN,
@@ -302,6 +308,7 @@ class TransactionCalls:
         self._operators = operators
         self._grace = timedelta(seconds=grace_seconds)
         self._language = language
+        self._summing = asyncio.Semaphore(TOTALS_AT_ONCE)
         #: Starts that were refused since the start of the process, by problem code; of those that a terminal
         #: acknowledged, how long that took.
         self.refused: Counter[str] = Counter()
@@ -399,7 +406,7 @@ class TransactionCalls:
     async def list_transactions(self, request: Request) -> Response:
         """`GET /transactions`: newest first, filtered, in pages."""
         query = request.state.query
-        metadata = query.pop(parameters.METADATA)
+        metadata, summed = query.pop(parameters.METADATA), query.pop("totals")
         page = Page(**query, metadata=metadata)
         now, language = self._context.now(), self._language_of(request)
 
@@ -407,7 +414,15 @@ class TransactionCalls:
             found, cursor = lists.read_page(db, page)
             return TransactionPage([self._view(db, row, now, language) for row in found], cursor)
 
-        return json_response(await self._context.read(read), language=language)
+        def read_with_totals(db: sqlite3.Connection) -> Generator[None, None, TransactionPage]:
+            found = read(db)
+            return replace(found, totals=(yield from lists.read_totals(db, page)))
+
+        if not summed:
+            return json_response(await self._context.read(read), language=language)
+        async with self._summing:
+            found = await self._context.read_in_steps(read_with_totals, request.state.pieces)
+        return json_response(found, language=language)
 
     async def _get(self, identity: str) -> model.Transaction:
         return await self._context.look_up(partial(_known, identity=identity))

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -264,6 +264,23 @@ def select(db: sqlite3.Connection, walk: Walk, also: Condition, limit: int) -> l
     source, parameters = _source(walk, also)
     query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
     return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
+
+
+class Sum(NamedTuple):
+    """What totals need of a transaction: its amount, and what was authorized (None without an outcome), as JSON."""
+
+    type: str | None
+    result: str | None
+    amount: str
+    authorized_amount: str | None
+
+
+def sums(db: sqlite3.Connection, walk: Walk, also: Condition) -> Iterator[Sum]:
+    """Yield what totals need of the transactions of a walk that meet another condition."""
+    source, parameters = _source(walk, also)
+    result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
+    query = f"SELECT type, {result}, amount, outcome -> 'authorized_amount' {source}"
+    return map(Sum._make, db.execute(query, parameters))
 
 
 def _source(walk: Walk, also: Condition) -> Condition:

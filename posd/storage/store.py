@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,32 @@ class Store:
                 await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
 
+    async def read_in_steps(
+        self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], wanted: Callable[[], bool]
+    ) -> T | None:
+        """Run a generator that reads much on one consistent state of the database, on a connection of its own.
+
+        No other read waits for it, and the loop turns to other things between two steps. Return what it returned; None
+        where it is not `wanted` any more. Raise StorageUnavailable.
+        """
+        if self._closed:
+            raise StorageUnavailable("posd is stopping")
+        try:
+            self.check_placed()
+            reader = await connect(lambda: connect_reader(self._path))
+            try:
+                await hand_over(reader, lambda: reader._conn.execute("BEGIN"))
+                steps = function(reader._conn)
+                while wanted():
+                    if (done := await hand_over(reader, partial(_step, steps))) is not None:
+                        return done[0]
+            finally:
+                await reader.close()
+        except sqlite3.DatabaseError as error:
+            tell_damage(self._path, error)
+            raise StorageUnavailable(f"the database cannot be read now ({error})") from error
+        return None
+
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads a few rows by an index on one consistent state of the database.
 
@@ -130,6 +156,15 @@ class Store:
             await self._reader.close()  # first: the last connection to close leaves no WAL behind, if it can write
         await self._writer.close()
         os.close(self._lock)
+
+
+def _step(steps: Generator[None, None, T]) -> tuple[T] | None:
+    """Take a step; return in a tuple what the last one returns."""
+    try:
+        next(steps)
+    except StopIteration as done:
+        return (done.value,)
+    return None
 
 
 def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T]) -> T:

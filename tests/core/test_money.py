@@ -1,6 +1,7 @@
 """Money stays exact from JSON to JSON."""
 
-from decimal import Decimal
+from decimal import Decimal, Inexact
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import encode
-from posd.base.money import numbers, parse_money, read_money, to_decimal
+from posd.base.money import numbers, parse_money, read_money, to_decimal, total
 from tests.support.tables import every
 
 DECODER = msgspec.json.Decoder(float_hook=to_decimal)
@@ -99,3 +100,13 @@ def test_numbers_of_the_wire_are_read_as_far_as_they_are_numbers(value: object, 
 def test_the_numbers_of_an_amount_are_those_of_nested_objects_too() -> None:
     amount = {"currency": "USD", "iva": Decimal("1.20"), "extra_taxes": {"ice": "0.30", "note": "none"}}
     assert list(numbers(amount)) == [Decimal("1.20"), Decimal("0.30")]
+
+
+@given(st.lists(st.integers(-(10**30), 10**30), max_size=20))
+def test_a_sum_is_exact_however_many_digits_it_has(hundredths: list[int]) -> None:
+    assert Fraction(total(Decimal(f"{number}e-2") for number in hundredths)) == Fraction(sum(hundredths), 100)
+
+
+def test_what_cannot_be_added_exactly_is_not_added() -> None:
+    with pytest.raises(Inexact):
+        total([Decimal("1e100"), Decimal("1e-100")])

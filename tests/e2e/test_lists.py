@@ -1,5 +1,6 @@
-"""Lists of payments by what the till wrote and by how they ended."""
+"""Lists of payments by what the till wrote and by how they ended, and their totals."""
 
+from decimal import Decimal
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -78,3 +79,29 @@ async def test_the_filter_by_result_goes_with_the_others(shop: Shop) -> None:
         assert payment.identity in await ids(shop, f"result={result}&phase=final&limit=500")
     reply = await shop.daemon.call("GET", "/transactions?result=lost")
     assert (reply.status, reply.json["errors"][0]["path"]) == (422, "result")
+
+
+async def test_totals_are_of_the_whole_filter_whatever_the_page(shop: Shop) -> None:
+    mine = f"metadata.batch={(batch := str(uuid4()))}"
+    for result in (Result.APPROVED, Result.DECLINED, Result.APPROVED):
+        await ended_so(shop, result, batch)
+    await shop.started(metadata={"batch": batch})
+    expected = [
+        {"type": "charge", "result": "approved", "count": 2, **sums("22.4", "22.40", "1.0")},
+        {"type": "charge", "result": "declined", "count": 1, **sums("11.2", "0", "0.5")},
+        {"type": "charge", "result": None, "count": 1, **sums("11.2", "0", "0")},
+    ]
+    first = (await shop.daemon.call("GET", f"/transactions?{mine}&totals=true&limit=1")).json
+    assert len(first["transactions"]) == 1
+    cursor = first["next_cursor"]
+    second = (await shop.daemon.call("GET", f"/transactions?{mine}&totals=true&limit=1&cursor={cursor}")).json
+    assert first["totals"] == second["totals"] == expected
+    of_one = (await shop.daemon.call("GET", f"/transactions?{mine}&totals=true&result=declined")).json
+    assert of_one["totals"] == expected[1:2]
+    none = (await shop.daemon.call("GET", "/transactions?totals=true&sale=of-no-payment")).json
+    assert none == {"transactions": [], "next_cursor": None, "totals": []}
+    assert "totals" not in (await shop.daemon.call("GET", f"/transactions?{mine}&totals=false")).json
+
+
+def sums(amount: str, authorized: str, tips: str) -> dict[str, Decimal]:
+    return {"amount": Decimal(amount), "authorized_amount": Decimal(authorized), "tips": Decimal(tips)}

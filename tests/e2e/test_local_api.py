@@ -54,6 +54,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/transactions?color=red", None, 422, "invalid_request"),
     ("GET", "/transactions?metadata=x", None, 422, "invalid_request"),
     ("GET", "/transactions?result=done", None, 422, "invalid_request"),
+    ("GET", "/transactions?totals=1", None, 422, "invalid_request"),
     ("GET", "/feed?after=-1", None, 422, "invalid_request"),
     ("GET", "/feed?after=1.5", None, 422, "invalid_request"),
     ("GET", "/feed?limit=1e1", None, 422, "invalid_request"),

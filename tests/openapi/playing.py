@@ -287,7 +287,7 @@ class Day:
                 await self.daemon.call("GET", f"/print-jobs/{item.identity}{what}")
 
     async def lists(self) -> None:
-        await self.daemon.call("GET", "/transactions?limit=2&metadata.reference=ticket&result=approved")
+        await self.daemon.call("GET", "/transactions?limit=2&metadata.reference=ticket&result=approved&totals=true")
         for what in ("transactions", "print-jobs"):
             assert (await self.daemon.call("GET", f"/{what}?limit=1")).json["next_cursor"]
             await self.daemon.call("GET", f"/{what}?limit=500")

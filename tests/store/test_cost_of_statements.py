@@ -64,6 +64,8 @@ def every_list() -> Iterator[tuple[str, Read]]:
             given = {key: payments[key] for key in (first, second) if key is not None}
             page = lists.Page(limit=5, **given)
             yield f"list {first} {second}", lambda db, page=page: lists.read_page(db, page)  # type: ignore[misc]
+    metadata = lists.Page(limit=5, metadata={"ticket": "s"})
+    yield "totals", lambda db: list(lists.read_totals(db, metadata))
     for first in (None, *prints):
         for second in (None, *prints):
             given = {key: prints[key] for key in (first, second) if key is not None}

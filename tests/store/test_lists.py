@@ -1,11 +1,12 @@
-"""Lists of payments by any filters: as a walk over all of them says - on a real SQLite file."""
+"""Lists of payments and their totals, by any filters: as a walk over all of them says - on a real SQLite file."""
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -23,6 +24,8 @@ from posd.storage.connection import migrate
 from posd.storage.writer import Unit
 from tests.store.test_transactions import NOW, starting
 from tests.store.test_words_of_metadata import MEMORY, back_to_11, in_memory
+
+T = TypeVar("T")
 
 AMOUNTS = [
     {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "subtotal_iva0": Decimal(0)},
@@ -127,12 +130,64 @@ def listed(db: sqlite3.Connection, filters: dict[str, Any]) -> list[str]:
         page = msgspec.structs.replace(page, cursor=pages.decode_cursor(cursor))
 
 
+def returned(steps: Generator[None, None, T]) -> T:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
 @given(PAYMENTS, FILTERS)
 def test_a_list_has_all_that_fits_in_its_order(payments: list[Stored], filters: dict[str, Any]) -> None:
     with in_memory() as db:
         stored = [store(db, number, item) for number, item in enumerate(payments)]
         fitting = [(row.created_at, row.client_transaction_id) for row in stored if fits(row, filters)]
         assert listed(db, filters) == [identity for _, identity in sorted(fitting, reverse=True)]
+
+
+@given(PAYMENTS, FILTERS)
+def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: dict[str, Any]) -> None:
+    with in_memory() as db:
+        counts: Counter[Any] = Counter()
+        sums: Counter[Any] = Counter()
+        for number, item in enumerate(payments):
+            if fits(store(db, number, item), filters):
+                key = item.type, item.result
+                counts[key] += 1
+                for name, value in AMOUNTS[item.amount].items():
+                    for part in value.values() if isinstance(value, dict) else [value]:
+                        sums[key, "tips" if name == "tip" else "amount"] += scaled(part)
+                if item.result is not None:
+                    sums[key, "authorized_amount"] += scaled(AUTHORIZED[item.authorized] or Decimal(0))
+        found = returned(lists.read_totals(db, lists.Page(limit=1, cursor=("", ""), **filters)))
+        assert {(row.type, row.result): row.count for row in found} == counts
+        for row in found:
+            for name in ("amount", "authorized_amount", "tips"):
+                assert scaled(getattr(row, name)) == sums[(row.type, row.result), name]
+
+
+def scaled(amount: Decimal) -> int:
+    """Return an amount as a whole number, exact however large it is."""
+    return int(amount.as_integer_ratio()[0] * 10**24 // amount.as_integer_ratio()[1])
+
+
+def test_totals_are_in_the_order_of_types_and_results_with_what_is_open_last() -> None:
+    order = [(kind, result) for kind in (*OperationType, None) for result in (*Result, None)]
+    with in_memory() as db:
+        for number, (kind, result) in enumerate(reversed(order)):
+            store(db, number, Stored(0, 0, kind, result, 0, 0, 0))
+        found = returned(lists.read_totals(db, lists.Page(limit=1)))
+        assert [(row.type, row.result) for row in found] == order
+
+
+def test_totals_of_many_take_many_steps() -> None:
+    with in_memory() as db:
+        for number in range(250):
+            store(db, number, Stored(0, 0, OperationType.CHARGE, None, 0, 0, 0))
+        steps = list(lists.read_totals(db, lists.Page(limit=1)))
+        assert len(steps) == 2
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ said, so any field of the final event may be missing or of another kind.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from posd.base.money import read_money
+from posd.base.money import EXACT, ZERO, read_money, total
 from posd.base.times import parse_iso
 from posd.cli.app.output import inline
 from posd.cli.payments.words import state
@@ -94,14 +94,8 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time.min, zone).astimezone(UTC)
 
 
-ZERO = Decimal(0)
-
 #: Decimal places that people expect of an amount.
 PLACES = 2
-
-#: A number of the wire has at most 24 digits on each side of the point (`posd.base.money`); this holds sums of more of
-#: them than any shop has. What would be rounded all the same raises.
-_EXACT = Context(prec=120, traps=[Inexact])
 
 
 def add(*numbers: Decimal) -> Decimal:
@@ -109,19 +103,11 @@ def add(*numbers: Decimal) -> Decimal:
     return total(numbers)
 
 
-def total(numbers: Iterable[Decimal]) -> Decimal:
-    """Add them all."""
-    found = ZERO
-    for number in numbers:
-        found = _EXACT.add(found, number)
-    return found
-
-
 def money(value: Decimal) -> str:
     """Write an amount with every digit that it has, at least two of them behind the point, and never an exponent."""
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent > -PLACES:
-        value = value.quantize(Decimal(1).scaleb(-PLACES), context=_EXACT)
+        value = value.quantize(Decimal(1).scaleb(-PLACES), context=EXACT)
     return f"{value:f}"
 
 

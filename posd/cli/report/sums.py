@@ -8,7 +8,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from posd.cli.report.facts import ZERO, Facts, Span, add, total
+from posd.base.money import ZERO, total
+from posd.cli.report.facts import Facts, Span, add
 
 # Where a payment stands in the report, and with which amount. Nothing here guesses: what is not known stands apart.
 # Each payment is in exactly one section. `in_question` marks those of any section of which it is not settled whether

@@ -259,9 +259,10 @@ def example(code: str, **extra: Any) -> dict[str, Any]:
 
 WORDS = """\
 HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \
-such, never as binary floats. Moments are ISO 8601, UTC. The `detail` of a problem and of an attention is one line of \
-printable characters, to be shown as it is. Other texts of terminals and tills are as they were written: they may hold \
-line breaks and control characters.
+such, never as binary floats. Where that cannot be done, every call takes the parameter `amounts=text` beside its own: \
+the amounts that posd writes are decimal strings then, and not numbers as described here. Moments are ISO 8601, UTC. \
+The `detail` of a problem and of an attention is one line of printable characters, to be shown as it is. Other texts \
+of terminals and tills are as they were written: they may hold line breaks and control characters.
 
 `x-posd-socket` says where a call is served: `till` is the till's socket (by default `/run/posd/till.sock`), `admin` \
 that of operators (`/run/posd/admin.sock`), which serves everything.

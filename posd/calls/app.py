@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
-from posd.base.json_types import encode
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
-from posd.calls import parameters
+from posd.calls import encoding, parameters
+from posd.calls.encoding import encode
 from posd.calls.long_poll import HungUp
 from posd.calls.route import Call
 from posd.httpd import bodies
@@ -28,7 +28,7 @@ log = structlog.get_logger("posd.local")
 
 
 def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
-    """Return a JSON response with exact decimals; `language`, where it has texts for cashiers."""
+    """Return a JSON response; `language`, where it has texts for cashiers."""
     headers = {"content-language": language} if language else None
     return Response(encode(document), status, headers, media_type="application/json")
 
@@ -113,7 +113,8 @@ class LocalApp:
         request = Request(scope)
         refusal: Problem | None = state["refusal"]
         try:
-            state["query"] = parameters.read(request, route.query)
+            state["query"] = query = parameters.read(request, (*route.query, parameters.AMOUNTS))
+            encoding.choose(texts=query.pop(parameters.AMOUNTS.name))
         except Problem as problem:
             refusal = refusal or problem
         if refusal is not None and not route.judges_refusal:

@@ -159,6 +159,12 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
+def _amounts(text: str) -> bool:
+    if text != "text":
+        raise ValueError("must be `text`: decimal strings in place of JSON numbers")
+    return True
+
+
 def _moment(text: str) -> str:
     """Return a moment as stored."""
     try:
@@ -189,6 +195,11 @@ JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
 CURSOR = Kind(pages.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
 PLACE = Kind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
+
+#: A parameter that every call has.
+AMOUNTS = Parameter(
+    "amounts", Kind(_amounts, {"const": "text"}), "`text`: amounts that posd writes are decimal strings", default=False
+)
 
 #: Parameters of paths.
 TRANSACTION_ID = Parameter(

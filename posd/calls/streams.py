@@ -19,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base import negotiation
-from posd.base.json_types import OPEN, encode
+from posd.base.json_types import OPEN
 from posd.base.limits import STREAMS_OF_PROCESS, Reached
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
+from posd.calls.encoding import encode
 from posd.calls.long_poll import DRAINING
 from posd.calls.parameters import Parameter
 from posd.httpd.connection import TAKE_SECONDS

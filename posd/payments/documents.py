@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from posd.base.damaged_json import presentable
-from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
+from posd.base.json_types import AMOUNT, OPEN, Amount, Moment, Uuid, Wire
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
@@ -103,7 +104,9 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
     missing_proof: MissingNow
-    amount: Annotated[Raw, Wire(Amount), Meta(description="what was asked for")]
+    amount: Annotated[
+        Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
+    ]
     metadata: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, of what it is derived from")]
@@ -337,7 +340,7 @@ def transaction_document(
         abortable=abortable,
         released=transaction.released,
         missing_proof=missing_proof,
-        amount=msgspec.Raw(transaction.amount),
+        amount=AMOUNT.decode(transaction.amount),
         metadata=msgspec.Raw(transaction.metadata),
         options=msgspec.Raw(transaction.options),
         transaction_reference=transaction.transaction_reference,

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -76,12 +77,12 @@ class Store:
         return self._writer
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function on one consistent state of the database. Raise StorageUnavailable."""
+        """Run a function on one consistent state of the database, in the caller's context. Raise StorageUnavailable."""
         if self._closed:
             raise StorageUnavailable("posd is stopping")
         reader = self._reader
         try:
-            return await hand_over(reader, partial(_snapshot, reader._conn, function))
+            return await hand_over(reader, partial(copy_context().run, _snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
             tell_damage(self._path, error)
             if broken(error):

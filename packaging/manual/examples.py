@@ -66,6 +66,9 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "list": (
         Example("posd list --attention", "What a person should look at, with what to type:"),
         Example("posd list --open --terminal SN-0001", "What is open on one terminal:"),
+        Example(
+            "posd list --since 2026-11-20 --result declined --totals", "What was declined since then, and its sums:"
+        ),
         Example("posd list --since 2026-11-20 --until 2026-11-21 --all --json", "A day for a program, a page a line:"),
     ),
     "print": (

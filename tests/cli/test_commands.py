@@ -5,6 +5,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -154,6 +155,26 @@ def test_show_and_list_know_the_payment(shop: Sandbox) -> None:
     listed = posd("list", "--limit", "1", config=shop.config_path)
     assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "charge", "9.00", "approved"]
     assert "--all" in listed.stderr
+
+
+def test_list_shows_those_of_a_result_and_what_all_come_to(shop: Sandbox) -> None:
+    since = datetime.now(UTC).isoformat()
+    for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
+        posd("charge", *arguments, config=shop.config_path)
+    declined = posd("list", "--since", since, "--result", "declined", config=shop.config_path).stdout.splitlines()
+    assert [row.split("\t")[4:] for row in declined[1:]] == [["6.00", "declined"]]
+    listed = posd("list", "--since", since, "--totals", "--limit", "1", "--all", config=shop.config_path)
+    rows = [row.split("\t") for row in listed.stdout.splitlines()]
+    assert rows[-4:] == [
+        [""],
+        ["type", "result", "payments", "amount", "tips", "authorized_amount"],
+        ["charge", "approved", "2", "12.50", "1.00", "13.50"],
+        ["charge", "declined", "1", "6.00", "0.00", "0.00"],
+    ]
+    program = posd("list", "--since", since, "--totals", "--limit", "1", "--all", "--json", config=shop.config_path)
+    pages = [json.loads(line) for line in program.stdout.splitlines()]
+    assert ["totals" in page for page in pages] == [True, False, False]
+    assert [row["count"] for row in pages[0]["totals"]] == [2, 1]
 
 
 def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Sandbox) -> None:

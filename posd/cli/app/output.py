@@ -18,6 +18,7 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from posd.base.money import EXACT
 from posd.base.text import escaped, shown
 
 #: decimal places that people expect of an amount, even where the API's number has fewer.
@@ -186,7 +187,7 @@ def money(amount: Decimal | int) -> str:
     value = Decimal(amount)
     exponent = value.as_tuple().exponent
     if isinstance(exponent, int) and exponent > -MONEY_PLACES:
-        value = value.quantize(Decimal(1).scaleb(-MONEY_PLACES))
+        value = value.quantize(Decimal(1).scaleb(-MONEY_PLACES), context=EXACT)
     return f"{value:f}"
 
 

@@ -22,7 +22,7 @@ from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
 from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
-from posd.cli.app.output import Cells, Lines, Output, Pair, moment
+from posd.cli.app.output import Cells, Lines, Output, Pair, moment, money
 from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]
@@ -34,6 +34,9 @@ MORE = "there are more: --all shows them, --limit more of them"
 
 #: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
 COMMANDS_FOR = 5
+
+#: The sums of totals.
+SUMS = ("amount", "tips", "authorized_amount")
 
 #: redraws a second: enough for a spinner and a seconds counter.
 REDRAWS_PER_SECOND = 8
@@ -208,14 +211,14 @@ def _show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
 def show_list(
     ctx: click.Context, output: Output, subject: Subject, filters: Mapping[str, object], *, everything: bool
 ) -> None:
-    """Read and write a page of the list, or all of it, and what to do about attention where that is asked for.
+    """Read and write a page of the list, or all of it, the totals, and what to do about attention, where asked for.
 
     Filters that are None or False are left out.
     """
     given = {name: value for name, value in filters.items() if value is not None and value is not False}
     params = {name: "true" if value is True else str(value) for name, value in given.items()}
     with connect(ctx) as api:
-        documents, more = _read_pages(api, output, subject, params, everything=everything)
+        documents, totals, more = _read_pages(api, output, subject, params, everything=everything)
     if documents or not output.rich:
         output.table(
             ("created", subject.title, "terminal", *subject.columns, "state"),
@@ -225,6 +228,9 @@ def show_list(
         )
     else:
         output.line(f"No {subject.word}s.")
+    if "totals" in params:
+        output.line()
+        output.table(("type", "result", f"{subject.word}s", *SUMS), map(_totals_row, totals))
     if "attention" in params:
         show_what_to_do(
             output,
@@ -240,21 +246,24 @@ def show_list(
 
 def _read_pages(
     api: Api, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
-) -> tuple[list[Document], bool]:
-    """Return one page of the list or `everything`, and whether there are more.
+) -> tuple[list[Document], list[Document], bool]:
+    """Return one page of the list or `everything`, the totals that came with the first, and whether there are more.
 
     With --json each page is written as it comes.
     """
     documents: list[Document] = []
+    totals: list[Document] = []
     page = dict(params)
     while True:
         reply = api.get(f"/{subject.plural.replace('_', '-')}", page)
         output.json(reply.raw)
         documents += reply.body[subject.plural]
+        totals += reply.body.get("totals", ())
         cursor = reply.body["next_cursor"]
         if cursor is None or not everything:
-            return documents, cursor is not None
+            return documents, totals, cursor is not None
         page["cursor"] = cursor
+        page.pop("totals", None)  # they are of all pages
 
 
 def _list_row(subject: Subject, document: Document, *, narrow: bool) -> Cells:
@@ -271,6 +280,11 @@ def _list_row(subject: Subject, document: Document, *, narrow: bool) -> Cells:
         *(cell(document) or "-" for cell in subject.columns.values()),
         f"{subject.state(document)} {marks}".strip(),
     )
+
+
+def _totals_row(totals: Document) -> Cells:
+    sums = (money(totals[name]) for name in SUMS)
+    return totals["type"] or "-", totals["result"] or "open", str(totals["count"]), *sums
 
 
 # Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.

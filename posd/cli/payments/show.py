@@ -11,7 +11,7 @@ from posd.cli.app import parameters
 from posd.cli.app.advice import attention_advice, next_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
-from posd.cli.app.exit_codes import for_transaction
+from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, moment, money
 from posd.cli.app.subject import Progress, Subject, show_attention, show_list, show_missing_proof
@@ -272,12 +272,14 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.command("list")
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
+@click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those that ended so.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
 @click.option("--attention", is_flag=True, help="Only those that a person should look at.")
 @click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
+@click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type and result.")
 @json_option
 @click.pass_context
 def list_(
@@ -288,8 +290,9 @@ def list_(
     attention: bool,
     limit: int,
     everything: bool,
+    totals: bool,
     **given: str | None,
 ) -> None:
     """List payments, the newest first."""
-    filters = {"limit": limit, "open": only_open, "attention": attention, **given}
+    filters = {"limit": limit, "open": only_open, "attention": attention, "totals": totals, **given}
     show_list(ctx, output, PAYMENT, filters, everything=everything)

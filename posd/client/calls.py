@@ -194,6 +194,7 @@ class PaymentFilters(ListFilters, total=False):
 
     sale: str | None
     metadata: Json | None
+    result: str | None
 
 
 class PrintFilters(ListFilters, total=False):

@@ -51,10 +51,13 @@ async def test_lists_are_read_page_by_page_newest_first(shop: Shop) -> None:
         found = [row.id async for row in client.transactions(sale=sale, page_size=2)]
         of_one = [row.id async for row in client.transactions(sale=sale, metadata={"till": 1}, since=before)]
         still_open = [row.id async for row in client.transactions(sale=sale, open=True)]
+        canceled = [row.id async for row in client.transactions(sale=sale, result="canceled")]
+        declined = [row.id async for row in client.transactions(sale=sale, result="declined")]
         earlier = [row async for row in client.transactions(sale=sale, until=before)]
     assert found == paid[::-1]
     assert of_one == [paid[3], paid[2], paid[0]]
-    assert still_open == earlier == []
+    assert canceled == found
+    assert still_open == earlier == declined == []
 
     def read() -> list[str]:
         with Posd(shop.daemon.till_socket) as client:

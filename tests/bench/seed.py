@@ -29,7 +29,7 @@ from tests.support import events
 #: Of so many payments one has attention, and some are declined; all others are approved.
 CYCLE = 50
 _ATTENTION = 1
-_DECLINED = 6
+DECLINED_OF_CYCLE = 6
 
 DECLINED = (*events.APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 #: The newest payment is this old; each one before it is older by so much.
@@ -81,7 +81,7 @@ class Courses:
         place = ago % CYCLE
         if place < _ATTENTION:
             return self.attention
-        return self.declined if place < _ATTENTION + _DECLINED else self.approved
+        return self.declined if place < _ATTENTION + DECLINED_OF_CYCLE else self.approved
 
 
 def identity(ago: int) -> str:

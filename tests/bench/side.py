@@ -18,4 +18,5 @@ class Side:
     starts: list[float] = field(default_factory=list)
     acknowledged: list[float] = field(default_factory=list)
     looked_up: list[float] = field(default_factory=list)
+    by_metadata: list[float] = field(default_factory=list)
     lists: dict[str, list[float]] = field(default_factory=dict)

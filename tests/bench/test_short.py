@@ -27,7 +27,7 @@ ROWS = {
     "tills": 4,
     "memory": 3,
     "starting": 1,
-    "stored": 4,
+    "stored": 5,
     "flash": 2,
     "idle": 1,
     "replay": 1,

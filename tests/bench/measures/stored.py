@@ -1,4 +1,4 @@
-"""A million stored payments against none: start, acknowledgements, look-up of one, a page of every list."""
+"""A million stored payments against none: start, acknowledgements, look-up of one, by metadata too, every list."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,14 @@ async def measure(bench: Bench) -> Sequence[Row]:
             f"{against}: acknowledgements/s, {TERMINALS} connections", none.acknowledged, many.acknowledged, 0.9, "/s"
         ),
         _row(f"{against}: look-up of one", none.looked_up, many.looked_up, 1.2, "s", "any of them, in random order"),
+        _row(
+            f"{many.stored:,} stored payments: look-up of one by its metadata against that by its id",
+            many.looked_up,
+            many.by_metadata,
+            2.0,
+            "s",
+            "the same ones; by a text that no other has",
+        ),
         _row(
             f"{against}: list page, the worst of {len(ratios)} filters",
             none.lists[worst],
@@ -145,17 +153,19 @@ async def _measure_starts(bench: Bench, measured: Sequence[Side]) -> None:
 
 
 async def _measure_look_ups(bench: Bench, measured: Sequence[Side], wires: Sequence[Wire]) -> None:
-    """A till's GET of one payment, of any that is stored: the median of each round, in seconds."""
+    """A till's GET of one payment, of any, by its id and by its metadata: the median of each round, in seconds."""
     rounds, calls, chance = bench.pick(9, 1), bench.pick(300, 10), Random(1)
     bench.say(f"look-ups, {rounds} rounds of {calls}")
     for _ in range(rounds):
-        times: list[list[float]] = [[] for _ in measured]
+        times: list[tuple[list[float], list[float]]] = [([], []) for _ in measured]
         for _ in range(calls):
-            for side, wire, taken in zip(measured, wires, times, strict=True):
+            for side, wire, (by_id, by_metadata) in zip(measured, wires, times, strict=True):
                 ago = chance.randint(1, side.stored + NEWEST)
-                taken.append(await _get(wire, seed.identity(ago)))
-        for side, taken in zip(measured, times, strict=True):
-            side.looked_up.append(statistics.median(taken))
+                by_id.append(await _get(wire, seed.identity(ago)))
+                by_metadata.append(await _get(wire, f"?metadata.ticket={seed.ticket(ago)}"))
+        for side, (by_id, by_metadata) in zip(measured, times, strict=True):
+            side.looked_up.append(statistics.median(by_id))
+            side.by_metadata.append(statistics.median(by_metadata))
 
 
 async def _lists_of_ended(shop: Shop) -> Mapping[str, str]:
@@ -172,7 +182,10 @@ async def _lists_of_ended(shop: Shop) -> Mapping[str, str]:
         "terminal": f"terminal={seed.terminal(1, TERMINALS)}&limit={NEWEST // TERMINALS}",
         "terminal and attention": f"terminal={seed.terminal(attention, TERMINALS)}&attention=true&limit=1",
         "sale": f"sale={seed.sale(1)}",
+        "result": f"result=declined&limit={NEWEST // seed.CYCLE * seed.DECLINED_OF_CYCLE}",
+        "result of none": "result=not_started",
         "metadata": f"metadata.ticket={seed.ticket(1)}",
+        "metadata, a common key first": f"metadata.till=2&metadata.ticket={seed.ticket(1)}",
     }
 
 

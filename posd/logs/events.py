@@ -415,6 +415,11 @@ EVENTS: Final[Mapping[str, Event]] = {
         "nothing can be recorded: {detail}",
         "Put the same file back under its name before posd is restarted; else restore a backup (posd restore BACKUP).",
     ),
+    "store.upgrading": _row(
+        "info",
+        "database seconds",
+        "the database {database} is brought up to date with this version, for {seconds} s up to now",
+    ),
     "store.log_saved": _row(
         "info", "database", "what was in the log that was moved is in the database file {database}; a restart keeps it"
     ),

@@ -1,8 +1,9 @@
 """Open the database file: its lock, its pragmas, its schema."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -24,6 +25,10 @@ _told: set[Path] = set()
 
 #: In a backup: the callback keys, which are never in a database that is in use.
 KEY_TABLE = "backup_key"
+
+#: How often the log says that an upgrade goes on, in seconds; it is looked at after so many operations of SQLite.
+TELL_SECONDS = 10.0
+OPERATIONS_AT_A_TIME = 100_000
 
 #: What to type where the database is damaged or lost.
 RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
@@ -179,7 +184,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise unusable(path, error) from error
     try:
-        migrate(db, path)
+        with _telling(db, path):
+            migrate(db, path)
         if path.stat().st_size <= SMALL_BYTES:
             with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
                 make_shrinkable(db)
@@ -190,6 +196,26 @@ def open_database(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+@contextmanager
+def _telling(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Say in the log that a database is brought up to date, where that takes long."""
+    began = told = time.monotonic()
+
+    def look() -> int:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= TELL_SECONDS:
+            told = now
+            log.info("store.upgrading", database=str(path), seconds=round(now - began))
+        return 0
+
+    db.set_progress_handler(look, OPERATIONS_AT_A_TIME)
+    try:
+        yield
+    finally:
+        db.set_progress_handler(None, 0)
 
 
 def refuse_lost(path: Path, *traces: Path) -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from posd.payments import journal, lists
 from posd.payments import rows as transactions
 from posd.payments.lists import Page
 from posd.printing import rows as print_jobs
+from posd.storage import connection
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
 from posd.upkeep.verify import verify
@@ -110,6 +112,17 @@ def test_it_is_opened_and_says_what_it_said(version: int, tmp_path: Path) -> Non
     before, printed = stored(path), jobs(path)
     open_database(path).close()
     check(path, before, printed)
+
+
+def test_an_upgrade_that_takes_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "OPERATIONS_AT_A_TIME", 100)
+    path = unpack(1, tmp_path / "posd.db")
+    with capture_logs() as lines:
+        open_database(path).close()
+    told = [line for line in lines if line["event"] == "store.upgrading"]
+    assert len(told) > 5
+    assert {(line["database"], line["seconds"] >= 0) for line in told} == {(str(path), True)}
 
 
 #: Opens a database, and is killed inside the step to a version: all of it is done but for its COMMIT.

@@ -23,7 +23,7 @@ from posd.records.model import Phase
 from posd.storage.connection import migrate
 from posd.storage.writer import Unit
 from tests.store.test_transactions import NOW, starting
-from tests.store.test_words_of_metadata import MEMORY, back_to_11, in_memory
+from tests.store.test_words_of_metadata import MEMORY, back_to_10, in_memory
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ def upgraded() -> Iterator[sqlite3.Connection]:
         for number, result in enumerate([None, *Result, Result.DECLINED]):
             store(db, number, Stored(0, 0, OperationType.CHARGE, result, 0, 0, 0))
         db.execute("UPDATE transactions SET outcome = substr(outcome, 1, 20) WHERE client_transaction_id LIKE '%6'")
-        back_to_11(db)
+        back_to_10(db)
         migrate(db, MEMORY)
         yield db
 

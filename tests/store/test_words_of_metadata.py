@@ -95,16 +95,16 @@ def test_a_database_of_the_schema_before_finds_the_same(metadata: dict[str, Any]
         insert(db, 1, json.dumps(metadata, ensure_ascii=False).encode())
         insert(db, 2, b"{}")
         by_posd = kept(db)
-        back_to_11(db)
+        back_to_10(db)
         db.execute("INSERT INTO transaction_words VALUES ('reference=ticket', 'a', ?)", (identity(1),))
         migrate(db, MEMORY)
         assert kept(db) == by_posd
 
 
-def back_to_11(db: sqlite3.Connection) -> None:
+def back_to_10(db: sqlite3.Connection) -> None:
     db.executescript(
         "DELETE FROM transaction_words; DROP INDEX transactions_unapproved;"
-        "ALTER TABLE transactions DROP COLUMN unapproved; PRAGMA user_version = 11;"
+        "ALTER TABLE transactions DROP COLUMN unapproved; PRAGMA user_version = 10;"
     )
 
 
@@ -113,7 +113,7 @@ def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metada
     transactions.keep_words(db, identity(1), "t", metadata)
     insert(db, 1, b"{}")
     db.execute("UPDATE transactions SET metadata = CAST(? AS TEXT)", (metadata,))
-    back_to_11(db)
+    back_to_10(db)
     migrate(db, MEMORY)
     assert kept(db) == set()
 

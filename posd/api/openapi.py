@@ -4,7 +4,6 @@ Nothing of it depends on the configuration. The first call for it loads this mod
 """
 
 import inspect
-from collections.abc import Iterable
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from functools import cache
@@ -27,7 +26,7 @@ from posd.payments.documents import Outcome
 from posd.payments.model import NextStep, Result
 from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
-from posd.records.model import Phase
+from posd.records.model import Line, Phase
 
 # Types as JSON schemas (Draft 2020-12): what is answered, and what is asked for. In an answer every field is there,
 # unless it can be unset or its struct omits defaults; words of an open kind may become more (`x-extensible-enum`). In a
@@ -89,11 +88,13 @@ class Schemas:
         if origin in (list, tuple):
             return {"type": "array", "items": self.of(arguments[0], asked=asked)}
         if origin is dict:
-            members = self.of(arguments[1], asked=asked)
-            return {"type": "object"} | ({"additionalProperties": members} if members else {})
+            # Said also where anything goes: without it generators for TypeScript make an object without members.
+            return {"type": "object", "additionalProperties": self.of(arguments[1], asked=asked)}
         if isinstance(kind, EnumMeta):
             words = _words([item.value for item in list[Enum](kind)])
-            return words if asked else self._component(kind, words if kind in CLOSED else _opened(words))
+            if asked and kind not in CLOSED:
+                return self._component(kind, words, name=f"Asked{kind.__name__}")
+            return self._component(kind, words if kind in CLOSED else _opened(words))
         return self._struct(kind, asked=asked)
 
     def _annotated(self, kind: Any, *, asked: bool) -> Schema:
@@ -104,9 +105,25 @@ class Schemas:
             if isinstance(note, Meta):
                 schema |= {word: found for name, word in KEYWORDS.items() if (found := getattr(note, name)) is not None}
                 schema |= note.extra_json_schema or {}
-                if note.extra and note.extra.get("open"):
+                extra = note.extra or {}
+                if extra.get("open"):
                     schema = _opened(schema)
+                if "later" in extra:
+                    schema = self._with_later(schema, extra["later"])
+                if "name" in extra:
+                    schema = self._component(base, schema, asked=asked, name=extra["name"])
         return schema
+
+    def _with_later(self, schema: Schema, name: str) -> Schema:
+        """Return a union of lines with a last kind under that name, for the kinds that later versions have."""
+        kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
+        known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
+        later = self._object(Line, asked=False) | {
+            "description": "A line of a kind that this description does not have"
+        }
+        later["properties"] |= {"kind": {"type": "string", "not": {"enum": known}, "description": "which kind it is"}}
+        self.components[name] = later | {"required": list(later["properties"])}
+        return {"anyOf": [*schema["anyOf"], {"$ref": f"#/components/schemas/{name}"}], "x-posd-open": True}
 
     def _union(self, kinds: list[Any], *, asked: bool) -> Schema:
         if len(kinds) == 1:
@@ -120,8 +137,8 @@ class Schemas:
                 return other | {"type": [other["type"], "null"]} | more
         return {"anyOf": schemas}
 
-    def _component(self, kind: Any, schema: Schema, *, asked: bool = False) -> Schema:
-        name = kind.__name__
+    def _component(self, kind: Any, schema: Schema, *, asked: bool = False, name: str = "") -> Schema:
+        name = name or kind.__name__
         if self._made.setdefault(name, (kind, asked)) != (kind, asked):
             raise TypeError(f"two kinds of {name} would have one name in the description")
         self.components[name] = schema
@@ -140,7 +157,7 @@ class Schemas:
         omits = kind.__struct_config__.omit_defaults and not asked
         properties: Schema = {}
         if (tag := kind.__struct_config__.tag_field) is not None:
-            properties[tag] = {"const": kind.__struct_config__.tag, "description": "which kind it is"}
+            properties[tag] = _constant(kind.__struct_config__.tag) | {"description": "which kind it is"}
         required = list(properties)
         for field in msgspec.structs.fields(kind):
             hint = hints[field.name]
@@ -172,13 +189,16 @@ def _first_paragraph(words: str) -> str:
 
 def _words(words: list[Any]) -> Schema:
     if len(words) == 1:
-        return {"const": words[0]}
+        return _constant(words[0])
     return {"type": "string", "enum": words}
 
 
+def _constant(value: str | int) -> Schema:
+    """Return the schema of one value; the type stands beside it for generators of clients, which look for one."""
+    return PLAIN[type(value)] | {"const": value}
+
+
 def _opened(schema: Schema) -> Schema:
-    if "anyOf" in schema:
-        return schema | {"x-posd-open": True}
     return {("x-extensible-enum" if word == "enum" else word): value for word, value in schema.items()}
 
 
@@ -204,55 +224,80 @@ HEADERS: dict[int, Schema] = {
 }
 
 
-def name(code: str) -> str:
-    """Return the name of the schema of a code."""
-    return "Problem" + "".join(word.capitalize() for word in code.split("_"))
+def name(code: str, *, printing: bool = False) -> str:
+    """Return the name of the schema of a code; `printing`: in the calls for print jobs."""
+    own = printing and PROBLEMS[code].print_extra
+    return ("ProblemPrint" if own else "Problem") + "".join(word.capitalize() for word in code.split("_"))
 
 
-def schema(schemas: Schemas, code: str) -> Schema:
-    """Return the schema of the problems of a code."""
+#: The schema of a problem whose code is not known here. As the last kind of each answer it lets a generated client read
+#: the codes of a later version.
+LATER = "Problem"
+
+
+def schema(schemas: Schemas, code: str, *, printing: bool = False) -> Schema:
+    """Return the schema of the problems of a code; `printing`: in the calls for print jobs."""
     row = PROBLEMS[code]
-    own = {field: schemas.of(kind) for field, kind in row.extra.items()}
-    properties = {
-        "type": {"const": f"urn:posd:problem:{code}"},
-        "title": {"type": "string", "description": "the same for every problem of the code"},
-        "status": {"const": row.status, "description": "the HTTP status"},
-        "detail": {"type": "string", "description": "what cannot be done, why, and what to do; for people"},
-        "code": {"const": code, "description": "what a program looks at"},
-    }
+    own = {field: schemas.of(kind) for field, kind in (row.print_extra if printing else row.extra).items()}
+    properties = _members(_constant(f"urn:posd:problem:{code}"), _constant(row.status), _constant(code))
     return {
         "type": "object",
-        "title": row.title,
-        "description": row.when,
+        "description": f"{row.title}: {row.when}",
         "properties": properties | own,
         "required": [*properties, *(() if row.optional else own)],
     }
 
 
-def problem_answers(codes: Iterable[str]) -> dict[int, Schema]:
-    """Return the answers of a call that can have these codes, by status."""
+def later_schema() -> Schema:
+    """Return the schema of problems with none of the codes of `PROBLEMS`."""
+    properties = _members({"type": "string"}, {"type": "integer"}, {"type": "string", "not": {"enum": list(PROBLEMS)}})
+    return {
+        "type": "object",
+        "description": "A problem of a code that this description lacks: a later posd may have more",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
+    """Return the members that every problem has."""
+    return {
+        "type": type_,
+        "title": {"type": "string", "description": "the same for every problem of the code"},
+        "status": status | {"description": "the HTTP status"},
+        "detail": {"type": "string", "description": "what cannot be done, why, and what to do; for people"},
+        "code": code | {"description": "what a program looks at"},
+    }
+
+
+def problem_answers(route: Route, examples: "Examples") -> dict[int, Schema]:
+    """Return the answers of a call that refuse it, by status."""
     by_status: dict[int, list[str]] = {}
-    for code in dict.fromkeys(codes):
+    for code in dict.fromkeys(route.problems):
         by_status.setdefault(PROBLEMS[code].status, []).append(code)
-    return {status: _problem_answer(status, here) for status, here in sorted(by_status.items())}
+    return {status: _problem_answer(route, status, here, examples) for status, here in sorted(by_status.items())}
 
 
-def _problem_answer(status: int, codes: list[str]) -> Schema:
-    refs = {code: f"#/components/schemas/{name(code)}" for code in codes}
+def _problem_answer(route: Route, status: int, codes: list[str], examples: "Examples") -> Schema:
+    refs = {code: f"#/components/schemas/{name(code, printing=_tag(route) == PRINTING)}" for code in codes}
     schema = {
-        "anyOf": [{"$ref": ref} for ref in refs.values()],
+        "anyOf": [{"$ref": ref} for ref in (*refs.values(), f"#/components/schemas/{LATER}")],
         "x-posd-open": True,
         "discriminator": {"propertyName": "code", "mapping": refs},
     }
     words = "; ".join(f"`{code}`: {PROBLEMS[code].when}" for code in codes)
-    examples = {code: {"$ref": f"#/components/examples/{name(code)}"} for code in codes}
+    shown = {
+        code: {"$ref": f"#/components/examples/{example_name(code, calls)}"}
+        for code in codes
+        if (calls := examples.calls(route.name, code)) is not None
+    }
     headers = {"headers": HEADERS[status]} if status in HEADERS else {}
-    return {"description": words, **headers, "content": {MEDIA: {"schema": schema, "examples": examples}}}
+    return {"description": words, **headers, "content": {MEDIA: {"schema": schema, "examples": shown}}}
 
 
-def example(code: str, **extra: Any) -> dict[str, Any]:
-    """Return an example of a code's problem."""
-    return Problem(code, f"{PROBLEMS[code].when}: here it says what to do", **extra).document()
+def example_name(code: str, calls: str) -> str:
+    """Return the name of the example of a code in these calls, as `Examples.problems` has them."""
+    return name(code) if calls == EVERY_CALL else f"{name(code)}.{calls.split()[0]}"
 
 
 # The whole description: what it is about, the calls, the schemas, the examples.
@@ -278,9 +323,10 @@ An enum is closed. Words of `x-extensible-enum` may become more, and so may fiel
 whoever reads them has to bear it. Nothing else changes under `/v1`.\
 """
 
+PRINTING = ("Print jobs", "documents for the printers of the terminals")
 TAGS = {
     "transactions": ("Transactions", "payments: start once, wait, look, decide"),
-    "print-jobs": ("Print jobs", "documents for the printers of the terminals"),
+    "print-jobs": PRINTING,
     "terminals": ("Terminals", "the fleet, and what is announced"),
     "feed": ("Feed", "every recorded change"),
 }
@@ -292,16 +338,22 @@ OPERATORS = ("Operators", "what a person does to the records as a whole")
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
-class Examples(msgspec.Struct, frozen=True):
-    """What `examples.json` holds: bodies by call and name, answers by call and status, the own fields of problems.
+#: Stands for all calls that have no example of a code for themselves.
+EVERY_CALL = "*"
 
-    An answer is given in full, or by its name among the documents.
+
+class Examples(msgspec.Struct, frozen=True):
+    """What `examples.json` holds: bodies by call and name, answers by call and status, problems by code and calls.
+
+    An answer, and the `outcome` of a problem, is given in full or by its name among the documents. The calls of a
+    problem are names with a blank between, or `*`; its example has the detail and the code's own fields, as the daemon
+    writes them.
     """
 
     bodies: dict[str, dict[str, Any]]
     answers: dict[str, dict[str, Any]]
     documents: dict[str, Any]
-    problems: dict[str, dict[str, Any]]
+    problems: dict[str, dict[str, dict[str, Any]]]
 
     @classmethod
     def read(cls) -> "Examples":
@@ -311,8 +363,21 @@ class Examples(msgspec.Struct, frozen=True):
 
     def answer(self, call: str, status: int) -> Any:
         """Return the example of an answer, None where there is none."""
-        found = self.answers.get(call, {}).get(str(status))
+        return self._document(self.answers.get(call, {}).get(str(status)))
+
+    def problem(self, code: str, calls: str) -> Schema:
+        """Return the example of a code in these calls."""
+        fields = self.problems[code][calls]
+        own = {"outcome": self._document(fields["outcome"])} if "outcome" in fields else {}
+        return Problem(code, **fields | own).document()
+
+    def _document(self, found: Any) -> Any:
         return self.documents[found] if isinstance(found, str) else found
+
+    def calls(self, call: str, code: str) -> str | None:
+        """Return under which calls the example of a code stands that is right for a call, None without one."""
+        found = self.problems.get(code, {})
+        return next((calls for calls in found if call in calls.split()), EVERY_CALL if EVERY_CALL in found else None)
 
 
 def _as_sent(value: Any) -> Any:
@@ -336,7 +401,14 @@ def describe() -> Schema:
     }
     for code in PROBLEMS:
         schemas.components[name(code)] = schema(schemas, code)
-    samples = {name(code): {"value": example(code, **examples.problems.get(code, {}))} for code in PROBLEMS}
+        if PROBLEMS[code].print_extra:
+            schemas.components[name(code, printing=True)] = schema(schemas, code, printing=True)
+    schemas.components[LATER] = later_schema()
+    samples = {
+        example_name(code, calls): {"value": examples.problem(code, calls)}
+        for code, found in examples.problems.items()
+        for calls in found
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -375,7 +447,7 @@ def _operation(schemas: Schemas, examples: Examples, route: Route) -> Schema:
         status: _answer(schemas, answer, examples.answer(route.name, status))
         for status, answer in route.answers.items()
     }
-    refused = problem_answers(route.problems)
+    refused = problem_answers(route, examples)
     operation["responses"] = {str(status): row for status, row in sorted((refused | answers).items())}
     return operation
 

@@ -123,6 +123,7 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 #: Of words in an answer: there may be more of them one day, and a client has to accept that.
+#: Of the lines of a history `later` says the same; its value names the schema of lines that a client does not know.
 OPEN = Meta(extra={"open": True})
 
 #: A moment as posd writes it.
@@ -144,6 +145,7 @@ Money = Annotated[
         description=f"an exact decimal, as a number or as a string: not negative, at most {MAX_INTEGER_DIGITS} digits "
         f"before and {MAX_FRACTION_DIGITS} after the point",
         extra_json_schema={"minimum": 0, "exclusiveMaximum": 10**MAX_INTEGER_DIGITS},
+        extra={"name": "AskedDecimal"},
     ),
 ]
 

@@ -29,7 +29,8 @@ class IdentityClaim(msgspec.Struct, frozen=True):
 class Row(NamedTuple):
     """A code: HTTP status, title, when it comes, and the fields of its own: name -> type.
 
-    `optional`: these are not in every problem of the code.
+    `optional`: these are not in every problem of the code. `print_extra`: those in the calls for print jobs, where they
+    are others.
     """
 
     status: int
@@ -37,6 +38,7 @@ class Row(NamedTuple):
     when: str
     extra: Mapping[str, Any] = {}
     optional: bool = False
+    print_extra: Mapping[str, Any] = {}
 
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
@@ -147,8 +149,9 @@ PROBLEMS: Mapping[str, Row] = {
         409,
         "It has already ended",
         "abort, release, resolve: it has ended",
-        {"outcome": Annotated[Any, Wire("Outcome | PrintJob | None"), Meta(description="how, or the job")]},
+        {"outcome": Annotated[Any, Wire("Outcome | None"), Meta(description="how")]},
         optional=True,
+        print_extra={"outcome": Annotated[Any, Wire("PrintJob | None"), Meta(description="the job")]},
     ),
     "nothing_running": Row(
         409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks what became of it"

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from posd.base.damaged_json import presentable
-from posd.base.json_types import AMOUNT, OPEN, Amount, Moment, Uuid, Wire
+from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, Wire
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
@@ -293,7 +293,10 @@ HistoryLine = (
 class History(msgspec.Struct, frozen=True):
     """All that happened to a transaction, in order."""
 
-    history: Annotated[list[Annotated[HistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")]
+    history: Annotated[
+        list[Annotated[HistoryLine, Meta(extra={"later": "LaterLine"})]],
+        Meta(description="in the order in which posd learnt of it"),
+    ]
 
 
 # The documents of the local API, made from transactions and rows (local API; names are exact).

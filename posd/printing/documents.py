@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
-from posd.base.json_types import OPEN, Moment, Wire
+from posd.base.json_types import Moment, Wire
 from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
@@ -145,7 +145,8 @@ class PrintHistory(msgspec.Struct, frozen=True):
     """All that happened to a print job, in order."""
 
     history: Annotated[
-        list[Annotated[PrintHistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")
+        list[Annotated[PrintHistoryLine, Meta(extra={"later": "LaterPrintLine"})]],
+        Meta(description="in the order in which posd learnt of it"),
     ]
 
 

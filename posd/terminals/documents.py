@@ -67,6 +67,6 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     claims: Annotated[list[Claim], Meta(description="other addresses at which it is announced")]
     identity: Annotated[Identity, Meta(description="what shows that it is the terminal, and who claims to be it")]
     in_fleet: Annotated[
-        Literal[False] | UnsetType,
-        Meta(description="only of a stranger: it is announced, and not in the fleet, so that it is never called"),
+        bool | UnsetType,
+        Meta(description="only of a stranger, and false: it is announced, not in the fleet, and so never called"),
     ] = UNSET

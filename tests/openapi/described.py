@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +37,8 @@ class Described:
         self.statuses: Counter[tuple[str, str]] = Counter()
         self.codes: Counter[tuple[str, str]] = Counter()
         self.fields: Counter[str] = Counter()
+        #: operation and code: the details of its problems.
+        self.details: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._paths = [
             (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), methods) for path, methods in document["paths"].items()
         ]
@@ -78,6 +80,7 @@ class Described:
         assert self.errors(schema, value) == [], (method, path, status, body[:2000])
         if "problem" in media:
             self.codes[name, value["code"]] += 1
+            self.details[name, value["code"]].add(value["detail"])
         self._walk(schema, value)
         return value
 

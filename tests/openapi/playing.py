@@ -47,6 +47,28 @@ GONE = "SN-GONE"
 #: Two devices answer under it.
 TWICE = "SN-TWICE"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
+#: What the examples of `invalid_request` are the answers to, by call: a query, or a body.
+WRONG: dict[str, str | dict[str, Any]] = {
+    "start_transaction": {"terminal": "SN-0001", "amount": {"iva": -1.20, "subtotal_iva": 10.00}},
+    "release_transaction": {"operator": "Ana"},
+    "resolve_transaction": {"result": "paid", **BY_ANA},
+    "acknowledge_transaction": {"code": "gap", "operator": "Ana"},
+    "list_transactions": "?limit=0",
+    "await_outcome": "?timeout=-1",
+    "start_print_job": {"terminal": "SN-0001"},
+    "resolve_print_job": {"result": "printed", **BY_ANA},
+    "acknowledge_print_job": {"code": "print_stuck", "operator": "Ana"},
+    "await_print_job": "?timeout=-1",
+    "list_print_jobs": "?limit=0",
+    "list_terminals": "?all=maybe",
+    "decide_identity": BY_ANA,
+    "read_feed": "?limit=0",
+    "list_quarantine": "?limit=0",
+    "back_up": {"keep": 14},
+    "confirm_restore": {"operator": "Ana"},
+    "prune": {"older_than_days": -1},
+    "confirm_clock": {"note": "by the phone"},
+}
 #: Longest that a step may take, in seconds: then it is stuck.
 STUCK_SECONDS = 60.0
 
@@ -219,6 +241,7 @@ class Day:
             ("terminal_busy", {"terminal": payment.serial, "amount": AMOUNT}),
             ("sale_conflict", {"terminal": new.serial, "amount": AMOUNT, "sale": sale}),
             ("unknown_terminal", {"amount": AMOUNT}),
+            ("unknown_terminal", {"terminal": "SN-NONE", "amount": AMOUNT}),
             ("terminal_offline", {"terminal": OFFLINE, "amount": AMOUNT}),
             ("unknown_original", {"terminal": new.serial, "type": "void", "original": str(uuid4())}),
             (
@@ -228,7 +251,8 @@ class Day:
         ]
         for code, body in rows:
             await self.refused(code, "PUT", at, body)
-        await self.refused("id_reused", "PUT", f"/transactions/{payment.identity}", {"terminal": payment.serial})
+        other = {"terminal": payment.serial, "amount": {"subtotal_iva0": 1}, "sale": sale}
+        await self.refused("id_reused", "PUT", f"/transactions/{payment.identity}", other)
 
     async def printing(self) -> None:
         terminal, serial = self.shop.terminal, self.shop.payment().serial
@@ -244,12 +268,14 @@ class Day:
         at = f"/print-jobs/{job.identity}"
         assert (await job.put(terminal=serial, external_reference="ticket")).status == 200
         assert (await self.daemon.call("GET", f"{at}/outcome?timeout=0")).status == 202
-        await self.refused("id_reused", "PUT", at, {"document": {}})
+        other = {"terminal": serial, "external_reference": "ticket", "document": {}}
+        await self.refused("id_reused", "PUT", at, other)
         assert await job.webhook("FAILED", errorCode="E1", errorMessage="no paper") == 200
         again = await put(reprint_of=job.identity)
         for code, body in (
             ("unknown_original", {"terminal": serial, "document": RECEIPT, "reprint_of": "nobody"}),
             ("unknown_terminal", {"document": RECEIPT}),
+            ("unknown_terminal", {"terminal": "SN-NONE", "document": RECEIPT}),
             ("terminal_offline", {"terminal": OFFLINE, "document": RECEIPT}),
         ):
             await self.refused(code, "PUT", f"/print-jobs/{uuid4()}", body)
@@ -362,6 +388,10 @@ class Day:
             if admin:
                 await self.refused("forbidden", method, path)
             await self.refused("invalid_request", method, f"{path}?nonsense=1", b"{}", admin=admin)
+            wrong = WRONG.get(operation["operationId"], {})
+            query, body = (wrong, None) if isinstance(wrong, str) else ("", wrong)
+            if wrong:
+                await self.refused("invalid_request", method, f"{path}{query}", body, admin=admin)
             socket = self.daemon.admin_socket if admin else None
             kind = {"content-type": "text/plain"}
             reply = await self.daemon.call(method, path, b"{}", socket=socket, headers=kind)

@@ -41,7 +41,7 @@ ALLOWED: dict[str, Change] = {
         {"name": "more", "in": "query", "schema": {}}
     ),
     "a word of an open kind": lambda new: schema(new, "AttentionCode")["x-extensible-enum"].append("more"),
-    "a word of a request": lambda new: field(new, "StartRequest", "type")["enum"].append("loan"),
+    "a word of a request": lambda new: schema(new, "AskedOperationType")["enum"].append("more"),
     "a problem code": lambda new: operation(new)["responses"]["410"].update(
         content={
             "application/problem+json": {
@@ -101,12 +101,12 @@ FORBIDDEN: dict[str, Change] = {
     "an open kind that was closed": lambda new: schema(new, "Result").update(
         {"x-extensible-enum": schema(new, "Result").pop("enum")}
     ),
-    "no kind of line in a history": lambda new: field(new, "History", "history")["items"]["anyOf"].pop(),
+    "no kind of line in a history": lambda new: field(new, "History", "history")["items"]["anyOf"].pop(0),
     "no field of a request": lambda new: drop(schema(new, "StartRequest")["properties"], "sale"),
     "a required field": lambda new: schema(new, "StartRequest").update(required=["terminal"]),
     "a lower limit of a request": lambda new: field(new, "StartRequest", "sale").update(maxLength=64),
     "a limit that was not there": lambda new: field(new, "StartRequest", "metadata").update(maxProperties=5),
-    "a word that is not taken": lambda new: field(new, "StartRequest", "type")["enum"].pop(0),
+    "a word that is not taken": lambda new: schema(new, "AskedOperationType")["enum"].pop(0),
     "null that is not taken": lambda new: field(new, "StartRequest", "sale").update(type="string"),
     "a name that is not taken": lambda new: field(new, "StartRequest", "options")["propertyNames"]["not"][
         "enum"

@@ -53,9 +53,7 @@ def test_every_code_is_there_with_its_own_fields() -> None:
     for code, row in PROBLEMS.items():
         schema = DOCUMENT["components"]["schemas"]["Problem" + code.title().replace("_", "")]
         assert set(schema["properties"]) == common | set(row.extra)
-        assert schema["properties"]["status"] == {"const": row.status, "description": "the HTTP status"}
-        value = DOCUMENT["components"]["examples"]["Problem" + code.title().replace("_", "")]["value"]
-        assert DESCRIBED.errors(schema, value) == []
+        assert schema["properties"]["status"]["const"] == row.status
 
 
 def test_what_stands_for_a_reader_is_there() -> None:
@@ -80,7 +78,7 @@ def test_examples_are_as_described(content: Any) -> None:
     for value in values:
         assert DESCRIBED.errors(content["schema"], value) == []
     bytes_or_stream = "contentMediaType" in content["schema"]
-    itself = "additionalProperties" not in content["schema"] and content["schema"] == {"type": "object"}
+    itself = content["schema"] == {"type": "object", "additionalProperties": {}}
     assert values or bytes_or_stream or itself
 
 

@@ -14,9 +14,11 @@ import httpx2
 import pytest
 
 from posd.api import routes
-from posd.api.openapi import Examples
+from posd.api.openapi import EVERY_CALL, Examples
+from posd.base.problems import PROBLEMS
 from tests.openapi import released
 from tests.openapi.gateway import SERIAL, Gateway, opened
+from tests.openapi.texts import is_written
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()
@@ -78,3 +80,33 @@ def test_every_example_is_of_a_call_that_has_it() -> None:
         assert set(map(int, examples)) <= set(calls[name].answers)
     named = [item for found in EXAMPLES.answers.values() for item in found.values() if isinstance(item, str)]
     assert set(named) == set(EXAMPLES.documents)
+
+
+def test_every_problem_of_every_call_has_an_example() -> None:
+    missing = [code for code in PROBLEMS if code not in EXAMPLES.problems]
+    missing += [
+        f"{code} of {route.name}"
+        for route in routes.ALL
+        for code in route.problems
+        if code in EXAMPLES.problems and EXAMPLES.calls(route.name, code) is None
+    ]
+    assert not missing, f"no example in posd/api/examples.json, problems: {missing}"
+
+
+def test_every_example_of_a_problem_is_of_a_call_that_has_it() -> None:
+    of_calls = {route.name: route.problems for route in routes.ALL}
+    for code, found in EXAMPLES.problems.items():
+        named = [name for calls in found if calls != EVERY_CALL for name in calls.split()]
+        assert len(set(named)) == len(named), code
+        assert [name for name in named if code not in of_calls[name]] == [], code
+
+
+def test_the_example_of_a_problem_is_a_text_of_the_code() -> None:
+    # The texts of invalid_request are put together; test_served.py compares them with the daemon's.
+    invented = [
+        f"{code} ({calls}): {fields['detail']}"
+        for code, found in EXAMPLES.problems.items()
+        for calls, fields in found.items()
+        if code != "invalid_request" and not is_written(fields["detail"])
+    ]
+    assert not invented, "\n".join(["posd/api/examples.json, problems: no code writes this", *invented])

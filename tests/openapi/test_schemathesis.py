@@ -36,6 +36,7 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "belongs to re-auth, capture"): "depends on the type",
     ("RejectedPositiveData", 422, "invalid_request", "stands beside `original`"): "one of two fields",
     ("RejectedPositiveData", 422, "invalid_request", "/original is missing"): "depends on the type",
+    ("RejectedPositiveData", 422, "invalid_request", "addresses that claim to be it"): "which there are, the LAN says",
     ("RejectedPositiveData", 422, "invalid_request", "must be an ISO 8601 time"): "leap seconds, which Python has not",
 }
 #: A request that breaks the description and is answered all the same: call -> what breaks it, and why it is taken.

@@ -1,0 +1,40 @@
+"""The texts of problems: what an example says, beside what the daemon said and what the code writes."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+POSD = Path(__file__).parents[2] / "posd"
+#: A text of the code with fewer characters of its own would fit almost anything.
+MEANS_SOMETHING = 20
+
+#: What is another each time: ids, serial numbers, the sale of the examples, addresses, times, numbers, how it ended.
+CHANGES = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|receipt-\d+|SN-\w+|2026-11-20/till-3/1042|https?://[\w.:]+"
+    r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\d{4}-\d\d-\d\d|\d+|approved"
+)
+
+
+def fits(example: str, said: str) -> bool:
+    """Whether an example says what was said, but for what is another each time."""
+    return re.fullmatch(".+?".join(re.escape(piece) for piece in CHANGES.split(example)), said) is not None
+
+
+def is_written(example: str) -> bool:
+    """Whether a text of the code can become that example, alone or after "cannot …: "."""
+    return any(template.fullmatch(example) for template in _templates())
+
+
+@cache
+def _templates() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(f"(?:[^:]+: )?{found}") for file in POSD.rglob("*.py") for found in _in(file))
+
+
+def _in(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        pieces = node.values if isinstance(node, ast.JoinedStr) else [node]
+        literal = [piece.value if isinstance(piece, ast.Constant) else None for piece in pieces]
+        if sum(len(piece) for piece in literal if isinstance(piece, str)) >= MEANS_SOMETHING:
+            yield "".join(re.escape(piece) if isinstance(piece, str) else ".*" for piece in literal)

@@ -154,9 +154,9 @@ def one_of(words: type[StrEnum]) -> Kind:
 
 
 def _flag(text: str) -> bool:
-    if text not in ("true", "false"):
+    if text not in ("true", "false", "1", "0"):  # generated clients for PHP write numbers
         raise ValueError("must be true or false")
-    return text == "true"
+    return text in ("true", "1")
 
 
 def _amounts(text: str) -> bool:

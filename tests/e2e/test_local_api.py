@@ -58,7 +58,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/feed?after=-1", None, 422, "invalid_request"),
     ("GET", "/feed?after=1.5", None, 422, "invalid_request"),
     ("GET", "/feed?limit=1e1", None, 422, "invalid_request"),
-    ("GET", "/terminals?all=1", None, 422, "invalid_request"),
+    ("GET", "/terminals?all=yes", None, 422, "invalid_request"),
     ("PUT", NEW, {"amount": AMOUNT}, 422, "unknown_terminal"),
     ("PUT", NEW, charge(terminal="SN-NOBODY"), 422, "unknown_terminal"),
     ("PUT", NEW, charge(terminal=OFFLINE), 503, "terminal_offline"),

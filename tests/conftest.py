@@ -46,6 +46,7 @@ LONGEST = {
     "test_restore.py",
     "test_print_process.py",
     "test_policy_killed.py",
+    "test_generated.py",
     SCHEMATHESIS,
 }
 #: How many processes had been started when a test began.

@@ -17,10 +17,11 @@ SERIAL = "SN-0001"
 
 @dataclass
 class Gateway:
-    """Where the sockets can be reached, and the directory of all that the daemon owns."""
+    """Where the sockets can be reached, that of tills, and the directory of all that the daemon owns."""
 
     till: str
     admin: str
+    till_socket: Path
     home: Path
 
 
@@ -81,7 +82,7 @@ async def _opened(home: Path) -> AsyncIterator[Gateway]:
         daemon, _ = await stack.enter_async_context(simulated(home, {SERIAL: ""}))
         till = await stack.enter_async_context(_listening(daemon.till_socket))
         admin = await stack.enter_async_context(_listening(daemon.admin_socket))
-        yield Gateway(till, admin, home)
+        yield Gateway(till, admin, daemon.till_socket, home)
 
 
 @contextmanager

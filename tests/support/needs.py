@@ -3,6 +3,8 @@
 import os
 import shutil
 import socket
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,12 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
             raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
     reason = lacking(*tools, root=root)
     return pytest.mark.skipif(bool(reason), reason=reason or "nothing is missing")
+
+
+def needs_paths(brought_by: Mapping[Path, str]) -> pytest.MarkDecorator:
+    """Return a mark that skips a test where one of these paths is missing; each with what brings it."""
+    missing = [f"{path.name} ({how})" for path, how in brought_by.items() if not path.exists()]
+    return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}" if missing else "nothing is missing")
 
 
 def needs_ipv6() -> pytest.MarkDecorator:

@@ -23,7 +23,13 @@ class IdentityDecision(Signed, frozen=True):
     """Which of the claims is the terminal."""
 
     base_url: Annotated[
-        str, Meta(description="the address of the device that is the terminal, as `identity.claims` has it")
+        str,
+        Meta(
+            description="the address of the device that is the terminal, as `identity.claims` has it",
+            min_length=1,
+            max_length=MAX_URL,
+            pattern=r"\S",
+        ),
     ]
 
 

@@ -118,9 +118,7 @@ class Schemas:
         """Return a union of lines with a last kind under that name, for the kinds that later versions have."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
-        later = self._object(Line, asked=False) | {
-            "description": "A line of a kind that this description does not have"
-        }
+        later = self._object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
         later["properties"] |= {"kind": {"type": "string", "not": {"enum": known}, "description": "which kind it is"}}
         self.components[name] = later | {"required": list(later["properties"])}
         return {"anyOf": [*schema["anyOf"], {"$ref": f"#/components/schemas/{name}"}], "x-posd-open": True}
@@ -375,7 +373,7 @@ class Examples(msgspec.Struct, frozen=True):
         return self.documents[found] if isinstance(found, str) else found
 
     def calls(self, call: str, code: str) -> str | None:
-        """Return under which calls the example of a code stands that is right for a call, None without one."""
+        """Return the key under which the example of a code stands that belongs to a call, None without one."""
         found = self.problems.get(code, {})
         return next((calls for calls in found if call in calls.split()), EVERY_CALL if EVERY_CALL in found else None)
 

@@ -1,8 +1,8 @@
-"""A daemon with a simulated terminal behind loopback ports: schemathesis speaks TCP alone."""
+"""A daemon with simulated terminals behind loopback ports: schemathesis speaks TCP alone."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,23 +77,23 @@ async def _listening(socket: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _opened(home: Path) -> AsyncIterator[Gateway]:
+async def _opened(home: Path, serials: Sequence[str]) -> AsyncIterator[Gateway]:
     async with AsyncExitStack() as stack:
-        daemon, _ = await stack.enter_async_context(simulated(home, {SERIAL: ""}))
+        daemon, _ = await stack.enter_async_context(simulated(home, dict.fromkeys(serials, "")))
         till = await stack.enter_async_context(_listening(daemon.till_socket))
         admin = await stack.enter_async_context(_listening(daemon.admin_socket))
         yield Gateway(till, admin, daemon.till_socket, home)
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[Gateway]:
-    """Run it for the block, on a loop of its own in a thread."""
+def opened(home: Path, serials: Sequence[str] = (SERIAL,)) -> Iterator[Gateway]:
+    """Run it for the block, on a loop of its own in a thread; `serials` are those of its terminals."""
     ready, over = threading.Event(), threading.Event()
     found: list[Gateway] = []
     failed: list[BaseException] = []
 
     async def run() -> None:
-        async with _opened(home) as gateway:
+        async with _opened(home, serials) as gateway:
             found.append(gateway)
             ready.set()
             await asyncio.to_thread(over.wait)

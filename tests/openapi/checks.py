@@ -1,0 +1,80 @@
+"""What an answer to a request of schemathesis has to be, by its default checks: all else is a fault, or listed here."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from schemathesis.core.failures import Failure, FailureGroup
+
+from tests.openapi.gateway import Gateway
+
+#: Longest that an answer may take, in seconds: then it is stuck.
+STUCK_SECONDS = 30.0
+
+#: What a schema cannot say, or not without being unreadable: kind of failure, status, code, words of the answer -> why.
+REFUSALS: dict[tuple[str, int, str, str], str] = {
+    ("RejectedPositiveData", 422, "unknown_terminal", ""): "which terminals there are, the configuration says",
+    ("RejectedPositiveData", 422, "unknown_original", ""): "which payments there are, the records say",
+    ("RejectedPositiveData", 410, "pruned", ""): "the same, of those that were removed",
+    ("RejectedPositiveData", 422, "invalid_request", "cursor is not a cursor"): "only what a list gave out is one",
+    ("RejectedPositiveData", 422, "invalid_request", "belongs to the result approved alone"): "depends on the result",
+    ("RejectedPositiveData", 422, "invalid_request", "/path is required, or `into`"): "one of three fields",
+    ("RejectedPositiveData", 422, "invalid_request", "/keep belongs to /into"): "goes with another field",
+    ("RejectedPositiveData", 422, "invalid_request", "nothing was done: /(path|into) "): "what the disk has there",
+    ("RejectedPositiveData", 422, "invalid_request", "must add up to more than 0"): "the sum of several fields",
+    ("RejectedPositiveData", 422, "invalid_request", "/amount is required"): "depends on the type",
+    ("RejectedPositiveData", 422, "invalid_request", "digits (before|after) the point"): "decimals, not floats",
+    ("RejectedPositiveData", 422, "invalid_request", "belongs to re-auth, capture"): "depends on the type",
+    ("RejectedPositiveData", 422, "invalid_request", "stands beside `original`"): "one of two fields",
+    ("RejectedPositiveData", 422, "invalid_request", "/original is missing"): "depends on the type",
+    ("RejectedPositiveData", 422, "invalid_request", "addresses that claim to be it"): "which there are, the LAN says",
+    ("RejectedPositiveData", 422, "invalid_request", "must be an ISO 8601 time"): "leap seconds, which Python has not",
+}
+#: A request that breaks the description and is answered all the same: call -> what breaks it, and why it is taken.
+TAKEN: dict[str, tuple[str, str]] = {
+    "list_events": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
+    "read_feed": ("Last-Event-ID", "nothing looks at it where no stream is asked for"),
+}
+
+
+def faults(case: Any, gateway: Gateway) -> tuple[Any, str]:
+    """Make a request; return the answer, and what is wrong with it in words: empty where nothing is."""
+    admin = case.operation.definition.raw["x-posd-socket"] == ["admin"]
+    _inside(case, gateway.home)
+    response = case.call(base_url=gateway.admin if admin else gateway.till, timeout=STUCK_SECONDS)
+    try:
+        case.validate_response(response)
+    except FailureGroup as group:
+        found = [failure for failure in group.exceptions if not _listed(failure, case, response)]
+        if found:
+            told = [f"{type(item).__name__}: {item}" for item in found]
+            return response, "\n".join(
+                [*told, case.as_curl_command(), f"{response.status_code} {response.text[:2000]}"]
+            )
+    return response, ""
+
+
+def _inside(case: Any, home: Path) -> None:
+    """Let no backup be written outside of this directory."""
+    if isinstance(case.body, dict):
+        for name in ("path", "into"):
+            if isinstance(case.body.get(name), str) and case.body[name].startswith("/"):
+                case.body[name] = f"{home}/backups{case.body[name].replace('/..', '')}"
+
+
+def _listed(failure: Failure, case: Any, response: Any) -> bool:
+    """Whether a failure is a refusal that is known."""
+    kind = type(failure).__name__
+    name = case.operation.definition.raw["operationId"]
+    if kind == "AcceptedNegativeData":
+        return name in TAKEN and TAKEN[name][0] in str(failure)
+    try:
+        problem = json.loads(response.content)
+    except ValueError:
+        return False
+    code = problem.get("code", "") if isinstance(problem, dict) else ""
+    return any(
+        (known, status, of) == (kind, response.status_code, code) and re.search(words, problem["detail"])
+        for known, status, of, words in REFUSALS
+    )

@@ -17,6 +17,12 @@ MAX_FREE_FORM_DEPTH = 64
 #: A terminal's serial number, in characters; the terminal API shows no limit.
 MAX_SERIAL_CHARACTERS = 128
 
+#: White space as the description has it (`\S`, ECMA-262); that of `str.strip` has control characters too.
+BLANKS = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+
 
 class MalformedJson(ValueError):
     """The body is not JSON."""
@@ -162,10 +168,10 @@ class Reader:
     def required_text(self, name: str, most: int) -> str:
         """Return a text of 1 to `most` characters that are not all space, "" where it is not right."""
         value = self.value(name)
-        if not isinstance(value, str) or not value.strip() or len(value) > most:
+        if not isinstance(value, str) or not value.strip(BLANKS) or len(value) > most:
             self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
             return ""
-        return value.strip()
+        return value.strip(BLANKS)
 
     def choice(self, name: str, words: Sequence[Word]) -> Word:
         """Return the word that is chosen, the first where none is."""

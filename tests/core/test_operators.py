@@ -75,6 +75,8 @@ def test_what_is_not_json(data: bytes) -> None:
         ("release", {"operator": "Ana"}, {"/note"}),
         ("release", {"operator": 7, "note": []}, {"/operator", "/note"}),
         ("release", {"operator": "", "note": "  "}, {"/operator", "/note"}),
+        ("release", {"operator": "\ufeff", "note": "\u3000\t"}, {"/operator", "/note"}),
+        ("release", {"operator": "\x1c", "note": "\x85"}, set()),  # no white space by the description
         ("release", WHO | {"operator": "x" * (MAX_OPERATOR_CHARACTERS + 1)}, {"/operator"}),
         ("release", WHO | {"note": "x" * (MAX_NOTE_CHARACTERS + 1)}, {"/note"}),
         ("release", WHO | {"result": "approved"}, {"/result"}),

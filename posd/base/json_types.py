@@ -151,26 +151,27 @@ Money = Annotated[
 
 
 class ExtraTaxes(msgspec.Struct, frozen=True):
-    """Further taxes; members that are not named here go to the terminal as they are."""
+    """Further taxes. Others are refused, unless `[amounts] extra_taxes` in the configuration of posd admits them."""
 
     MORE: ClassVar[Any] = Money
 
-    airport_tax: Money = Decimal(0)
-    iac: Money = Decimal(0)
-    ice: Money = Decimal(0)
-    travel_agency: Money = Decimal(0)
+    airport_tax: Money | None = Decimal(0)
+    iac: Money | None = Decimal(0)
+    ice: Money | None = Decimal(0)
+    travel_agency: Money | None = Decimal(0)
 
 
 class AskedAmount(msgspec.Struct, frozen=True):
-    """What is to be paid. The sum of all has to be above 0. Further members, such as `tip`, go to the terminal as they
-    are.
+    """What is to be paid. The sum of all has to be above 0. Further members are refused, unless `[amounts] members` in
+    the configuration of posd admits them.
     """
 
     MORE: ClassVar[Any] = Money
 
-    iva: Annotated[Money, Meta(description="the tax on `subtotal_iva`")] = Decimal(0)
-    subtotal_iva: Annotated[Money, Meta(description="what is taxed, without the tax")] = Decimal(0)
-    subtotal_iva0: Annotated[Money, Meta(description="what is not taxed")] = Decimal(0)
+    iva: Annotated[Money | None, Meta(description="the tax on `subtotal_iva`")] = Decimal(0)
+    subtotal_iva: Annotated[Money | None, Meta(description="what is taxed, without the tax")] = Decimal(0)
+    subtotal_iva0: Annotated[Money | None, Meta(description="what is not taxed")] = Decimal(0)
+    tip: Annotated[Money | None, Meta(description="a tip that the customer has given already")] = None
     extra_taxes: Annotated[ExtraTaxes | None, Meta(description="further taxes")] = None
 
 

@@ -45,7 +45,7 @@ class AmountFault(NamedTuple):
 
 
 def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes, list[AmountFault]]:
-    """Return an amount as it is sent and stored, and all that is wrong with it."""
+    """Return an amount as it is sent and stored, and all that is wrong with it. A member that is null is left out."""
     members, taxes = (*REQUIRED, TIP, *rules.members), (*EXTRA_TAXES, *rules.extra_taxes)
     checked: dict[str, Any] = dict.fromkeys(REQUIRED, ZERO)
     faults: list[AmountFault] = []
@@ -66,6 +66,8 @@ def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes,
 def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults: list[AmountFault]) -> Decimal | None:
     if place[-1] not in known:
         faults.append(AmountFault(place, _unknown(place, known)))
+        return None
+    if value is None:
         return None
     try:
         return parse_money(value)

@@ -33,6 +33,8 @@ TURN = 20
 THERE = 10
 #: Without these a start is that of a charge, and of a document of its own.
 DERIVES = ("type", "original", "transaction_reference", "reprint_of")
+#: What most generated amounts are not: decimals with few digits.
+AMOUNT = {"amount": {"iva": "1.20", "subtotal_iva": "10.00"}}
 #: Their terminal: what a case starts on the other one does not block it.
 QUIET = "SN-QUIET"
 
@@ -85,7 +87,7 @@ class Run:
                 if case.method == "PUT" and isinstance(case.body, dict):  # a new one, on the terminal that there is
                     case.path_parameters = {name: str(uuid4()) for name in case.path_parameters}
                     case.body = {name: value for name, value in case.body.items() if name not in DERIVES}
-                    case.body["terminal"] = SERIAL
+                    case.body |= {"terminal": SERIAL} | (AMOUNT if "transactions" in case.path else {})
             response, fault = faults(case, self._gateway)
             self.answers[case.operation.definition.raw["operationId"], response.status_code] += 1
             if response.status_code >= 500 and not fault:

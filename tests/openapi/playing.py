@@ -248,6 +248,11 @@ class Day:
                 "already_derived",
                 {"terminal": self.paid_one.serial, "type": "void", "original": self.paid_one.identity},
             ),
+            (
+                "chain_conflict",
+                {"terminal": self.paid_one.serial, "type": "void", "original": self.paid_one.identity, "repeat": True},
+            ),
+            ("expired", {"terminal": new.serial, "amount": AMOUNT, "not_after": "2026-11-20T10:42:00.120Z"}),
         ]
         for code, body in rows:
             await self.refused(code, "PUT", at, body)

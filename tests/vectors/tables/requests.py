@@ -166,7 +166,6 @@ def starts() -> list[Case]:
         "1e400": "1e400",
         "1e-400": "1e-400",
         "true": "true",
-        "null": "null",
         "list": "[1]",
         "object": '{"a": 1}',
         "text-exponent": '"1e2"',
@@ -181,6 +180,8 @@ def starts() -> list[Case]:
         refused(f"amount-{name}", f"an amount that is none: {literal}", iva(literal), "/amount/iva")
     refused("amount-beyond-decimal", "a number that nothing can hold", iva("1e99999999999999999999"), "/amount")
     refused("amount-zero", "it adds up to 0", iva("0.00"), "/amount")
+    refused("amount-null", "a member that is null is left out, so it adds up to 0", iva("null"), "/amount")
+    refused("amount-unknown", "a member that is not known", b'{"amount": {"total": "5.00"}}', "/amount/total")
     refused("amount-missing", "no amount", b"{}", "/amount")
     refused("amount-absent-null", "no amount", b'{"amount": null}', "/amount")
     refused("amount-number", "an amount that is no object", b'{"amount": 11.20}', "/amount")

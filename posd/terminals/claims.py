@@ -175,8 +175,8 @@ class Candidate:
 
     `reason` says in words why it does not answer. `checked_at` is ISO 8601 and `tried` the same moment in seconds of
     the monotonic clock. `certificate` is the SHA-256 fingerprint (hex) of the last one that verified there; `proven`,
-    that it bears the serial. `since`: when the address was announced first, ISO 8601. `silent_since`: from when on no
-    connection has succeeded, monotonic seconds; None where the last one did.
+    that it bears the serial. `since`: when the address was announced, or looked at, first, ISO 8601. `silent_since`:
+    from when on no connection has succeeded, monotonic seconds; None where the last one did.
     """
 
     base_url: str

@@ -39,7 +39,7 @@ class Claimant(msgspec.Struct, frozen=True):
         OPEN,
         Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
     ]
-    since: Annotated[Moment | None, Meta(description="since when it is known, null where it is only configured")]
+    since: Annotated[Moment | None, Meta(description="since when it is known, null where it was not looked at yet")]
     proof: ProofWord
 
 

@@ -235,7 +235,7 @@ class Member:
             identity.Claim(
                 base_url=item.base_url,
                 source="config" if item is self.configured else "mdns" if item in announced else "trusted",
-                since=item.since or item.checked_at,
+                since=item.since,
                 proof=self.proof(item),
             )
             for item in self.candidates
@@ -317,6 +317,7 @@ class Member:
         """Take what a connection to an address of it showed; `reason` is for one that does not answer."""
         for candidate in self.find(base_url):
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+            candidate.since = candidate.since or at
             if verdict is Verdict.ANSWERS:
                 candidate.silent_since = None
             elif candidate.silent_since is None:

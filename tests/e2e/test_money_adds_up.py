@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -203,18 +203,25 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
     there = urlsplit(behind)
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
     async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(max(0.0, (open_at() - datetime.now(UTC)).total_seconds()))
         inner_reader, inner_writer = await asyncio.open_connection(there.hostname, there.port)
-        await asyncio.gather(pipe(reader, inner_writer), pipe(inner_reader, writer), return_exceptions=True)
+        await asyncio.gather(pipe(reader, inner_writer), pipe(inner_reader, writer))
 
-    server = await asyncio.start_server(come, "127.0.0.1", 0)
+    through: list[asyncio.Task[None]] = []
+    server = await asyncio.start_server(
+        lambda reader, writer: through.append(asyncio.ensure_future(come(reader, writer))), "127.0.0.1", 0
+    )
     async with server:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*through)
 
 
 async def test_what_became_too_late_before_it_left_is_provably_not_sent(home: Path) -> None:

@@ -189,6 +189,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "capture": ("{approved} 12",),
     "tip": ("{approved} 1", "{declined} 1"),
     "void": ("{declined}",),
+    "refund": ("{declined}",),
     "await": ("{approved}", "{declined}", "{refused}", "{doubtful} --timeout 0.2", "{moving} --timeout 0.5"),
     "abort": ("{moving}", "{approved}"),
     "show": ("{approved}", "{declined}", "{refused}", "{doubtful}", "{moving}", "{decided}", "{of another}"),

@@ -35,8 +35,8 @@ type Request struct {
 // Reply is a transaction, or a problem (then Code is set).
 type Reply struct {
 	Phase     string
-	Status    json.RawMessage // a state of the terminal, or null; in a problem the HTTP status
-	NextStep  string          `json:"next_step"`
+	Display   struct{ Text string }
+	NextStep  string `json:"next_step"`
 	Attention []struct{ Detail string }
 	Outcome   *struct {
 		Result           string
@@ -133,7 +133,7 @@ func start(payment Payment) (Reply, bool) {
 // finish waits for the end, over restarts of posd.
 func finish(payment Payment, transaction Reply) Reply {
 	for transaction.Phase != "final" {
-		show(progress(transaction))
+		show(transaction.Display.Text) // where the next step is ask_person, it sends for the supervisor
 		// Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
 		_, _, err := call("GET", payment.ID+"/outcome?timeout=2", nil)
 		status, reply := 0, Reply{}
@@ -160,17 +160,17 @@ func tell(payment Payment, transaction Reply) int {
 	case "done":
 		amount, authorized := payment.Request.Amount["subtotal_iva0"], outcome.AuthorizedAmount.String()
 		if authorized == "" || exact(authorized).Cmp(exact(amount)) == 0 {
-			show("PAID " + amount + ", ticket " + outcome.TicketNumber)
+			show(transaction.Display.Text + ", ticket " + outcome.TicketNumber)
 			return paid
 		}
-		show("PAID " + authorized + " INSTEAD OF " + amount + ", ticket " + outcome.TicketNumber) // a gift card
+		show(transaction.Display.Text + " INSTEAD OF " + amount + ", ticket " + outcome.TicketNumber) // a gift card
 		return paidAnotherAmount
 	case "new_id_ok":
 		why := ""
 		if outcome.FailureReason != nil {
 			why = outcome.FailureReason.Message
 		}
-		show("NOT PAID: " + outcome.Result + " " + why)
+		show(transaction.Display.Text + ": " + outcome.Result + " " + why)
 		return notPaid
 	}
 	var details []string
@@ -187,20 +187,6 @@ func exact(number string) *big.Rat {
 		fail(fmt.Errorf("%q is no amount", number))
 	}
 	return rational
-}
-
-func progress(transaction Reply) string {
-	switch {
-	case transaction.NextStep == "ask_person":
-		return "CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again."
-	case transaction.Phase == "in_doubt":
-		return "Checking the payment. Do not charge again."
-	case string(transaction.Status) == `"CARD_PRESENTED"`:
-		return "Card read: follow the terminal"
-	case string(transaction.Status) == `"APPROVAL_REQUESTED"`:
-		return "Asking the bank"
-	}
-	return "Present the card"
 }
 
 // call calls posd below /v1/transactions/; an error means that no whole answer came.

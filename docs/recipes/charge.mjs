@@ -42,21 +42,6 @@ function show(text) {
   shown = text;
 }
 
-const PROGRESS = {
-  CARD_PRESENTED: "Card read: follow the terminal",
-  APPROVAL_REQUESTED: "Asking the bank",
-};
-
-function showProgress({ next_step, phase, status }) {
-  if (next_step === "ask_person") {
-    show("CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again.");
-  } else if (phase === "in_doubt") {
-    show("Checking the payment. Do not charge again.");
-  } else {
-    show(PROGRESS[status] ?? "Present the card");
-  }
-}
-
 /** Put a file on the disk, whole or not at all. */
 function store(file, text) {
   const sync = (name, flags, write) => {
@@ -108,7 +93,7 @@ async function start(id, request) {
 /** Wait for the end, over restarts of posd. */
 async function finish(id, transaction) {
   while (transaction.phase !== "final") {
-    showProgress(transaction);
+    show(transaction.display.text); // where the next step is ask_person, it sends for the supervisor
     try {
       // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
       await call("GET", `/transactions/${id}/outcome?timeout=2`);
@@ -140,16 +125,17 @@ const { id, request } = JSON.parse(fs.readFileSync(openFile));
 const amount = request.amount.subtotal_iva0;
 if (leftOpen) console.log(`First, the payment of ${amount} that was left open:`);
 
-const { next_step, outcome, attention } = await finish(id, await start(id, request));
+const { next_step, display, outcome, attention } = await finish(id, await start(id, request));
 switch (next_step) {
   case "done": {
+    const ticket = `ticket ${outcome.ticket_number ?? ""}`;
     const paid = outcome.authorized_amount ?? amount;
-    if (Number(paid) === Number(amount)) settled(`PAID ${amount}, ticket ${outcome.ticket_number}`, PAID);
-    settled(`PAID ${paid} INSTEAD OF ${amount}, ticket ${outcome.ticket_number}`, PAID_ANOTHER_AMOUNT); // a gift card
+    if (Number(paid) === Number(amount)) settled(`${display.text}, ${ticket}`, PAID);
+    settled(`${display.text} INSTEAD OF ${amount}, ${ticket}`, PAID_ANOTHER_AMOUNT); // a gift card
     break;
   }
   case "new_id_ok":
-    settled(`NOT PAID: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`, NOT_PAID);
+    settled(`${display.text}: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`, NOT_PAID);
     break;
   default:
     callSupervisor(attention.map(({ detail }) => detail).join("; "));

@@ -28,16 +28,6 @@ show() { # say it once
   shown=$1
 }
 
-show_progress() {
-  case $(field .next_step)/$(field .phase)/$(field .status) in
-    ask_person/*) show "CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again." ;;
-    */in_doubt/*) show "Checking the payment. Do not charge again." ;;
-    */CARD_PRESENTED) show "Card read: follow the terminal" ;;
-    */APPROVAL_REQUESTED) show "Asking the bank" ;;
-    *) show "Present the card" ;;
-  esac
-}
-
 if [[ -e $open ]]; then
   not_yet=${1:-} # its turn comes when that one is settled
   echo "First, the payment of $(jq -r .request.amount.subtotal_iva0 "$open") that was left open:"
@@ -85,7 +75,7 @@ done
 
 until [[ $(field .phase) == final ]]; do
   if [[ $status == 2?? ]]; then
-    show_progress
+    show "$(field .display.text)" # where the next step is ask_person, it sends for the supervisor
   elif [[ $status == 404 || $status == 410 ]]; then
     call_supervisor "posd does not know the payment $id any more"
   else
@@ -100,10 +90,10 @@ case $(field .next_step) in
   done)
     authorized=$(field .outcome.authorized_amount) ticket=$(field .outcome.ticket_number)
     if jq -en --argjson paid "${authorized:-$amount}" --arg asked "$amount" '$paid == ($asked | tonumber)' >/dev/null; then
-      settled "PAID $amount, ticket $ticket" 0
+      settled "$(field .display.text), ticket $ticket" 0
     fi
-    settled "PAID $authorized INSTEAD OF $amount, ticket $ticket" 6 # a gift card had less on it
+    settled "$(field .display.text) INSTEAD OF $amount, ticket $ticket" 6 # a gift card had less on it
     ;;
-  new_id_ok) settled "NOT PAID: $(field .outcome.result) $(field .outcome.failure_reason.message)" 3 ;;
+  new_id_ok) settled "$(field .display.text): $(field .outcome.result) $(field .outcome.failure_reason.message)" 3 ;;
   *) call_supervisor "$(field '[.attention[].detail] | join("; ")')" ;;
 esac

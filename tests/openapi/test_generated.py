@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from tests.openapi.gateway import SERIAL, Gateway, opened
-from tests.support.needs import needs, needs_paths
+from tests.support.needs import PHP_CURL, needs, needs_paths
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,6 @@ GENERATOR = (
 #: The classes of annotations that the generated Java names; all else that it needs is in the generator itself.
 ANNOTATIONS = Path("/usr/share/java/geronimo-annotation-1.3-spec.jar")
 GUZZLE = Path("/usr/share/php/GuzzleHttp/autoload.php")
-PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
 
 #: What is generated: neither tests nor documents.
 PARTS = "models,apis,supportingFiles,modelTests=false,apiTests=false,modelDocs=false,apiDocs=false"

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.support import forks
+from tests.support.needs import PHP_CURL, needs, needs_paths
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 
@@ -21,13 +21,14 @@ PATIENCE_SECONDS = 60.0
 #: Go compiles its library once a machine.
 COMPILING_SECONDS = 280.0
 
-#: What runs a recipe, by its ending: the commands that must be there, each with its package of Debian, and the command
-#: line before the file's name.
-TOOLS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
-    ".sh": ({"bash": "bash", "curl": "curl", "jq": "jq"}, ("bash",)),
-    ".py": ({}, ()),  # by tests.support.forks
-    ".mjs": ({"node": "nodejs"}, ("node",)),
-    ".go": ({"go": "golang-go"}, ()),
+#: What runs a recipe, by its ending: the commands that must be there, and the command line before the file's name.
+TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ".sh": (("bash", "curl", "jq"), ("bash",)),
+    ".py": ((), ()),  # by tests.support.forks
+    ".mjs": (("node",), ("node",)),
+    ".go": (("go",), ()),
+    ".php": (("php",), ("php",)),
+    ".java": (("javac",), ("java",)),
 }
 
 
@@ -41,10 +42,9 @@ def tried(names: Iterable[str], quick: Container[str], *further: object) -> list
 
 def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
     needed, _ = TOOLS[Path(name).suffix]
-    marks = [
-        pytest.mark.skipif(shutil.which(tool) is None, reason=f"{tool} is missing (Debian: {package})")
-        for tool, package in needed.items()
-    ]
+    marks = [needs(*needed)]
+    if name.endswith(".php"):
+        marks.append(needs_paths({PHP_CURL: "Debian: php-curl"}))
     return marks if name in quick else [*marks, pytest.mark.slow]
 
 

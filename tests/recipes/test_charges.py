@@ -12,7 +12,7 @@ from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 #: The recipes of a charge: all of them say the same.
-CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go")
+CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go", "charge.php", "Charge.java")
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
 CANCELED_AT_THE_ACQUIRER, A_PART = "9000.97", "9000.98"
@@ -25,7 +25,7 @@ in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go"}))
+@pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go", "Charge.java"}))
 async def test_approved(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)

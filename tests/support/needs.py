@@ -11,6 +11,7 @@ import pytest
 #: Tools that a bare Debian may lack, and the packages that have them.
 PACKAGES = {
     "avahi-daemon": "avahi-daemon",
+    "bash": "bash",
     "cc": "gcc libc6-dev",
     "curl": "curl",
     "faketime": "faketime libfaketime",
@@ -20,6 +21,7 @@ PACKAGES = {
     "groff": "groff-base",
     "ip": "iproute2",
     "java": "default-jdk-headless",
+    "javac": "default-jdk-headless",
     "jq": "jq",
     "man": "man-db",
     "mount": "mount",
@@ -35,6 +37,7 @@ PACKAGES = {
     "unshare": "util-linux",
     "zsh": "zsh",
 }
+PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
 #: Tools of the administrator are not in the path of every user.
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 

@@ -1,0 +1,191 @@
+// java Charge.java AMOUNT: charge a card and wait for the outcome, with nothing but a JDK of Java 17.
+// java Charge.java: finish the payment that a crash left open.
+//
+// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
+// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static java.nio.file.StandardCopyOption.ATOMIC_MOVE;
+import static java.nio.file.StandardOpenOption.*;
+
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.FileChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.*;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+class Charge {
+    static final Path DIRECTORY = Path.of(env("TILL_DIR", "."));
+    static final Path OPEN = DIRECTORY.resolve("open-payment"); // the payment that has no outcome yet: its id and amount
+    static final Path SOCKET = Path.of(env("POSD_SOCKET", "/run/posd/till.sock"));
+    static String shown = "", notYet = ""; // the latter: its turn comes when the one that was left open is settled
+
+    public static void main(String[] arguments) throws Exception {
+        boolean leftOpen = Files.exists(OPEN);
+        if (leftOpen) notYet = arguments.length > 0 ? arguments[0] : "";
+        // Id and amount are on disk before the call, so that the same call can be repeated after any failure.
+        else if (arguments.length == 1) store(UUID.randomUUID() + "\n" + arguments[0]);
+        else {
+            System.err.println("usage: java Charge.java AMOUNT");
+            System.exit(2);
+        }
+        String[] stored = Files.readString(OPEN).split("\n", 2);
+        String id = stored[0], amount = stored[1];
+        if (leftOpen) show("First, the payment of " + amount + " that was left open:");
+
+        Answer payment = finish(id, start(id, amount));
+        String text = payment.get("display.text"), ticket = ", ticket " + payment.get("outcome.ticket_number");
+        switch (payment.get("next_step")) {
+            case "done" -> {
+                String paid = payment.get("outcome.authorized_amount");
+                if (paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0) settled(text + ticket, 0);
+                settled(text + " INSTEAD OF " + amount + ticket, 6); // a gift card had less on it
+            }
+            case "new_id_ok" -> {
+                String why = payment.get("outcome.failure_reason.message");
+                settled(text + ": " + payment.get("outcome.result") + " " + why, 3);
+            }
+            default -> callSupervisor(payment.get("attention.detail"));
+        }
+    }
+
+    /** Start it, or hear that it is known: both are the same call. */
+    static Answer start(String id, String amount) throws Exception {
+        for (;;) {
+            // The amount is a text: a binary float would not be exact.
+            Answer answer = call("PUT", id, "{\"amount\": {\"subtotal_iva0\": " + quoted(amount) + "}}");
+            String code = answer.get("code"), detail = answer.get("detail");
+            if (answer.status == 200 || answer.status == 201) return answer;
+            // An earlier call may have started it: never another id now.
+            if (Set.of("id_reused", "pruned", "storage_unavailable").contains(code)) callSupervisor(detail);
+            boolean refused = answer.status / 100 == 4 || answer.status == 501 || answer.status == 503;
+            // Nothing was sent, nothing is recorded.
+            if (refused && !code.isEmpty() && !code.equals("draining")) settled("NOT PAID: " + detail, 3);
+            show("One moment, please"); // no answer, or none of posd: the same call with the same id is always safe
+            Thread.sleep(1000);
+        }
+    }
+
+    /** Wait for the end, over restarts of posd. */
+    static Answer finish(String id, Answer payment) throws Exception {
+        while (!payment.get("phase").equals("final")) {
+            show(payment.get("display.text")); // where the next step is ask_person, it sends for the supervisor
+            Answer answer;
+            for (;;) {
+                call("GET", id + "/outcome?timeout=2", ""); // returns with the outcome; the 2 seconds are for what is shown
+                answer = call("GET", id + "?amounts=text", "");
+                if (answer.status == 200) break;
+                if (answer.status == 404 || answer.status == 410) callSupervisor("posd does not know " + id + " any more");
+                show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
+                Thread.sleep(1000);
+            }
+            payment = answer;
+        }
+        return payment;
+    }
+
+    /** The body's values by their names; `get` returns "" for what is null or missing. */
+    record Answer(int status, Map<String, String> body) {
+        String get(String name) {
+            return body.getOrDefault(name, "");
+        }
+    }
+
+    /** Call posd. Status 0: no whole answer came, or none of posd. */
+    static Answer call(String method, String path, String body) {
+        byte[] bytes = body.getBytes(UTF_8);
+        String head = method + " /v1/transactions/" + path + " HTTP/1.1\r\nHost: posd\r\nConnection: close\r\n"
+            + "Content-Type: application/json\r\nContent-Length: " + bytes.length + "\r\n\r\n";
+        try (SocketChannel channel = SocketChannel.open(UnixDomainSocketAddress.of(SOCKET))) {
+            for (ByteBuffer part : List.of(ByteBuffer.wrap(head.getBytes(UTF_8)), ByteBuffer.wrap(bytes)))
+                while (part.hasRemaining()) channel.write(part);
+            String[] answer = new String(Channels.newInputStream(channel).readAllBytes(), UTF_8).split("\r\n\r\n", 2);
+            return new Answer(Integer.parseInt(answer[0].split(" ")[1]), flat(answer[1])); // not whole: it throws
+        } catch (IOException | RuntimeException trouble) {
+            return new Answer(0, Map.of());
+        }
+    }
+
+    /** Put it on the disk, whole or not at all. */
+    static void store(String text) throws IOException {
+        Path fresh = DIRECTORY.resolve("open-payment.new");
+        try (FileChannel file = FileChannel.open(fresh, CREATE, TRUNCATE_EXISTING, WRITE)) {
+            ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(UTF_8));
+            while (bytes.hasRemaining()) file.write(bytes);
+            file.force(true);
+        }
+        Files.move(fresh, OPEN, ATOMIC_MOVE);
+        try (FileChannel directory = FileChannel.open(DIRECTORY, READ)) {
+            directory.force(true);
+        }
+    }
+
+    /** Say how it ended, and leave: it is open no more. */
+    static void settled(String words, int code) throws IOException {
+        show(words);
+        Files.delete(OPEN); // a till books the result before
+        if (!notYet.isEmpty()) show(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open");
+        System.exit(notYet.isEmpty() ? code : 5);
+    }
+
+    /** Leave; the payment stays noted as open. */
+    static void callSupervisor(String why) {
+        show("CALL THE SUPERVISOR: " + why);
+        System.exit(4);
+    }
+
+    static void show(String text) {
+        if (!text.equals(shown)) System.out.println(text);
+        shown = text;
+    }
+
+    static String env(String name, String otherwise) {
+        return System.getenv().getOrDefault(name, otherwise);
+    }
+
+    static final Pattern TOKEN = Pattern.compile(
+        "\\s*(?:([{\\[])|([}\\]])|,|\"([^\"\\\\]*+(?:\\\\.[^\"\\\\]*+)*+)\"\\s*(:)?|([-+.\\w]+))\\s*");
+
+    /**
+     * Read a JSON object as names and values: "outcome.result" is the result in the outcome, "attention.detail" has the
+     * details of the whole list. A till has a library for this, the JDK has none. Throw where it is not whole.
+     */
+    static Map<String, String> flat(String json) {
+        Map<String, String> values = new HashMap<>();
+        Deque<String> around = new ArrayDeque<>();
+        Matcher token = TOKEN.matcher(json);
+        String prefix = "", name = "";
+        for (int at = 0; at < json.length(); at = token.end()) {
+            if (!token.find(at) || token.start() != at) throw new IllegalArgumentException("no JSON");
+            String text = token.group(3) == null ? token.group(5) : unescaped(token.group(3));
+            if (token.group(1) != null) {
+                around.push(prefix);
+                prefix += name.isEmpty() ? "" : name + ".";
+                name = "";
+            } else if (token.group(2) != null) {
+                prefix = around.pop();
+                name = "";
+            } else if (token.group(4) != null) name = text;
+            else if (text != null && !"null".equals(token.group(5)))
+                values.merge(prefix + name, text, (one, next) -> one + "; " + next);
+        }
+        if (values.isEmpty() || !around.isEmpty()) throw new IllegalArgumentException("half a JSON");
+        return values;
+    }
+
+    static String unescaped(String text) {
+        return Pattern.compile("\\\\(?:u(....)|([nrtbf])|(.))").matcher(text).replaceAll(found -> Matcher.quoteReplacement(
+            found.group(1) != null ? "" + (char) Integer.parseInt(found.group(1), 16)
+            : found.group(2) != null ? found.group().translateEscapes() : found.group(3)));
+    }
+
+    static String quoted(String text) {
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
+    }
+}

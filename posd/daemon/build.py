@@ -195,8 +195,7 @@ def payments(base: Base) -> PaymentParts:
     )
     fleet.addresses.is_open(lambda serial: serial in reconciler.open_terminals())
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
-    store.hub.listen_later(payment_record.tell, payment_record.Moved)
-    store.hub.listen_later(partial(_hear, base.clock), payment_record.Moved)
+    store.hub.listen_later(partial(_tell, base.clock), payment_record.Moved)
     return PaymentParts(
         outstanding,
         unseen,
@@ -224,8 +223,9 @@ def payments(base: Base) -> PaymentParts:
     )
 
 
-def _hear(clock: WallClock, moved: payment_record.Moved) -> None:
-    """Tell the clock of the time that an event of a terminal bears."""
+def _tell(clock: WallClock, moved: payment_record.Moved) -> None:
+    """Log what has changed, and tell the clock of the time that an event of a terminal bears."""
+    payment_record.tell(moved)
     if isinstance(moved.cause, payment_record.Received):
         event = moved.cause.event
         clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)

@@ -317,6 +317,7 @@ class Payments:
         """
         crash_point("start.before_intent")
         try:
+            self._store.check_placed()
             transaction, request = await self._store.write(partial(self._record_intent, draft=draft, way=way))
         except CommitUncertain:
             raise

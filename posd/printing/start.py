@@ -259,6 +259,7 @@ class Printing:
         try:
             url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
+            self._store.check_placed()
             recorded = await self._store.write(partial(record_intent, draft=draft, problem=problem))
         except CommitUncertain as error:
             self._turns.leave(draft.terminal)

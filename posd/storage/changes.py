@@ -111,8 +111,10 @@ class Hub:
     def publish(self, changes: Sequence[Change]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
         for kind, listener in self._listeners:
-            wanted = [change for change in changes if isinstance(change, kind)]
-            if wanted:
+            if len(changes) == 1:  # as nearly always
+                if isinstance(changes[0], kind):
+                    listener(changes)
+            elif wanted := [change for change in changes if isinstance(change, kind)]:
                 listener(wanted)
         for change in changes:
             for subject in (change.id, ANY):

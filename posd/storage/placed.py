@@ -5,6 +5,9 @@ from pathlib import Path
 
 #: What is written: the database, its log, and the index of the log, through which processes share it.
 WRITTEN = ("", "-wal", "-shm")
+#: So many of them have what a commit has written, and are looked at after each. All are looked at before a start, and
+#: from time to time: each look takes time on the way of a payment. Without its index a log is read anew.
+HOLDING = 2
 
 
 class Placed:
@@ -23,10 +26,11 @@ class Placed:
             if (found := _file(path)) is not None:
                 self._opened.setdefault(path, found)
 
-    def missing(self) -> str | None:
-        """Return words for the first file that is not where it was opened, None where all are. Takes some µs."""
-        for path, opened in self._opened.items():
-            if (found := _file(path)) != opened:
+    def missing(self, count: int = len(WRITTEN)) -> str | None:
+        """Return words for the first file that is not where it was opened, None where all are; of the first `count`."""
+        for path in self._paths[:count]:
+            opened = self._opened.get(path)
+            if opened is not None and (found := _file(path)) != opened:
                 done = "removed or moved away" if found is None else "replaced by another file"
                 return f"{path} was {done} while posd uses it"
         return None

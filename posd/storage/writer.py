@@ -22,7 +22,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.placed import Placed
+from posd.storage.placed import HOLDING, Placed
 
 # One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
 #
@@ -417,18 +417,20 @@ class Writer:
         return await self._commit_in_place(batch)
 
     async def _commit_in_place(self, batch: Batch) -> Written:
-        """Commit where the files are those that the path names, before and after; else the callers hear.
+        """Commit where the files are those that the path names; else the callers hear.
 
-        Where they were moved before, nothing is written. Where they were moved meanwhile, it is uncertain: what was
-        written counts once they are back, and is lost where they are not. It is looked here and not on the other
-        thread, which would have to wait for the interpreter after each system call.
+        Where it is known that they were moved, nothing is written. Where that is found after the commit, it is
+        uncertain: what was written counts once they are back, and is lost where they are not. It is looked here and not
+        on the other thread, which would have to wait for the interpreter after each system call.
         """
-        if (moved := self._placed.missing()) is not None:
-            return batch.refused(moved)
+        if self.moved is not None:
+            self.look()
+        if self.moved is not None:
+            return batch.refused(self.moved)
         if not batch.wrote:
             return batch.commit()
         written = await hand_over(self._connection, batch.commit)
-        if (moved := self._placed.missing()) is not None and written.anything:
+        if written.anything and (moved := self._placed.missing(HOLDING)) is not None:
             refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
             written.results = [refusal] * len(written.results)
         return written

@@ -29,6 +29,7 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),
     ".java": (("javac",), ("java",)),
+    ".cs": (("dotnet",), ("dotnet", "run")),
 }
 
 
@@ -133,6 +134,7 @@ async def run(
 ) -> AsyncIterator[Recipe]:
     """Run a recipe for the block: `till` is where it keeps what it stores, `programs` is for what is compiled."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
+    settings |= {"DOTNET_EnableDiagnostics": "0", "DOTNET_NOLOGO": "1"}  # else killed, it leaves sockets for debuggers
     settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings
     process: forks.Process | asyncio.subprocess.Process
     if name.endswith(".py"):

@@ -12,7 +12,16 @@ from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 #: The recipes of a charge: all of them say the same.
-CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go", "charge.php", "Charge.java")
+CHARGES = (
+    "charge.sh",
+    "charge.py",
+    "charge_async.py",
+    "charge.mjs",
+    "charge.go",
+    "charge.php",
+    "Charge.java",
+    "Charge.cs",
+)
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
 CANCELED_AT_THE_ACQUIRER, A_PART = "9000.97", "9000.98"
@@ -25,7 +34,7 @@ in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go", "Charge.java"}))
+@pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go", "Charge.java", "Charge.cs"}))
 async def test_approved(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)

@@ -22,7 +22,7 @@ def test_each_recipe_has_a_test_a_line_in_the_index_and_can_be_run(name: str) ->
     assert f'"{name}"' in TESTS
     assert f"[{name}]({name})" in (RECIPES / "README.md").read_text("utf-8")
     assert Path(name).suffix in TOOLS
-    assert name.endswith((".go", ".java")) or (RECIPES / name).stat().st_mode & 0o111
+    assert name.endswith((".go", ".java", ".cs")) or (RECIPES / name).stat().st_mode & 0o111
 
 
 @pytest.mark.parametrize("name", FILES)

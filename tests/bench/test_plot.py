@@ -37,7 +37,7 @@ async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path)
     drawn = tmp_path / "growth.svg"
     with TemporaryDirectory(prefix="posd-") as directory:
         rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), drawn))
-    assert len(rows) == 4
+    assert len(rows) == 5
     assert ElementTree.parse(drawn).getroot().tag == f"{SVG}svg"
     figures = json.loads(drawn.with_suffix(".json").read_text())
     assert [side["stored"] for side in figures] == [0, 500]

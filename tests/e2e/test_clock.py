@@ -129,6 +129,10 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
         "transactions"
     ] == 0
     await unsure(posd, "stepped_ahead")
+    in_time = shop.payment()
+    reply = await in_time.put(not_after=iso(datetime.now(UTC) + timedelta(days=2 * AHEAD)))
+    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), "it cannot be told whether that has passed"
+    assert in_time.requests == []
     meanwhile = await paid(shop)
     await looked_at_the_certificate(posd)
     assert await shown(posd) == certificate

@@ -20,7 +20,13 @@ from tests.support.shop import QUIET, Shop, held, knowing, nothing_to_correct, o
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Operation -> what it is done to here: its type, and the re-authorization that has changed it before.
-DONE_TO = {"re-auth": "pre-auth", "capture": "re-authorized", "post-tip": "charge", "void": "capture"}
+DONE_TO = {
+    "re-auth": "pre-auth",
+    "capture": "re-authorized",
+    "post-tip": "charge",
+    "void": "capture",
+    "refund": "charge",
+}
 #: Where the process is killed, and how often the terminal has seen the request by then.
 POINTS = {"start.replied": 1, "start.intended": 0, "start.concluded": 1}
 CASES = [*((kind, "start.replied") for kind in KINDS), ("capture", "start.intended"), ("void", "start.concluded")]
@@ -129,7 +135,7 @@ async def after_the_kill(daemon: Daemon, killed: Killed, requests: int, *, known
     outcome = await daemon.outcome(item.identity)
     assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
     assert outcome["transaction_reference"] == item.reference
-    assert outcome["reversal"] == ("cancellation" if item.kind == "void" else None)
+    assert outcome["reversal"] == {"void": "cancellation", "refund": "refund"}.get(item.kind)
     assert await item.deliver(json.dumps(found).encode()) == 200  # the event that the terminal has kept
     await assert_references(killed, await item.get())
     assert len(item.requests) == requests

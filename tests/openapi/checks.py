@@ -30,6 +30,9 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "/original is missing"): "depends on the type",
     ("RejectedPositiveData", 422, "invalid_request", "addresses that claim to be it"): "which there are, the LAN says",
     ("RejectedPositiveData", 422, "invalid_request", "must be an ISO 8601 time"): "leap seconds, which Python has not",
+    ("RejectedPositiveData", 422, "invalid_request", "must be a moment with its offset"): "the same",
+    ("RejectedPositiveData", 422, "invalid_request", "not a member that is known"): "the configuration admits more",
+    ("RejectedPositiveData", 422, "amount_exceeds", ""): "what an original allows, the records say",
 }
 #: A request that breaks the description and is answered all the same: call -> what breaks it, and why it is taken.
 TAKEN: dict[str, tuple[str, str]] = {

@@ -158,6 +158,7 @@ class Day:
         await self.everything(self.derived)
         await self.everything(paid)
         self.paid_one = paid
+        self.free_one = await self.paid()  # of which nothing derives
         unlikely = await self.shop.started()
         response = event(unlikely.identity, "APPROVAL")["raw_response"] | {"authorized_amount": 0.01}
         assert await unlikely.event("APPROVAL", raw_response=response) == 200
@@ -250,7 +251,16 @@ class Day:
             ),
             (
                 "chain_conflict",
-                {"terminal": self.paid_one.serial, "type": "void", "original": self.paid_one.identity, "repeat": True},
+                {"terminal": self.paid_one.serial, "type": "refund", "original": self.paid_one.identity},
+            ),
+            (
+                "amount_exceeds",
+                {
+                    "terminal": self.free_one.serial,
+                    "type": "void",
+                    "original": self.free_one.identity,
+                    "amount": {"subtotal_iva0": "40.00"},
+                },
             ),
             ("expired", {"terminal": new.serial, "amount": AMOUNT, "not_after": "2026-11-20T10:42:00.120Z"}),
         ]
@@ -449,6 +459,8 @@ class Day:
         await self.daemon.start()
         await self.daemon.call("GET", "/health")
         await self.refused("clock_unsure", "POST", "/prune", {"older_than_days": 1}, admin=True)
+        late = {"terminal": self.paid_one.serial, "amount": AMOUNT, "not_after": "2126-11-20T10:42:00.120Z"}
+        await self.refused("clock_unsure", "PUT", f"/transactions/{uuid4()}", late)
         assert (await self.admin("GET", "/clock")).json["sure"] is False
         assert (await self.admin("POST", "/clock/confirm", BY_ANA)).json["sure"] is True
         assert (await self.admin("GET", "/restore")).status == 200

@@ -94,8 +94,9 @@ async def test_a_charge_is_tipped_and_voided(quick_till: Till) -> None:
 FITS = {
     "re-auth": {"pre-auth", "re-auth"},
     "capture": {"pre-auth", "re-auth"},
-    "post-tip": {"charge"},
+    "post-tip": {"charge", "capture"},
     "void": {"charge", "capture", "pre-auth", "re-auth"},
+    "refund": {"charge", "capture"},
 }
 #: Operation -> the shortest chain that ends in one.
 ENDING_IN = {
@@ -105,6 +106,7 @@ ENDING_IN = {
     "capture": "p=pre-auth, x=capture p",
     "post-tip": "c=charge, x=post-tip c",
     "void": "c=charge, x=void c",
+    "refund": "c=charge, x=refund c",
 }
 
 

@@ -1,6 +1,8 @@
 """The till's request: every fault at once with its pointer, and the body for the terminal."""
 
 import json
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -258,3 +260,30 @@ def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
     except MalformedJson:
         return
     assert wrong
+
+
+@every(
+    ("text", "moment"),
+    [
+        ("2026-11-20T10:42:03Z", datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)),
+        ("2026-11-20T05:42:03.500-05:00", datetime(2026, 11, 20, 10, 42, 3, 500_000, tzinfo=UTC)),
+        (None, None),
+    ],
+)
+def test_until_when_it_may_be_sent_is_a_moment(text: str | None, moment: datetime | None) -> None:
+    request, wrong = read_start(json.dumps({"amount": {"iva": 1}, "not_after": text}).encode())
+    assert (request.not_after, wrong) == (moment, ())
+
+
+@every("text", ["2026-11-20T10:42:03", "2026-11-20", "tomorrow", "", 5, True, [], {}])
+def test_a_moment_without_its_offset_could_be_meant_in_any_zone(text: Any) -> None:
+    request, wrong = read_start(json.dumps({"amount": {"iva": 1}, "not_after": text}).encode())
+    assert (request.not_after, [fault.path for fault in wrong]) == (None, ["/not_after"])
+    assert "offset" in wrong[0].message
+
+
+def test_of_a_repeated_call_the_moment_does_not_count() -> None:
+    before = recorded({"amount": AMOUNT})
+    for moment in ("2026-11-20T10:42:03Z", "tomorrow", None):
+        request, wrong = read_start(json.dumps({"amount": AMOUNT, "not_after": moment}).encode())
+        assert differing_fields(before, request, wrong) == []

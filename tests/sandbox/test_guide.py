@@ -64,6 +64,7 @@ def test_the_tests_of_the_page_pass_with_the_till_of_the_page(folder: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "found_by"), MISTAKES.values(), ids=MISTAKES)
 def test_the_tests_of_the_page_find_a_mistake(folder: Path, right: str, wrong: str, found_by: set[str]) -> None:
     assert FILES["till.py"].count(right) == 1

@@ -229,7 +229,7 @@ LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "at most so many", default=DEFAU
 TOTALS = Parameter(
     "totals",
     FLAG,
-    "`true`: adds `totals` of all that the filters let through, whatever page is asked for",
+    "`true`: adds `totals` over all payments that fit the filters, on each page",
     default=False,
 )
 NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")

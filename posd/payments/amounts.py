@@ -37,6 +37,10 @@ class AmountRules(msgspec.Struct, frozen=True):
     partial_void: bool = False
 
 
+#: The configuration as it is where it says nothing.
+NOTHING_MORE = AmountRules()
+
+
 class AmountFault(NamedTuple):
     """What is wrong with an amount: the names that lead to the member, and words."""
 

@@ -83,32 +83,13 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
         references |= given
 
 
-def root(db: sqlite3.Connection, transaction: Transaction) -> str:
-    """Return the id of the transaction with which the chain begins, as far as this database knows it."""
-    seen = {transaction.client_transaction_id}
-    while transaction.derives_from is not None and transaction.derives_from not in seen:
-        above = rows.get(db, transaction.derives_from)
-        if above is None:
-            return transaction.derives_from
-        seen.add(above.client_transaction_id)
-        transaction = above
-    return transaction.client_transaction_id
+#: Transactions of a chain that are looked at; a restaurant's bill has three.
+MAX_CHAIN = 100_000
 
 
-def family(db: sqlite3.Connection, transaction: Transaction) -> Iterator[str]:
-    """Yield the ids of the whole chain that a transaction is to join."""
-    waiting, seen = [root(db, transaction)], set[str]()
-    while waiting:
-        identity = waiting.pop()
-        if identity not in seen:
-            seen.add(identity)
-            yield identity
-            waiting += derived_ids(db, identity)
-
-
-def whole(db: sqlite3.Connection, transaction: Transaction, most: int) -> list[Transaction]:
+def whole(db: sqlite3.Connection, transaction: Transaction, most: int = MAX_CHAIN) -> list[Transaction]:
     """Return all that a transaction is linked with, itself first: by original, or by a reference that one of them gave
-    or was sent under. Of more than `most` no more are looked for.
+    or was sent under. Of more than `most` no more are looked for. It need not be recorded yet.
     """
     found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
     while waiting and len(found) <= most:
@@ -132,10 +113,8 @@ def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
 # Placing what is to be started in its chain, inside the commit of its intent. The rules: `payments.operations`,
 # `payments.amounts`.
 
-#: Transactions that an `already_derived` names.
+#: Transactions that a refusal names.
 MAX_SHOWN = 20
-#: Transactions of a chain that are looked at; a restaurant's bill has three.
-MAX_CHAIN = 100_000
 
 
 def place(unit: Unit, transaction: Transaction, zone: tzinfo, amounts: AmountRules) -> Transaction:
@@ -149,7 +128,7 @@ def place(unit: Unit, transaction: Transaction, zone: tzinfo, amounts: AmountRul
     placed = _under_original(unit, transaction, kind)
     original = rows.get(unit.db, placed.derives_from) if placed.derives_from else None
     beside = members(unit.db, original, placed.transaction_reference)
-    _refuse_beside(kind, beside, whole(unit.db, placed, MAX_CHAIN)[1:], repeat=placed.repeat)
+    _refuse_beside(kind, beside, whole(unit.db, placed)[1:], repeat=placed.repeat)
     if original is None:
         return placed
     _refuse_excess(placed, original, beside, amounts)

@@ -19,7 +19,7 @@ from posd.payments.model import OperationType, Result
 from posd.payments.rows import Sum, Walk
 from posd.records.pages import Condition, Filters, encode_cursor, joined
 
-#: Indices that hold few of what is stored, whatever that is: nothing else is better to walk.
+#: Indices that hold few of all payments: no other way is shorter to walk.
 _SHORT = frozenset({"open", "attention", "sale"})
 #: Of what else could be walked so many entries are counted to find where there are the fewest; then, so many more.
 _COUNTED = (50, 5000)
@@ -34,7 +34,7 @@ Way = tuple[Walk, ...]
 class Totals(msgspec.Struct, frozen=True):
     """What the transactions of one type and result come to."""
 
-    type: Annotated[OperationType | None, Meta(description="null for those of which it is not known")]
+    type: Annotated[OperationType | None, Meta(description="null where the type is not known")]
     result: Annotated[Result | None, Meta(description="null for those that are not final")]
     count: Annotated[int, Meta(description="how many there are")]
     amount: Annotated[Exact, Meta(description="what was asked for: the sum of `amount` but for `tip`")]
@@ -51,7 +51,7 @@ class TransactionPage(msgspec.Struct, frozen=True):
     next_cursor: Annotated[str | None, Meta(description="`cursor` of the next page, null on the last one")]
     totals: Annotated[
         list[Totals] | msgspec.UnsetType,
-        Meta(description="with `totals=true`: of all that the filters let through, whatever page is asked for"),
+        Meta(description="with `totals=true`: over all payments that fit the filters, on each page"),
     ] = msgspec.UNSET
 
 

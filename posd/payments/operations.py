@@ -188,7 +188,7 @@ Clash = Literal["already_derived", "chain_conflict"]
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """Why an operation may not be started: the problem's code, because of which others, and whether `repeat` helps."""
+    """Why an operation may not be started: the problem's code, the transactions, whether `repeat` lifts it."""
 
     code: Clash
     others: Sequence[Transaction]

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from posd.base.json_types import AskedAmount, Moment, Object, Uuid, Wire, deeper_than, encode
 from posd.base.money import to_decimal
-from posd.payments.amounts import REQUIRED, AmountRules, read_amount
+from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountRules, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, OperationType, Result, Transaction
 from posd.payments.operations import OPERATIONS
@@ -189,7 +189,7 @@ class _Reader(Reader):
         return raw
 
 
-def read_start(body: bytes, amounts: AmountRules = AmountRules()) -> tuple[StartRequest, tuple[Fault, ...]]:  # noqa: B008
+def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[Fault, ...]]:
     """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.

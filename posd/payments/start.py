@@ -32,7 +32,7 @@ from posd.base.times import iso
 from posd.clock import kernel
 from posd.httpd.senders import Sender
 from posd.payments import chains, rows
-from posd.payments.amounts import AmountRules
+from posd.payments.amounts import NOTHING_MORE, AmountRules
 from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
@@ -125,7 +125,7 @@ class Payments:
         on_called_back_at: Callable[[str], None] = lambda _host: None,
         refuse_unseen: Callable[[], None] = lambda: None,
         intake: Intake | None = None,
-        amounts: AmountRules = AmountRules(),  # noqa: B008 - it is a value
+        amounts: AmountRules = NOTHING_MORE,
         clock_doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
@@ -460,7 +460,7 @@ def _refuse_sale(unit: Unit, transaction: Transaction) -> None:
     """
     if transaction.sale is None or transaction.repeat:
         return
-    chain = set(chains.family(unit.db, transaction)) if transaction.derives_from else set()
+    chain = {item.client_transaction_id for item in chains.whole(unit.db, transaction)}
     claims = (
         other
         for other in rows.of_sale(unit.db, transaction.sale)

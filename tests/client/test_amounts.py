@@ -7,6 +7,7 @@ import pytest
 
 from posd.client.amounts import MEMBERS, check_amount
 from posd.client.documents import encode
+from posd.payments import amounts
 from posd.payments.request import read_start
 from tests.support.tables import every
 
@@ -109,6 +110,12 @@ def test_an_unknown_part_is_refused_and_the_nearest_known_one_is_named(amount: A
     words = "The parts are iva, " if meant is None else f"did you mean '{meant}'"
     with pytest.raises(ValueError, match=f"is no part of an amount: {words}"):
         check_amount(amount)
+    assert refused_by_posd(amount)
+
+
+def test_the_client_knows_the_members_that_the_daemon_knows() -> None:
+    nested = (f"{amounts.NESTED}.{tax}" for tax in amounts.EXTRA_TAXES)
+    assert set(MEMBERS) == {*amounts.REQUIRED, amounts.TIP, *nested}
 
 
 def test_further_parts_that_the_configuration_admits_are_taken() -> None:

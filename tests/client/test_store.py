@@ -1,4 +1,4 @@
-"""Payments that a till has stored before the call: on disk whatever happens to the till, and nothing starts without."""
+"""Payments that a till stores on disk before it starts them, so that they are known after a crash."""
 
 import asyncio
 import os
@@ -137,7 +137,7 @@ def test_a_folder_that_is_lost_or_cannot_be_made_starts_nothing(tmp_path: Path, 
 def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, store: PaymentStore) -> None:
     store.save(StoredPayment(ID, b'{"type":"charge"}'))
     (store.folder / f"{ID}.json").write_bytes(b'{"type":')
-    (store.folder / "notes.json").write_text("of somebody else")
+    (store.folder / "notes.json").write_text("of another program")
     (store.folder / f".{OTHER_ID}").write_text("{")  # a crash before its start
     [stored] = store.open_payments()
     assert (stored.id, stored.body, stored.request) == (ID, None, {})

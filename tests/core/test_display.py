@@ -57,7 +57,7 @@ def ended(result: Result, reached_acquirer: bool | None = None, authorized: str 
 
 
 def every_transaction() -> Iterator[Transaction]:
-    """Yield a transaction of every phase, status, result, type and attention, some of which cannot come about."""
+    """Yield a transaction of every phase, status, result, type and attention, also combinations that do not occur."""
     outcomes = [ended(result, reached) for result, reached in product(Result, (None, False, True))]
     ends = [
         *((phase, None) for phase in Phase if phase is not Phase.FINAL),
@@ -90,7 +90,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
         seen[code].add(step)
         assert (code in APPROVED) is (step is NextStep.DONE and approved and not unknown)
         assert (code is DisplayCode.NOT_PAID) is (step is NextStep.NEW_ID_OK)
-        # An approval of which it is not known whether it charged or gave back is nothing to tell the cashier.
+        # Of this approval the type is not known: it can have charged or given back, so a person looks.
         assert (code is DisplayCode.CALL_SUPERVISOR) is (step is NextStep.ASK_PERSON or unknown)
         if code is DisplayCode.LOOKING:
             assert transaction.phase is Phase.IN_DOUBT or transaction.status not in list(Status)[:3]

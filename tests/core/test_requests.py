@@ -20,8 +20,8 @@ from tests.support.tables import every
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 OTHER = "0b7d2a8e-2222-4d7c-9d55-0f6b1c2a9e11"
-DERIVED = ("capture", "re-auth", "post-tip", "void")
-OPTIONAL_AMOUNT = {kind: {"/amount"} if kind == "void" else set() for kind in DERIVED}
+DERIVED = ("capture", "re-auth", "post-tip", "void", "refund")
+OPTIONAL_AMOUNT = {kind: {"/amount"} if kind in ("void", "refund") else set() for kind in DERIVED}
 
 
 def faults(document: object) -> dict[str, str]:

@@ -94,7 +94,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "derived": lambda db: chains.derived_ids(db, name(2), "R"),
     "members": lambda db: chains.members(db, payment(db), "R"),
     "original": lambda db: chains.original_of(db, payment(db)),
-    "family": lambda db: list(chains.family(db, payment(db))),
+    "whole": lambda db: chains.whole(db, payment(db)),
     "a search's control": lambda db: rows.search_control(db, "SN-2"),
     "a proven search": lambda db: rows.search_found_another(db, "SN-2", "search", name(2)),
     "bodies": lambda db: journal.event_bodies(db, name(2), "e"),

@@ -14,6 +14,7 @@ from posd.base import index_words
 from posd.base.json_types import AMOUNT, Exact
 from posd.base.money import EXACT, ZERO, total
 from posd.payments import model, rows
+from posd.payments.amounts import TIP
 from posd.payments.documents import Transaction
 from posd.payments.model import OperationType, Result
 from posd.payments.rows import Sum, Walk
@@ -122,7 +123,7 @@ class _Sums:
         """Add a transaction."""
         self._count += 1
         for name, value in AMOUNT.decode(row.amount).items():
-            if name == "tip" and isinstance(value, Decimal):
+            if name == TIP and isinstance(value, Decimal):
                 self._tips = EXACT.add(self._tips, value)
             else:
                 self._amount = total((self._amount, *(value.values() if isinstance(value, dict) else (value,))))

@@ -191,8 +191,8 @@ class Tally:
         self.outcome_seconds = {str(result): Histogram(OUTCOME_BOUNDS) for result in Result}
         self.aborts = Counter(dict.fromkeys(map(str, AbortAnswer), 0))
         self.prints_ended: Counter[tuple[str, str]] = Counter()
-        hub.listen(self._take_payments, Moved)
-        hub.listen(self._take_prints, record.Moved)
+        hub.listen_later(self._take_payment, Moved)
+        hub.listen_later(self._take_print, record.Moved)
 
     def adopt(self, taken_over: Iterable[Transaction], jobs: Iterable[str]) -> None:
         """Take up what an earlier process left open."""
@@ -200,10 +200,6 @@ class Tally:
             if item.phase is not Phase.FINAL:
                 self._open[item.client_transaction_id] = None
         self._open_prints.update(jobs)
-
-    def _take_payments(self, changes: Sequence[Moved]) -> None:
-        for change in changes:
-            self._take_payment(change)
 
     def _take_payment(self, change: Moved) -> None:
         after, terminal = change.after, self._label(change.after.terminal)
@@ -221,13 +217,12 @@ class Tally:
         if isinstance(change.cause, AbortAnswered):
             self.aborts[judge_abort(change.cause.attempt)] += 1
 
-    def _take_prints(self, changes: Sequence[record.Moved]) -> None:
-        for change in changes:
-            if change.phase != Phase.FINAL:
-                self._open_prints.add(change.id)
-            elif change.id in self._open_prints:
-                self._open_prints.discard(change.id)
-                self.prints_ended[change.status or "none", self._label(change.terminal)] += 1
+    def _take_print(self, change: record.Moved) -> None:
+        if change.phase != Phase.FINAL:
+            self._open_prints.add(change.id)
+        elif change.id in self._open_prints:
+            self._open_prints.discard(change.id)
+            self.prints_ended[change.status or "none", self._label(change.terminal)] += 1
 
     def _label(self, terminal: str | None) -> str:
         return terminal if terminal is not None and terminal in self._fleet else OTHER

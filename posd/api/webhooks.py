@@ -270,5 +270,8 @@ class WebhookApp:
         return row, identity
 
 
+_RETRIES = {503: (RETRY_AFTER,), 429: (RETRY_LATER,)}
+
+
 def _retry(status: int) -> tuple[tuple[bytes, bytes], ...]:
-    return {503: (RETRY_AFTER,), 429: (RETRY_LATER,)}.get(status, ())
+    return _RETRIES.get(status, ())

@@ -296,17 +296,18 @@ class Budgets:
 
     def seconds_until(self, sender: str, amount: int) -> float:
         """Return in how many seconds there is room for so much, 0 where there is."""
-        missing = min(amount, self.limit.value) - self._now_left(sender)
+        missing = min(amount, self.limit.value) - self._now_left(sender, self._clock())
         return max(0.0, missing / self.limit.value * DAY_SECONDS)
 
     def take(self, sender: str, amount: int) -> None:
         """Take from a budget; it may become less than nothing, by what was under way at the time."""
-        left = self._now_left(sender) - amount
+        now = self._clock()
+        left = self._now_left(sender, now) - amount
         self._left.pop(sender, None)
-        self._left[sender] = (left, self._clock())
+        self._left[sender] = (left, now)
         if len(self._left) > MAX_SENDERS:
             del self._left[next(iter(self._left))]  # the one that has kept nothing for the longest time
 
-    def _now_left(self, sender: str) -> float:
-        left, at = self._left.get(sender, (float(self.limit.value), 0.0))
-        return min(self.limit.value, left + (self._clock() - at) / DAY_SECONDS * self.limit.value)
+    def _now_left(self, sender: str, now: float) -> float:
+        left, at = self._left.get(sender, (float(self.limit.value), now))
+        return min(self.limit.value, left + (now - at) / DAY_SECONDS * self.limit.value)

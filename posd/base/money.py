@@ -55,11 +55,14 @@ def parse_money(value: object) -> Decimal:
     return Decimal(format(number, "f"))
 
 
+_NUMBERS = (int, Decimal)
+
+
 def read_money(value: object) -> Decimal | None:
     """Return a number of the wire (number or numeric string) as Decimal in fixed notation, None where it is none."""
     if isinstance(value, str):
         value = Decimal(value) if _WIRE_NUMBER.fullmatch(value) else None
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         return None
     number = Decimal(value)
     if not number.is_finite() or abs(number.adjusted()) > MAX_WIRE_DIGITS:

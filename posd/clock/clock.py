@@ -87,7 +87,7 @@ class WallClock:
         self._kept: Kept | None = None
         self._written: Kept | None = None
         self._reference: Reading | None = None
-        self._sightings: deque[Sighting] = deque(maxlen=MOST_SIGHTINGS)
+        self._heard: deque[tuple[str, str, str, float]] = deque(maxlen=MOST_SIGHTINGS)
         self._listeners: list[Callable[[], None]] = []
         self._looked = elapsed()
         self._doubt: Doubt | None = None
@@ -164,10 +164,7 @@ class WallClock:
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
         """Take the time that an event of a terminal bears."""
-        with suppress(ValueError, OverflowError):
-            occurred = parse_iso(occurred_at)
-            if occurred.year in YEARS:
-                self._sightings.append(Sighting(terminal, payment, occurred, self._elapsed()))
+        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # each event comes by: read when asked
 
     def look(self) -> None:
         """Read the clocks, and judge."""
@@ -192,7 +189,12 @@ class WallClock:
     @property
     def terminals(self) -> TerminalTimes:
         """What the events of the last hour say of the last reading."""
-        return rules.heard(self._sightings, self.reading, self.limit)
+        sightings = [
+            Sighting(terminal, payment, occurred, elapsed)
+            for terminal, payment, text, elapsed in self._heard
+            if (occurred := _occurred(text)) is not None
+        ]
+        return rules.heard(sightings, self.reading, self.limit)
 
     def _believe(self, reading: Reading, passed: float, witness: Witness | None) -> None:
         self._kept = rules.moved(self._kept, reading, passed, confirmed=witness is not None)
@@ -243,6 +245,14 @@ class WallClock:
 
     def _read(self) -> Reading:
         return Reading(self._now(), self._elapsed())
+
+
+def _occurred(text: str) -> datetime | None:
+    """Return the time that an event bears, None where that can be none."""
+    with suppress(ValueError, OverflowError):
+        occurred = parse_iso(text)
+        return occurred if occurred.year in YEARS else None
+    return None
 
 
 def _kept(db: sqlite3.Connection) -> Kept | None:

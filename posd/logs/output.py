@@ -19,10 +19,11 @@ import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, TextIO
@@ -79,14 +80,13 @@ def to_journal(stream: TextIO | None) -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
-def allow_listed(logger: Any, level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str, Any]) -> MutableMapping[str, Any]:
     """Put time, level and event first; drop fields that no log line may have, and those that say nothing (None)."""
-    moment = datetime.now(UTC).isoformat(timespec="microseconds")[:-6]
     kept: dict[str, Any] = {
-        "timestamp": f"{moment}Z",
+        "timestamp": f"{moment.isoformat(timespec='microseconds')[:-6]}Z",
         "level": level,
-        "event": fields.pop("event"),
-        "logger": logger.name,
+        "event": fields["event"],
+        "logger": logger,
     }
     for name, value in fields.items():
         if name not in _ALLOWED:
@@ -352,15 +352,18 @@ def place(filename: str) -> str:
         return "/".join(path.parts[-2:])
 
 
-def put_into_words(fields: MutableMapping[str, Any]) -> None:
-    """Put the exception of a line into words: where and of what kind, not what it was about."""
+def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Take the exception out of a line, in words: where and of what kind, not what it was about; None without one."""
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
-    if isinstance(error, BaseException):
-        fields["exception"] = exception_words(error)
+    return exception_words(error) if isinstance(error, BaseException) else None
 
 
 # How lines are written, and what else than posd's own loggers writes them.
+
+
+#: A line that is to be written: it returns its text, without its end, or raises DropEvent.
+Line = Callable[[], bytes]
 
 
 class Renderer:
@@ -373,11 +376,23 @@ class Renderer:
     def __init__(self, prefixes: Mapping[str, bytes]) -> None:
         self._prefixes = prefixes
 
-    def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> bytes:
-        """Return the line, without its end. Raise DropEvent where there were too many of its kind."""
-        fields = allow_listed(logger, level, fields)
+    def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> tuple[tuple[Line], dict[str, Any]]:
+        """Return what `Lines.write` is called with. The text is made when it is written: a terminal may be waiting."""
+        return (partial(self._text, datetime.now(UTC), logger.name, level, fields, taken_out(fields)),), {}
+
+    def _text(
+        self,
+        moment: datetime,
+        logger: str,
+        level: str,
+        given: Mapping[str, Any],
+        exception: list[dict[str, Any]] | None,
+    ) -> bytes:
+        """Return the text of a line. Raise DropEvent where there were too many of its kind."""
+        fields = allow_listed(moment, logger, level, given)
         floods.admit(fields)
-        put_into_words(fields)
+        if exception is not None:
+            fields["exception"] = exception
         try:
             line = _ENCODER.encode(fields)
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
@@ -393,14 +408,14 @@ class Lines:
     A reader that is gone is no reason to fail a payment.
     """
 
-    waiting: ClassVar[list[bytes]] = []
+    waiting: ClassVar[list[Line]] = []
     #: The loop at the end of whose turn they are written.
     turn: ClassVar[asyncio.AbstractEventLoop | None] = None
 
     def __init__(self, name: str = "posd") -> None:
         self.name = name
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: Line) -> None:
         """Write one line: on the event loop at the end of this turn of it, elsewhere now."""
         Lines.waiting.append(line)
         try:
@@ -420,9 +435,13 @@ def flush() -> None:
     Lines.turn = None
     lines = Lines.waiting[:]
     del Lines.waiting[: len(lines)]
+    texts: list[bytes] = []
+    for line in lines:
+        with suppress(structlog.DropEvent):
+            texts.append(line() + b"\n")
     with suppress(AttributeError, OSError, ValueError):  # the first where neither is open
         stream = (sys.stdout or sys.stderr).buffer
-        stream.write(b"".join(line + b"\n" for line in lines))
+        stream.write(b"".join(texts))
         stream.flush()
 
 

@@ -192,8 +192,8 @@ class Reconciler:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
-        if min((self._due(change.id) for change in changes), default=NEVER) < self._next:
-            self._wake.set()
+            if self._due(change.id) < self._next:
+                self._wake.set()
 
     def _due(self, identity: str) -> float:
         item = self._watched.get(identity)

@@ -245,7 +245,7 @@ def tell(change: Moved) -> None:
     """Log what a person should know of a change."""
     before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal
-    known = {item.code for item in before.attention} if before else set()
+    known = {item.code for item in before.attention} if before and after.attention else set()
     for item in after.attention:
         if item.code not in known:
             (log.error if item.code in ERRORS else log.warning)(

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -68,6 +69,7 @@ FIXED = (
     "created_at",
 )
 CHANGING = tuple(name for name in COLUMNS if name not in FIXED)
+_changing = attrgetter(*CHANGING)
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
 #: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
@@ -152,7 +154,8 @@ def update(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
     if before == after:
         return before
     changed = msgspec.structs.replace(after, revision=before.revision + 1)
-    columns = tuple(name for name in CHANGING if getattr(before, name) != getattr(changed, name))
+    pairs = zip(CHANGING, _changing(before), _changing(changed), strict=True)
+    columns = tuple([name for name, old, new in pairs if old != new])
     values = [_value(changed, name) for name in columns]
     expected = (before.client_transaction_id, before.phase, before.revision)
     if unit.db.execute(_update(columns), (*values, *expected)).rowcount != 1:

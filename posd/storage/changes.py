@@ -76,13 +76,44 @@ class Waiter:
             await self._future
 
 
+class _Listeners:
+    """Those that listen, each for one kind of changes and those derived from it."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[type[Change], Callable[[Sequence[Any]], None]]] = []
+        self._of: dict[type[Change], tuple[Callable[[Sequence[Any]], None], ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
+        """Have `listener` hear of changes of that kind."""
+        self._all.append((kind, listener))
+        self._of.clear()
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        """Call each with those of its kind, if there are any."""
+        if len(changes) == 1:  # as nearly always
+            for listener in self._of.get(type(changes[0])) or self._find(type(changes[0])):
+                listener(changes)
+            return
+        for kind, listener in self._all:
+            if wanted := [change for change in changes if isinstance(change, kind)]:
+                listener(wanted)
+
+    def _find(self, kind: type[Change]) -> tuple[Callable[[Sequence[Any]], None], ...]:
+        found = self._of[kind] = tuple(listener for wanted, listener in self._all if issubclass(kind, wanted))
+        return found
+
+
 class Hub:
     """Wakes those who wait for a change of a subject. Used on the event loop only."""
 
     def __init__(self) -> None:
         #: Who waits now, by subject; a `Waiter` enters itself.
         self.waiters: dict[str, set[Waiter]] = {}
-        self._listeners: list[tuple[type[Change], Callable[[Sequence[Any]], None]]] = []
+        self._first = _Listeners()
+        self._later = _Listeners()
         self.draining = False
 
     def subscribe(self, subject: str = ANY, wanted: Callable[[Change], bool] = _any) -> Waiter:
@@ -91,7 +122,7 @@ class Hub:
 
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
         """Call `listener` with the changes of that kind of each COMMIT that has some, on the loop."""
-        self._listeners.append((kind, listener))
+        self._first.add(listener, kind)
 
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
         """Call `tell` with each change of that kind, one turn of the loop after its COMMIT.
@@ -103,19 +134,15 @@ class Hub:
             for change in changes:
                 tell(change)
 
-        def hear(changes: Sequence[Kind]) -> None:
-            asyncio.get_running_loop().call_soon(tell_all, changes)
-
-        self.listen(hear, kind)
+        self._later.add(tell_all, kind)
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
-        for kind, listener in self._listeners:
-            if len(changes) == 1:  # as nearly always
-                if isinstance(changes[0], kind):
-                    listener(changes)
-            elif wanted := [change for change in changes if isinstance(change, kind)]:
-                listener(wanted)
+        if not changes:
+            return
+        self._first.tell(changes)
+        if self._later:
+            asyncio.get_running_loop().call_soon(self._later.tell, changes)
         for change in changes:
             for subject in (change.id, ANY):
                 for waiter in self.waiters.get(subject, ()):

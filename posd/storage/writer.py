@@ -22,7 +22,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.placed import HOLDING, Placed
+from posd.storage.placed import Placed
 
 # One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
 #
@@ -113,8 +113,8 @@ class Batch:
         """Run functions for so long, but at least one of them; tell whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
         end = time.perf_counter() + seconds
-        while len(self._results) < len(self._functions):
-            if not run(self._functions[len(self._results)]):
+        for function in self._functions[len(self._results) :]:
+            if not run(function):
                 self._forget_all()
                 return False
             if time.perf_counter() > end:
@@ -251,6 +251,9 @@ FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 #: How often it is looked whether the files are those that the path names, in seconds; each commit looks too.
 LOOK_SECONDS = 2.0
 
+#: What a caller hears where what it wrote is not surely on disk.
+_NOT_STORED = (StorageUnavailable, CommitUncertain)
+
 _Job = tuple[Function, "asyncio.Future[Any]"]
 
 log = structlog.get_logger("posd.store")
@@ -382,7 +385,7 @@ class Writer:
                 future.set_exception(result)
             else:
                 future.set_result(result)
-        failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
+        failed = [result for result in results if isinstance(result, _NOT_STORED)]
         if failed:
             self.error = str(failed[0])
             self.look()
@@ -430,7 +433,7 @@ class Writer:
         if not batch.wrote:
             return batch.commit()
         written = await hand_over(self._connection, batch.commit)
-        if written.anything and (moved := self._placed.missing(HOLDING)) is not None:
+        if written.anything and (moved := self._placed.missing_now()) is not None:
             refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
             written.results = [refusal] * len(written.results)
         return written

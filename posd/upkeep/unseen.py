@@ -159,8 +159,8 @@ class Unseen:
 
     def _changed(self, changes: Sequence[Change]) -> None:
         """Write down what was started and what ended; the one who started it goes on after this."""
+        self._seq = changes[-1].seq
         for change in changes:
-            self._seq = max(self._seq, change.seq)
             if not isinstance(change, Moved):
                 continue
             after = change.after

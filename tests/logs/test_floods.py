@@ -122,6 +122,7 @@ log = structlog.get_logger("posd.test")
 async def main():
     for number in range(5):
         log.warning("a.flood", transaction=str(number))
+    await asyncio.sleep(0)  # they are written at the end of the turn
     while logs.floods._timer is not None:
         await asyncio.sleep(0)
     await asyncio.to_thread(lambda: [log.error("a.flood") for _ in range(4)])

@@ -24,7 +24,8 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
     floods.forget()
     for prefixes in ({}, {"info": b"<6>"}):
         fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
-        line = Renderer(prefixes)(LOGGER, "info", fields).decode()
+        ((made,), _) = Renderer(prefixes)(LOGGER, "info", fields)
+        line = made().decode()
         assert line.isprintable()
         assert line.startswith("<6>{" if prefixes else "{")
         said = json.loads(line.removeprefix("<6>"))

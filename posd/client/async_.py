@@ -24,7 +24,19 @@ from posd.client.connection import (
     transport_options,
 )
 from posd.client.errors import OutcomeUnknown, Problem, Unreachable
-from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, Plan, R
+from posd.client.plans import (
+    PATIENCE_SECONDS,
+    RETRY_SECONDS,
+    Away,
+    Handle,
+    Latest,
+    OnAway,
+    OnNotice,
+    Place,
+    Plan,
+    R,
+    Show,
+)
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store
 
@@ -124,12 +136,16 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
     async def _look(self, call: Call) -> Transaction:
         return await self._posd._look(call, Transaction, self._latest)
 
-    async def outcome(self, timeout: float | None = None) -> Outcome:
+    async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
+
+        `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
+        has to look it says so, and there is no outcome yet.
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        return await self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
+        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show)
+        return await self._posd.connection.run(plan)
 
     async def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
         """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.

@@ -34,6 +34,8 @@ Plan: TypeAlias = Generator[Call, Reply, T]
 
 #: Is told why, each time that a call is going to be repeated: for the till's screen. What it raises ends the wait.
 OnAway: TypeAlias = Callable[[Exception], None]
+#: Is called with what the cashier is to see.
+Show: TypeAlias = Callable[[str], None]
 
 #: Is told what a reader of the feed may have missed.
 OnNotice: TypeAlias = Callable[[Notice], None]
@@ -54,6 +56,9 @@ GRACE_SECONDS = 2.0
 ON_ITS_WAY_SECONDS = 30.0
 #: seconds between two questions whether it has arrived.
 ASK_AGAIN_SECONDS = 1.0
+
+#: How often it is looked what the cashier is to see, where somebody wants to show it, in seconds.
+SHOW_SECONDS = 1.0
 
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
@@ -251,20 +256,34 @@ def start(
             call = replace(call, pause=pause)
 
 
-def outcome(identity: str, timeout: float | None, latest: Latest[Transaction], on_away: OnAway | None) -> Plan[Outcome]:
+def outcome(
+    identity: str,
+    timeout: float | None,
+    latest: Latest[Transaction],
+    on_away: OnAway | None,
+    show: Show | None = None,
+) -> Plan[Outcome]:
     """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
+    shown, longest = None, None if show is None else 0.0
     while True:
         try:
-            reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause)
+            reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause, longest)
             if reply.status == 200:
                 reply = yield calls.get(calls.transaction_path(identity))
             away.back()
             pause = 0.0
             document = documents.document(reply.body)
-            if (found := read_outcome(document)) is not None:
+            found = read_outcome(document)
+            if found is None:
+                latest.state = Transaction.read(document)
+            if show is not None:
+                longest, before = SHOW_SECONDS, shown
+                shown = _display(found, latest.state)
+                if shown not in (None, before):
+                    show(shown)
+            if found is not None:
                 return found
-            latest.state = Transaction.read(document)
         except (Unreachable, Problem) as error:
             try:
                 pause = _next_try(away, error, deadline)
@@ -272,6 +291,12 @@ def outcome(identity: str, timeout: float | None, latest: Latest[Transaction], o
                 raise OutcomeUnknown(identity, problem) from problem
         if deadline.over():
             raise StillOpen(identity, latest.state)
+
+
+def _display(found: Outcome | None, state: Transaction | None) -> str | None:
+    """Return what the cashier is to see, None from an older posd."""
+    item = found or state
+    return None if item is None or item.display is None else item.display.text
 
 
 def print_outcome(
@@ -369,12 +394,14 @@ def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change 
     return Place[Change | State](socket, path, Change, 0, on_away, unnumbered={STATE_ITEM: State})
 
 
-def _holding(path: str, deadline: Deadline, pause: float) -> Call:
-    """Return the call that holds until there is something, or for the time that is left."""
+def _holding(path: str, deadline: Deadline, pause: float, longest: float | None = None) -> Call:
+    """Return the call that holds until there is something, for the time that is left, or `longest` seconds."""
     left = deadline.left()
-    if left is None:
+    if left is None and longest is None:
         return Call("GET", path, seconds=None, pause=pause)
-    wait = min(max(0.0, left - pause), LONGEST_SECONDS)
+    wait = LONGEST_SECONDS if longest is None else longest
+    if left is not None:
+        wait = min(max(0.0, left - pause), wait)
     return Call("GET", path, {"timeout": f"{wait:.3f}"}, seconds=wait + GRACE_SECONDS, pause=pause)
 
 

@@ -10,7 +10,7 @@ from posd.client import calls, connection, plans
 from posd.client.calls import Call, Id, Lists, PaymentCalls, Starts
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
-from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R
+from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R, Show
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
 from posd.client.store import Store
 
@@ -25,12 +25,16 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
     def _look(self, call: Call) -> Transaction:
         return self._posd._look(call, Transaction, self._latest)
 
-    def outcome(self, timeout: float | None = None) -> Outcome:
+    def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
+
+        `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
+        has to look it says so, and there is no outcome yet.
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        return self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
+        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show)
+        return self._posd.connection.run(plan)
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
         """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.

@@ -129,6 +129,6 @@ def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_
         raise Problem(
             "id_reused",
             f"{identity} was already used for another {used_for} (different: {', '.join(fields)}); it stands as it is. "
-            f"Ask for it by GET, and choose a new id for a new {new_id_for}",
+            f"Ask for it by GET before anything else: a new id is for another {new_id_for} alone",
             fields=list(fields),
         )

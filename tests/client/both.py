@@ -11,8 +11,8 @@ class PaymentInThreads:
     def __init__(self, payment: Payment) -> None:
         self._payment = payment
 
-    async def outcome(self) -> Outcome:
-        return await asyncio.to_thread(self._payment.outcome)
+    async def outcome(self, timeout: float | None = None, **named: Any) -> Outcome:
+        return await asyncio.to_thread(self._payment.outcome, timeout, **named)
 
     async def abort(self) -> Any:
         return await asyncio.to_thread(self._payment.abort)

@@ -11,7 +11,7 @@ from posd.client import Approved, AsyncPosd, Change, Outcome, Paid, State
 from tests.client.both import InThreads
 from tests.client.conftest import approve
 from tests.support.events import APPROVED
-from tests.support.shop import Payment
+from tests.support.shop import Payment, Shop
 
 pytestmark = pytest.mark.parametrize("client", [AsyncPosd, InThreads], ids=["async", "sync"])
 
@@ -91,3 +91,42 @@ async def test_abort_is_a_request(client: Client, payment: Payment) -> None:
         charge = await till.charge(payment.identity, 5, terminal=payment.serial)
         state = await charge.abort()
     assert (state.phase, payment.shop.terminal.aborts - aborts) == ("active", 1)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_who_waits_for_the_outcome_can_show_each_text_once(client: Client, payment: Payment) -> None:
+    shown: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    async with client(payment.shop.daemon.till_socket) as till:
+        charge = await till.charge(payment.identity, "5.00", terminal=payment.serial)
+        waiting = asyncio.create_task(
+            charge.outcome(show=lambda text: loop.call_soon_threadsafe(shown.put_nowait, text) and None)
+        )
+        assert await shown.get() == "Present the card"
+        assert await payment.event("TERMINAL_ACKNOWLEDGED", None) == 200
+        assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
+        assert await shown.get() == "Card read, please wait"
+        await approve(payment, slice(2, None))
+        assert isinstance(await waiting, Approved)
+    told = [shown.get_nowait() for _ in range(shown.qsize())]
+    assert told in (["PAID 11.20"], ["Asking the bank, please wait", "PAID 11.20"])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_while_a_person_has_to_look_the_wait_says_so(client: Client, shop: Shop) -> None:
+    payment, told = await shop.in_doubt(), ""
+    shown: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    async with client(shop.daemon.till_socket) as till, AsyncPosd(shop.daemon.admin_socket) as admin:
+        waiting = asyncio.create_task(
+            till.transaction(payment.identity).outcome(
+                show=lambda text: loop.call_soon_threadsafe(shown.put_nowait, text) and None
+            )
+        )
+        await admin.transaction(payment.identity).release("Ana", "the display is dark")
+        while not told.startswith("CALL THE SUPERVISOR."):
+            told = await shown.get()
+        assert not waiting.done()
+        await admin.transaction(payment.identity).resolve("declined", "Ana", "slip")
+        assert await shown.get() == "NOT PAID"
+        assert (await waiting).paid is Paid.NOT_PAID

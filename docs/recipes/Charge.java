@@ -44,8 +44,8 @@ class Charge {
         switch (payment.get("next_step")) {
             case "done" -> {
                 String paid = payment.get("outcome.authorized_amount");
-                if (paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0) settled(text + ticket, 0);
-                settled(text + " INSTEAD OF " + amount + ticket, 6); // a gift card had less on it
+                boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0;
+                settled(text + ticket, all ? 0 : 6); // 6: a gift card had less on it, and the text says so
             }
             case "new_id_ok" -> {
                 String why = payment.get("outcome.failure_reason.message");

@@ -50,7 +50,7 @@ def settle(payment: Payment) -> tuple[str, bool, bool]:
         case Paid.PAID:
             amount = payment.state().amount["subtotal_iva0"]
             if isinstance(outcome, Approved) and outcome.authorized_amount not in (None, amount):  # a gift card
-                return f"PAID {outcome.authorized_amount} INSTEAD OF {amount}", True, True
+                return f"PAID {outcome.authorized_amount} of {amount}", True, True
             return "PAID", True, False
 
 

@@ -158,13 +158,12 @@ func tell(payment Payment, transaction Reply) int {
 	outcome := transaction.Outcome
 	switch transaction.NextStep {
 	case "done":
+		show(transaction.Display.Text + ", ticket " + outcome.TicketNumber)
 		amount, authorized := payment.Request.Amount["subtotal_iva0"], outcome.AuthorizedAmount.String()
 		if authorized == "" || exact(authorized).Cmp(exact(amount)) == 0 {
-			show(transaction.Display.Text + ", ticket " + outcome.TicketNumber)
 			return paid
 		}
-		show(transaction.Display.Text + " INSTEAD OF " + amount + ", ticket " + outcome.TicketNumber) // a gift card
-		return paidAnotherAmount
+		return paidAnotherAmount // a gift card had less on it, and the text says so
 	case "new_id_ok":
 		why := ""
 		if outcome.FailureReason != nil {

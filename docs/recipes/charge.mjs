@@ -130,8 +130,8 @@ switch (next_step) {
   case "done": {
     const ticket = `ticket ${outcome.ticket_number ?? ""}`;
     const paid = outcome.authorized_amount ?? amount;
-    if (Number(paid) === Number(amount)) settled(`${display.text}, ${ticket}`, PAID);
-    settled(`${display.text} INSTEAD OF ${amount}, ${ticket}`, PAID_ANOTHER_AMOUNT); // a gift card
+    // The other amount: a gift card had less on it, and the text says so.
+    settled(`${display.text}, ${ticket}`, Number(paid) === Number(amount) ? PAID : PAID_ANOTHER_AMOUNT);
     break;
   }
   case "new_id_ok":

@@ -124,10 +124,8 @@ while ($payment['phase'] !== 'final') {
 ['next_step' => $step, 'display' => ['text' => $text], 'outcome' => $outcome] = $payment;
 if ($step === 'done') {
     $paid = $outcome['authorized_amount'] ?? $amount;
-    if ((float) $paid === (float) $amount) {
-        settled("$text, ticket {$outcome['ticket_number']}", 0);
-    }
-    settled("$text INSTEAD OF $amount, ticket {$outcome['ticket_number']}", 6); // a gift card had less on it
+    // 6: a gift card had less on it, and the text says so.
+    settled("$text, ticket {$outcome['ticket_number']}", (float) $paid === (float) $amount ? 0 : 6);
 } elseif ($step === 'new_id_ok') {
     settled("$text: {$outcome['result']} " . ($outcome['failure_reason']['message'] ?? ''), 3);
 }

@@ -89,10 +89,11 @@ done
 case $(field .next_step) in
   done)
     authorized=$(field .outcome.authorized_amount) ticket=$(field .outcome.ticket_number)
+    code=6 # a gift card had less on it, and the text says so
     if jq -en --argjson paid "${authorized:-$amount}" --arg asked "$amount" '$paid == ($asked | tonumber)' >/dev/null; then
-      settled "$(field .display.text), ticket $ticket" 0
+      code=0
     fi
-    settled "$(field .display.text) INSTEAD OF $amount, ticket $ticket" 6 # a gift card had less on it
+    settled "$(field .display.text), ticket $ticket" $code
     ;;
   new_id_ok) settled "$(field .display.text): $(field .outcome.result) $(field .outcome.failure_reason.message)" 3 ;;
   *) call_supervisor "$(field '[.attention[].detail] | join("; ")')" ;;

@@ -102,7 +102,7 @@ def tell(outcome: Outcome, amount: str) -> tuple[str, int]:
     match outcome:
         case Approved(ticket_number=ticket, authorized_amount=authorized):
             if authorized not in (None, Decimal(amount)):  # a gift card had less on it
-                print(f"PAID {authorized} INSTEAD OF {amount}, ticket {ticket}")
+                print(f"PAID {authorized} of {amount}, ticket {ticket}")
                 return outcome.result, PAID_ANOTHER_AMOUNT
             print(f"PAID {amount}, ticket {ticket}")
             return outcome.result, PAID

@@ -68,7 +68,7 @@ def main(identity: str, till: str, amount: str) -> int:
         print(f"NOT PAID: {outcome.result}")
         return 3
     if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
-        print(f"PAID {outcome.authorized_amount} INSTEAD OF {amount}")
+        print(f"PAID {outcome.authorized_amount} of {amount}")
         return 6
     print(f"PAID {amount}")
     return 0

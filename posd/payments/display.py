@@ -15,6 +15,7 @@ from msgspec import Meta
 from posd.base.negotiation import Language
 from posd.payments.lifecycle import Status
 from posd.payments.model import NextStep, OperationType, Result, Transaction
+from posd.payments.operations import OPERATIONS
 from posd.records.model import Phase
 
 
@@ -118,6 +119,9 @@ TEXTS: Mapping[DisplayCode, Text] = {
     ),
 }
 
+#: Between what was authorized and what was asked for, where that was more.
+OF = Text("of", "de")
+
 #: The lifecycle state of an active transaction -> its code; `looking` for every other.
 ACTIVE: Mapping[Status | None, DisplayCode] = {
     Status.TERMINAL_ACKNOWLEDGED: DisplayCode.PRESENT_CARD,
@@ -154,18 +158,20 @@ def display(transaction: Transaction, step: NextStep, language: Language) -> Dis
     """Return what a till may show of a transaction whose next step is that one."""
     outcome, kind = transaction.outcome, transaction.type
     said = code(transaction.phase, transaction.status, step, kind, outcome.result if outcome else None)
-    return Display(said, text(said, kind).of(language, _amount(transaction)))
+    return Display(said, text(said, kind).of(language, _amount(transaction, language)))
 
 
-def _amount(transaction: Transaction) -> str:
-    """Return what was authorized, else what was asked for, with a space before it; empty where neither is known."""
-    outcome = transaction.outcome
-    amount = outcome.authorized_amount if outcome is not None else None
-    if amount is None:
-        amount = transaction.total
-        if not amount:
-            return ""
-    return f" {written(amount)}"
+def _amount(transaction: Transaction, language: Language) -> str:
+    """Return what was authorized, else what was asked for, with a space before it; empty where neither is known.
+
+    Where less was authorized both stand: the rest is not paid.
+    """
+    outcome, asked = transaction.outcome, transaction.total
+    authorized = outcome.authorized_amount if outcome is not None else None
+    if authorized is None:
+        return f" {written(asked)}" if asked else ""
+    less = authorized < asked and (transaction.type is None or OPERATIONS[transaction.type].compares)
+    return f" {written(authorized)} {OF.of(language)} {written(asked)}" if less else f" {written(authorized)}"
 
 
 def written(amount: Decimal) -> str:

@@ -163,9 +163,11 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
 @every(
     ("asked", "authorized", "said"),
     [
-        (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00")),  # a gift card can have less on it
+        (ASKED, "5", Display(DisplayCode.PAID, "PAID 5.00 of 11.20")),  # a gift card can have less on it
+        (ASKED, "11.2", Display(DisplayCode.PAID, "PAID 11.20")),
+        (ASKED, "12", Display(DisplayCode.PAID, "PAID 12.00")),  # with a tip
         (ASKED, None, Display(DisplayCode.PAID, "PAID 11.20")),
-        (ASKED, "0", Display(DisplayCode.PAID, "PAID 0.00")),
+        (ASKED, "0", Display(DisplayCode.PAID, "PAID 0.00 of 11.20")),
         (b'{"tip": 1.5}', None, Display(DisplayCode.PAID, "PAID 1.50")),
         (b"{}", "1234567.8901", Display(DisplayCode.PAID, "PAID 1234567.8901")),
         (b"{}", None, Display(DisplayCode.PAID, "PAID")),
@@ -179,7 +181,7 @@ def test_paid_says_what_was_authorized_else_what_was_asked_for(
         transaction, amount=asked, phase=Phase.FINAL, outcome=ended(Result.APPROVED, authorized=authorized)
     )
     assert display(paid, NextStep.DONE, Language.EN) == said
-    assert display(paid, NextStep.DONE, Language.ES).text == said.text.replace("PAID", "PAGADO")
+    assert display(paid, NextStep.DONE, Language.ES).text == said.text.replace("PAID", "PAGADO").replace(" of ", " de ")
 
 
 @every(

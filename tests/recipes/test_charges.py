@@ -61,7 +61,7 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
         await counter.pass_time()
         assert await recipe.ends() == 6
     outcome = (await counter.one_request())["outcome"]
-    said = re.fullmatch(r"PAID (\S+) INSTEAD OF (\S+), ticket (\d+)", recipe.said[-1])
+    said = re.fullmatch(r"PAID (\S+) of (\S+), ticket (\d+)", recipe.said[-1])
     assert said, recipe.said
     assert Decimal(said[1]) == outcome["authorized_amount"] == 5000
     assert said.groups()[1:] == (A_PART, outcome["ticket_number"])

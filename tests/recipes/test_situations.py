@@ -163,7 +163,7 @@ OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("amount", "code", "words"),
-    [(A_PART, 6, "PAID 5000.00 INSTEAD OF 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
+    [(A_PART, 6, "PAID 5000.00 of 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
 )
 @pytest.mark.parametrize("name", OF_ONE_PAYMENT)
 async def test_an_end_that_is_neither_paid_nor_not_paid(

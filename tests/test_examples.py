@@ -151,7 +151,7 @@ def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> Non
     command = [sys.executable, str(program)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert done.stdout.startswith("PAID ")
+    assert "\nPAID 11.20\n(book it, by the id) 11.20\n" in done.stdout
     with Posd(str(place.directory / "run" / "admin.sock")) as client:
         names = vars(posd.client) | {"posd": client, "id": uuid.uuid4(), "place": None}
         names["payment"] = client.charge(names["id"], "11.20")

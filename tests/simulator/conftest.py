@@ -87,8 +87,7 @@ class Receiver:
 
     async def close(self) -> None:
         assert self._server is not None
-        self._server.close()
-        await self._connections.close()
+        await self._connections.close(self._server)
 
     async def wait_for(self, count: int) -> list[Delivery]:
         await self.until(lambda: len(self.deliveries) >= count)

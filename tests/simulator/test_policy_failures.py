@@ -101,8 +101,7 @@ async def failing(behaviour: Behaviour, context: ssl.SSLContext | None) -> Async
     try:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
     finally:
-        server.close()
-        await connections.close()
+        await connections.close(server)
 
 
 async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -> None:

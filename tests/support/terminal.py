@@ -216,6 +216,4 @@ async def scripted_terminal(
     try:
         yield terminal
     finally:
-        for server in servers:
-            server.close()
-        await connections.close()
+        await connections.close(*servers)

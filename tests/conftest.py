@@ -61,6 +61,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add our options."""
     parser.addoption("--whole", action="store_true", help="run the slow tests too")
     parser.addoption(
+        "--one-quick-case",
+        action="store_true",
+        help="of each test of the quick suite run one case: the others run elsewhere",
+    )
+    parser.addoption(
         "--skips",
         metavar="FILE",
         type=Path,
@@ -132,15 +137,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the longest files begin first, and leave out what is slow unless all is asked for."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
-    if config.getoption("--whole"):
-        return
+    whole, one = config.getoption("--whole"), config.getoption("--one-quick-case")
     cases: Counter[str] = Counter()
     left_out: dict[pytest.Item, None] = {}
     for item in items:
         quick = item.get_closest_marker("quick")
         test = item.nodeid.partition("[")[0]
         cases[test] += 1
-        if item.get_closest_marker("slow") or (quick and cases[test] > quick.args[0]):
+        slow = item.get_closest_marker("slow") or (quick and cases[test] > quick.args[0])
+        if not whole if slow else one and cases[test] > 1:
             left_out[item] = None
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -218,16 +218,19 @@ def _number_from(db: sqlite3.Connection, table: str, number: int) -> None:
 
 
 def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
-    """Return what `old` alone has, or has more of, in its order: id -> rowid in `old`."""
+    """Return what `old` alone has, or of which it has a record that is not here, in its order: id -> rowid in `old`.
+
+    Numbers do not tell that: both may have gone on from an older copy, each with its own.
+    """
     key = kind.key
     more = " OR ".join(
-        f"(SELECT count(*) FROM old.{rows.table} x WHERE x.{key} = o.{key})"
-        f" > (SELECT count(*) FROM main.{rows.table} x WHERE x.{key} = o.{key})"
+        f"EXISTS (SELECT 1 FROM old.{rows.table} x WHERE x.{key} = o.{key} AND NOT EXISTS (SELECT 1"
+        f" FROM main.{rows.table} y WHERE {' AND '.join(f'y.{name} IS x.{name}' for name in rows.same)}))"
         for rows in kind.record
     )
     query = (
         f"SELECT o.{key}, o.rowid FROM old.{kind.table} o LEFT JOIN main.{kind.table} n ON n.{key} = o.{key}"
-        f" WHERE (n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND ({more})))"
+        f" WHERE (n.revision IS NULL OR o.revision > n.revision OR {more})"
         f" AND o.{key} NOT IN (SELECT {key} FROM main.{kind.pruned}) ORDER BY o.rowid"
     )
     return dict(db.execute(query).fetchall())
@@ -267,6 +270,15 @@ def rowid(db: sqlite3.Connection, kind: Kind, identity: str) -> int | None:
     return row[0] if row else None
 
 
+def stands(db: sqlite3.Connection, kind: Kind, identity: str) -> bool:
+    """Whether the row here stays: it is the newer one, and not an open one in place of an ended one."""
+    query = (
+        f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"
+        " AND n.revision > o.revision AND (n.phase = ? OR o.phase <> ?)"
+    )
+    return db.execute(query, (identity, Phase.FINAL, Phase.FINAL)).fetchone() is not None
+
+
 def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
     """Put the row of `old` in place of the one here, or add it; a payment's `final_event` is a matter of its own."""
     columns = ", ".join(kind.columns)
@@ -277,13 +289,13 @@ def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
         db.execute(f"UPDATE main.{kind.table} SET ({columns}) = ({source}) WHERE {kind.key} = :id", {"id": identity})
 
 
-def copy_payment(db: sqlite3.Connection, identity: str) -> None:
-    """Copy the row of a payment, and the words by which it is found.
+def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
+    """Whether the row of a payment here has its request, and that of `old` was made of no more than the id."""
+    return _has_request(db, "main", identity) and not _has_request(db, "old", identity)
 
-    A row that was made of no more than an id does not replace one that has the request.
-    """
-    if _has_request(db, "main", identity) and not _has_request(db, "old", identity):
-        return
+
+def copy_payment(db: sqlite3.Connection, identity: str) -> None:
+    """Copy the row of a payment, and the words by which it is found."""
     if here := _of_words(db, identity):
         transactions.drop_words(db, identity, *here)
     copy_row(db, PAYMENTS, identity)

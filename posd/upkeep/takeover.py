@@ -7,7 +7,7 @@ in doubt.
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -94,10 +94,9 @@ def take_over_from_witness(unit: Unit, unknown: Sequence[Started], now: datetime
 
 
 class _Done(msgspec.Struct, frozen=True):
-    """What was taken over of one kind: ids of copied rows, what was added to each table of the record, how many."""
+    """What was taken over of one kind: ids of which there was a row, how many, of these by no more than their id."""
 
-    copied: list[str]
-    appended: dict[str, Appended]
+    ids: list[str]
     count: int
     by_id: int
 
@@ -131,12 +130,15 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         known = {identity for identity in newer if self._place(identity) is not None}
 
         merge.append(self.db, self.kind.changes, (*newer, *doubtful))
-        for identity in newer:
+        copied = [identity for identity in newer if not self.stands(identity)]
+        for identity in copied:
             self.copy(identity)
         histories = merge.histories(self.db, missing, self.kind.changes)
         for identity in sorted(missing):
             self._insert_by_id(identity, histories.get(identity, []))
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
+        for identity in copied:
+            self.link(identity, appended)
         begins_after = self.kind.begins_after(self.old)
         for identity, place in newer.items():
             if place <= begins_after or not (self.sound or self._follows(identity)):
@@ -149,7 +151,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
                 self._derive_again(identity)
         for identity, *_ in merge.history_behind(self.db, self.kind):
             self.note(self._stored(identity))  # the newest change of it could not be read
-        return _Done(list(newer), appended, len(newer) + len(derived | missing), len(missing - derived))
+        return _Done(list(newer), len(newer) + len(derived | missing), len(missing - derived))
 
     def _readable(self, identity: str) -> bool:
         try:
@@ -200,6 +202,13 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         self.store(item)
         return True
 
+    def stands(self, identity: str) -> bool:
+        """Whether the row here stays as it is; what `old` has recorded is added to its record all the same."""
+        return merge.stands(self.db, self.kind, identity)
+
+    def link(self, identity: str, appended: Mapping[str, Appended]) -> None:
+        """Let a copied row point to what it rests on, where that is now."""
+
     @abstractmethod
     def copy(self, identity: str) -> None:
         """Put the row of `old` in place of the one here, or add it."""
@@ -230,13 +239,17 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
 
     def run(self, ids: Collection[str]) -> _Done:
         done = super().run(ids)
-        for identity in done.copied:
-            merge.set_final(self.db, identity, done.appended[EVENTS.table].numbers)
-        merge.take_leases(self.db, list(self._holding(done.copied)), sound=self.sound)
+        merge.take_leases(self.db, list(self._holding(done.ids)), sound=self.sound)
         return done
+
+    def stands(self, identity: str) -> bool:
+        return merge.has_more_of_request(self.db, identity) or super().stands(identity)
 
     def copy(self, identity: str) -> None:
         merge.copy_payment(self.db, identity)
+
+    def link(self, identity: str, appended: Mapping[str, Appended]) -> None:
+        merge.set_final(self.db, identity, appended[EVENTS.table].numbers)
 
     def derive(self, stored: Transaction) -> reprocess.Derived:
         return reprocess.derive(self.db, stored)

@@ -4,6 +4,8 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 
+from tests.support.connections import shut
+
 
 class Listener(ABC):
     """Listens on one address; `_take` has one connection, and is cancelled by `stop`."""
@@ -21,7 +23,7 @@ class Listener(ABC):
     async def stop(self) -> None:
         """Close everything."""
         if self._server is not None:
-            self._server.close()
+            await shut(self._server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

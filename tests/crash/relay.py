@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.connections import shut
+
 #: What a broken connection raises on either side; a time-out is an OSError.
 BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
@@ -61,7 +63,7 @@ class Relay:
     async def stop(self) -> None:
         """Close the listener and all that is under way."""
         if self._server is not None:
-            self._server.close()
+            await shut(self._server)
         self.sock.close()
         for task in self._tasks:
             task.cancel()

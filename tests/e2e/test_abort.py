@@ -254,7 +254,7 @@ async def test_killed_while_the_abort_is_under_way_it_is_not_sent_again(home: Pa
 async def test_a_terminal_that_cannot_be_reached(home: Path, identity: str) -> None:
     async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
         assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-        terminal.servers[0].close()
+        await terminal.unplug()
         reply = await posd.call("POST", f"/transactions/{identity}/abort")
         assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
         assert reply.headers["retry-after"]

@@ -14,6 +14,7 @@ import trustme
 
 from posd.simulator import Settings, Simulator
 from tests.e2e.conftest import CHARGE, some
+from tests.support.connections import shut
 from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
@@ -121,7 +122,7 @@ async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path
         assert (await posd.transaction(identity))["phase"] == "in_doubt"
         history = (await posd.call("GET", f"/transactions/{identity}/history")).json["history"]
         assert {item["kind"] for item in history} <= {"intent", "interrupted", "search"}  # it was not sent again
-    server.close()
+    await shut(server)
 
 
 async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd: Daemon, identity: str) -> None:

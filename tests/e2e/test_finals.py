@@ -43,7 +43,7 @@ async def unsent(shop: Shop) -> Payment:
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     number = int(payment.serial.removeprefix("SN-"))
-    shop.terminal.unplug(number)
+    await shop.terminal.unplug(number)
     assert (await payment.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
     await shop.terminal.plug_in(number)
     # No terminal knows its callback address; a payment of the same id elsewhere would have it.

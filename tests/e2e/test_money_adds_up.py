@@ -15,6 +15,7 @@ import pytest
 from posd.base.times import iso, parse_iso
 from tests.e2e.conftest import some
 from tests.support.chains import FITS, approved, operation, taking
+from tests.support.connections import shut
 from tests.support.daemon import running
 from tests.support.shop import AMOUNT, Shop, acknowledging
 from tests.support.terminal import scripted_terminal
@@ -219,8 +220,8 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
     server = await asyncio.start_server(
         lambda reader, writer: through.append(asyncio.ensure_future(come(reader, writer))), "127.0.0.1", 0
     )
-    async with server:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await shut(server)
     await asyncio.gather(*through)
 
 

@@ -138,7 +138,7 @@ async def test_what_an_answer_proves(
 
 async def test_what_was_not_sent_is_final(printer: Printer) -> None:
     job = printer.job()
-    printer.terminal.unplug()
+    await printer.terminal.unplug()
     try:
         reply = await job.put()
     finally:
@@ -372,7 +372,7 @@ async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itsel
     behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(5)]
     waiting = [asyncio.create_task(job.put()) for job in behind]
     await recorded(behind)
-    printer.terminal.unplug()
+    await printer.terminal.unplug()
     try:
         hung.release.set()
         assert (await calling).json["phase"] == "in_doubt"

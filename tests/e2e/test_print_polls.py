@@ -133,7 +133,7 @@ async def test_a_terminal_that_is_away_is_not_hammered_and_all_settle_at_its_ret
     await asyncio.gather(*(job.started() for job in jobs))
     await asyncio.gather(*(job.polled() for job in jobs))
     begin = len(printer.daemon.lines)
-    printer.terminal.unplug()
+    await printer.terminal.unplug()
     try:
         failed = await not_reached(printer.daemon, begin, 4)
     finally:

@@ -104,7 +104,7 @@ async def test_nothing_is_no_answer_either_where_the_terminal_cannot_be_reached(
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1) as (counter,):
             payment = await counter.in_doubt()
-            counter.terminal.servers[0].close()
+            await counter.terminal.unplug()
             answer = await payment.post("reconcile")
             assert (answer.json["last_search"]["result"], answer.json["phase"]) == ("no_answer", "in_doubt")
             known = (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json

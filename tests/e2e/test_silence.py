@@ -264,7 +264,7 @@ async def test_a_final_against_the_lifecycle_whose_search_says_otherwise(shop: S
 async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop) -> None:
     payment = await shop.in_doubt()
     number = int(payment.serial.removeprefix("SN-"))
-    shop.terminal.unplug(number)
+    await shop.terminal.unplug(number)
     assert (await payment.post("reconcile")).json["last_search"]["result"] == "no_answer"
     assert (await payment.post("release", {"operator": "Ana", "note": "it is broken"})).status == 200
     await shop.terminal.plug_in(number)

@@ -238,7 +238,7 @@ async def failing(posd: Daemon, terminal: ScriptedTerminal, callback: str) -> No
     told = await posd.log_line("posd.internal_error", error_id=reply.json["error_id"])
     assert told["exception"][0]["type"] == "ValueError"
     assert await deliver(callback, json.dumps({"x": MARKS["broken_event"]}).encode(), posd.ca) == 500
-    terminal.unplug()
+    await terminal.unplug()
 
 
 def faulty(directory: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.connections import shut
 from tests.support.ports import reserve
 from tests.support.simulated import simulated
 
@@ -70,7 +71,7 @@ async def _listening(socket: Path) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.close()
+        await shut(server)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

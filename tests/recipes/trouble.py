@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+from tests.support.connections import shut
+
 
 @asynccontextmanager
 async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIterator[str]:
@@ -36,7 +38,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
     try:
         yield str(path)
     finally:
-        server.close()
+        await shut(server)
         path.unlink(missing_ok=True)  # from Python 3.13 on the server has done it
 
 

@@ -40,7 +40,7 @@ async def test_who_waits_in_line_is_sent_to_where_the_terminal_is_at_its_turn(in
     await asyncio.wait_for(hung.arrived.wait(), PATIENCE_SECONDS)
     waiting = await inside.behind("job-2")
     inside.announce(1)
-    inside.terminal.unplug(0)
+    await inside.terminal.unplug(0)
     hung.release.set()
     jobs = [(await call)[0] for call in (first, waiting)]
     assert [job.phase for job in jobs] == ["active", "active"]

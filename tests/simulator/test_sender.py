@@ -17,6 +17,7 @@ from posd.simulator import Settings, Simulator
 from posd.simulator.clock import VirtualClock
 from posd.simulator.delivery import VERDICTS, Verdict
 from tests.simulator.conftest import PATIENCE, SPEED, Receiver, Till
+from tests.support.connections import shut
 
 MakeSettings = Callable[..., Settings]
 CANCEL = {"scenario": "cancel-by-cardholder"}
@@ -213,5 +214,5 @@ async def test_a_receiver_that_hangs_in_the_handshake_leaves_no_connection_behin
             assert (await terminal.ledger.wait_for("attempt"))["result"] == "timeout"
     gc.collect()
     await asyncio.wait_for(gone.wait(), PATIENCE)
-    server.close()
+    await shut(server)
     await server.wait_closed()

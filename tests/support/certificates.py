@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from tests.support.connections import shut
+
 NOW = datetime.now(UTC)
 LONG_AGO, YESTERDAY = NOW - timedelta(days=30), NOW - timedelta(days=1)
 TOMORROW, LATER = NOW + timedelta(days=1), NOW + timedelta(days=30)
@@ -129,4 +131,4 @@ async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
     try:
         yield recorder
     finally:
-        server.close()
+        await shut(server)

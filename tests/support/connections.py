@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -32,9 +32,8 @@ class Connections:
 
     async def close(self, *servers: asyncio.Server) -> None:
         """Close the servers, break off what is open or was accepted just now, and wait until it is gone."""
-        await _let_in(servers)
-        for server in servers:
-            server.close()
+        await shut(*servers)
+        await _let_in()
         left = tuple(self._open)
         for writer in left:
             writer.transport.abort()
@@ -42,15 +41,25 @@ class Connections:
             await _gone(writer)
 
 
-async def _let_in(servers: Iterable[asyncio.Server]) -> None:
-    """Accept nothing more, and wait until what was accepted has come to `serve`: for TLS, until the handshake is over.
+async def shut(*servers: asyncio.Server) -> None:
+    """Close servers; what they have accepted stays, also what was accepted just now.
 
-    asyncio has nothing that does so. It drops what it has just accepted for a server that is closed, and leaves the
-    socket to the collector, which some other test hears of.
+    asyncio drops what it has accepted in the same turn of the loop for a server that is closed, and leaves the socket
+    to the collector, which some other test hears of.
     """
     for server in servers:
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
+    await asyncio.sleep(0)  # what was accepted has its transport
+    for server in servers:
+        server.close()
+
+
+async def _let_in() -> None:
+    """Wait until what was accepted has come to `serve`: for TLS, until the handshake is over.
+
+    asyncio has nothing that does so.
+    """
     tasks = [task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())]
     if tasks:
         await asyncio.wait(tasks)

@@ -6,6 +6,8 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tests.support.connections import shut
+
 #: struct linger: closing such a socket resets the connection.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -31,7 +33,7 @@ class Gate:
     async def stop(self) -> None:
         """Close everything."""
         assert self._server is not None
-        self._server.close()
+        await shut(self._server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import trustme
 
+from tests.support.connections import shut
 from tests.support.ports import reserve
 
 #: Longest that anything here may take, in seconds.
@@ -92,7 +93,7 @@ class Street:
                 writer.transport.abort()
 
         server = self.do(asyncio.start_server(visited, address, self.port, **options))
-        self.stack.callback(self.loop.call_soon_threadsafe, server.close)
+        self.stack.callback(lambda: self.do(shut(server)))
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = writer.get_extra_info("sockname")[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import trustme
 
-from tests.support.connections import Connections
+from tests.support.connections import Connections, shut
 from tests.support.ports import reserve
 
 
@@ -137,9 +137,9 @@ ca_file = "{self.ca_file}"
         """Do with each request what is done without a script."""
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
-    def unplug(self, number: int = 0) -> None:
+    async def unplug(self, number: int = 0) -> None:
         """Accept no more connections on one of its ports."""
-        self.servers[number].close()
+        await shut(self.servers[number])
 
     async def plug_in(self, number: int = 0) -> None:
         """Listen on that port again."""

@@ -74,7 +74,7 @@ async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZe
             await moved(posd, network, terminal)
 
             seen = len(posd.lines)
-            terminal.unplug(2)
+            await terminal.unplug(2)
             await network.async_unregister_service(services[2])
             await posd.log_line("discovery.gone", after=seen, terminal=BY_NAME)
             known = (await posd.call("GET", f"/terminals/{BY_NAME}")).json
@@ -90,7 +90,7 @@ async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal
     await network.async_update_service(changed)
     await posd.log_line("discovery.found", after=seen, terminal=BY_KEY, port=port_of(elsewhere))
     assert (await posd.call("GET", f"/terminals/{BY_KEY}")).json["base_url"] == elsewhere
-    terminal.servers[0].close()  # at the old address nothing listens any more
+    await terminal.unplug()  # at the old address nothing listens any more
     reply = await posd.call("POST", f"/transactions/{current['transaction']}/abort")
     assert (reply.status, terminal.aborts) == (202, 1)
 

@@ -110,7 +110,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         await announce(network, service("a", first.base_url, serial))
         await posd.log_line("discovery.found", terminal=serial)
         payment = await charge(posd, serial)
-        first.unplug()
+        await first.unplug()
         # Another device takes its place, whose certificate is as good, and then the first one is elsewhere.
         for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
             seen = len(posd.lines)
@@ -136,7 +136,7 @@ async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_whe
         await announce(network, service("a", terminal.base_url, serial))
         await posd.log_line("discovery.found", terminal=serial)
         await charge(posd, serial)
-        terminal.unplug()
+        await terminal.unplug()
         known = await shown(posd, serial, reachable=False)
         assert (known["base_url"], known["source"]) == (terminal.base_url, "mdns")
         assert "nothing listens there" in known["reason"]

@@ -238,7 +238,7 @@ async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet,
     fleet.addresses.listen(returned.append)
     fleet.addresses.announce(announced("a", right))
     await fleet.addresses.check(SERIAL)
-    right.unplug()
+    await right.unplug()
     returned.clear()
     fleet.addresses.announce(announced("a", right, port=port_of(right, 1)))
     assert returned == [SERIAL]
@@ -269,7 +269,7 @@ async def test_what_was_announced_before_the_network_changed_counts_for_as_long_
     await fleet.addresses.check(SERIAL)
     assert fleet.addresses.base_url(SERIAL) == (right.base_url, "mdns")
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL]
-    right.unplug()
+    await right.unplug()
     await fleet.addresses.check(SERIAL)
     assert fleet.addresses.base_url(SERIAL) is None
     assert "announced" in shown(fleet)["reason"]

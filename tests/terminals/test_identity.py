@@ -158,7 +158,7 @@ async def test_what_is_announced_and_does_not_answer_stops_nothing(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
-    other.unplug()
+    await other.unplug()
     async with trusting(home, network, right, serial) as (posd, _):
         await announce(network, posd, "other", other.base_url, serial)
         await paid(posd, right, serial)
@@ -172,7 +172,7 @@ async def test_a_terminal_that_is_silent_for_a_moment_makes_no_room_for_another_
 ) -> None:
     right, other = devices
     async with trusting(home, network, right, serial) as (posd, _):
-        right.unplug()
+        await right.unplug()
         await announce(network, posd, "other", other.base_url, serial)
         async with asyncio.TaskGroup() as tasks:
             charging = tasks.create_task(charge(posd, serial))
@@ -189,7 +189,7 @@ async def test_a_terminal_that_moves_while_nothing_is_open_is_followed_by_itself
 ) -> None:
     right, _ = devices
     async with trusting(home, network, right, serial) as (posd, _):
-        right.unplug()
+        await right.unplug()
         await network.async_update_service(announcement("right", right.base_urls[1], serial))
         await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
         await paid(posd, right, serial)
@@ -205,7 +205,7 @@ async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that
     async with running(home, plain(serial), discovery=DISCOVERY) as posd:
         await announce(network, posd, "right", right.base_url, serial)
         identity = await active(posd, serial)
-        right.unplug()
+        await right.unplug()
         await announce(network, posd, "other", other.base_url, serial)
         payment = await posd.wait_for(identity, lambda item: "identity_conflict" in attention(item))
         assert payment["outcome"] is None
@@ -261,7 +261,7 @@ async def test_a_conflict_ends_by_itself_when_the_other_device_stays_away(
     async with trusting(home, network, right, serial) as (posd, _):
         await announce(network, posd, "other", other.base_url, serial)
         refused(await charge(posd, serial))
-        other.unplug()
+        await other.unplug()
         refused(await charge(posd, serial))  # not at once: it may come and go
         await until(posd, serial, conflict=False)
         await posd.log_line("terminal.identity_settled", terminal=serial)
@@ -280,7 +280,7 @@ async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
         assert (await decide(posd, serial, right.base_url)).status == 200
         await paid(posd, right, serial)
         # Whoever was turned down is not followed when the right one is away.
-        right.unplug()
+        await right.unplug()
         await until(posd, serial, reachable=False)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert other.requests == []
@@ -317,7 +317,7 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             await announce(network, posd, "right", right.base_url, serial)
             identity = await active(posd, serial)
             await announce(network, posd, "other", other.base_url, serial)
-            right.unplug()
+            await right.unplug()
             await network.async_update_service(announcement("right", right.base_urls[1], serial))
             await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
             known = await until(posd, serial, base_url=right.base_urls[1], reachable=True)
@@ -328,7 +328,7 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             # Of what had proven itself nothing is believed that cannot.
             await end(posd, right, identity, serial)
             await posd.restart()
-            right.unplug(1)
+            await right.unplug(1)
             await posd.log_line("discovery.started")
             await until(posd, serial, reachable=False)
             if proof == "ca":
@@ -391,7 +391,7 @@ async def test_the_checks_of_a_start_come_before_the_address(
         info = await announce(network, posd, "right", right.base_url, serial)
         await active(posd, serial)
         await (await network.async_unregister_service(info))
-        right.unplug()
+        await right.unplug()
         assert (await charge(posd, serial)).json["code"] == "terminal_busy"
 
 

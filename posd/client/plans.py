@@ -57,7 +57,7 @@ ON_ITS_WAY_SECONDS = 30.0
 #: seconds between two questions whether it has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
-#: How often it is looked what the cashier is to see, where somebody wants to show it, in seconds.
+#: How often posd is asked for the text that the cashier is to see, where the till shows it, in seconds.
 SHOW_SECONDS = 1.0
 
 #: Name of the item that ends the stream of a payment's events.
@@ -277,6 +277,12 @@ def outcome(
             found = read_outcome(document)
             if found is None:
                 latest.state = Transaction.read(document)
+        except (Unreachable, Problem) as error:
+            try:
+                pause = _next_try(away, error, deadline)
+            except Problem as problem:
+                raise OutcomeUnknown(identity, problem) from problem
+        else:  # what `show` raises is not posd's
             if show is not None:
                 longest, before = SHOW_SECONDS, shown
                 shown = _display(found, latest.state)
@@ -284,11 +290,6 @@ def outcome(
                     show(shown)
             if found is not None:
                 return found
-        except (Unreachable, Problem) as error:
-            try:
-                pause = _next_try(away, error, deadline)
-            except Problem as problem:
-                raise OutcomeUnknown(identity, problem) from problem
         if deadline.over():
             raise StillOpen(identity, latest.state)
 

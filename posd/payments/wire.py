@@ -243,15 +243,12 @@ class _Reading:
         value = self._one(members, place)
         if isinstance(value, Object):
             return value
-        if value is not None:
-            self._note(value, place)
+        self._note(value, place)
         return _EMPTY
 
     def text(self, members: Object, *place: str) -> str | None:
         """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
         value = self._one(members, place)
-        if value is None:
-            return None
         if isinstance(value, str):
             return value[:MAX_TEXT]
         if isinstance(value, Decimal):
@@ -264,8 +261,7 @@ class _Reading:
         text = self.text(members, *place)
         if text and UNREADABLE not in text:
             return text
-        if text:
-            self.damaged.add(place)
+        self._note(text, place)
         return None
 
     def always(self, members: Object, *place: str) -> str:
@@ -286,8 +282,6 @@ class _Reading:
     def amount(self, members: Object, *place: str) -> Decimal | None:
         """Return an amount."""
         value = self._one(members, place)
-        if value is None:
-            return None
         amount = read_money(value)
         if amount is None:
             self._note(value, place)
@@ -301,8 +295,8 @@ class _Reading:
         return members.get(place[-1])
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
-        """Note that what stands there cannot be read, unless that says that there is nothing."""
-        if value not in _NOTHING:
+        """Note that what stands there cannot be read, if anything does."""
+        if value is not None and value not in _NOTHING:
             self.damaged.add(place)
 
 

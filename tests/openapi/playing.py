@@ -158,7 +158,7 @@ class Day:
         await self.everything(self.derived)
         await self.everything(paid)
         self.paid_one = paid
-        self.free_one = await self.paid()  # of which nothing derives
+        self.free_one = await self.paid()  # no other payment goes on with it
         unlikely = await self.shop.started()
         response = event(unlikely.identity, "APPROVAL")["raw_response"] | {"authorized_amount": 0.01}
         assert await unlikely.event("APPROVAL", raw_response=response) == 200

@@ -34,8 +34,10 @@ Change = Callable[[dict[str, Any], bytes, Random], tuple[str, bytes]]
 
 
 def bad_utf8(event: dict[str, Any], body: bytes, _rng: Random) -> tuple[str, bytes]:
-    """A byte in a name that is no UTF-8."""
-    return "bad UTF-8", re.sub(rb'("brand"\s*:\s*"[^"]{2})[^"]', lambda found: found[1] + b"\xff", body, count=1)
+    """A byte in a name that is no UTF-8; of a terminal of another maker, which has no brand, in the merchant's."""
+    name = b"brand" if event["terminal"].get("brand") else b"merchant_id"
+    text = rb'("%s"\s*:\s*"[^"]{2})[^"]' % name
+    return "bad UTF-8", re.sub(text, lambda found: found[1] + b"\xff", body, count=1)
 
 
 def wrong_type(event: dict[str, Any], _body: bytes, rng: Random) -> tuple[str, bytes]:

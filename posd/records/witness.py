@@ -59,12 +59,9 @@ def seq_line(seq: int) -> bytes:
     return _line("seq", seq)
 
 
-def whole(database_id: str, seq: int, started: Iterable[Started]) -> bytes:
-    """Return the content of a new file; `started` has the oldest first."""
-    return b"".join((database_line(database_id, seq), *_lines(started)))
-
-
-def _lines(started: Iterable[Started]) -> Iterator[bytes]:
+def whole(database_id: str, seq: int, started: Iterable[Started]) -> Iterator[bytes]:
+    """Return the lines of a new file; `started` has the oldest first."""
+    yield database_line(database_id, seq)
     for item in started:
         yield start_line(0, item)
         if item.result is not None:

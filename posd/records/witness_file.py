@@ -28,8 +28,8 @@ MOST_BYTES = 2 * 1024 * 1024
 
 log = structlog.get_logger("posd.witness")
 
-#: Returns the content of a new file.
-Content = Callable[[], Awaitable[bytes]]
+#: Writes the lines of a new file to a path, where an empty one is.
+Content = Callable[[Path], Awaitable[None]]
 
 
 class WitnessFile:
@@ -54,18 +54,17 @@ class WitnessFile:
         except FileNotFoundError:
             return None
 
-    def write_anew(self, content: bytes) -> None:
-        """Put a new file in place of what is there, and sync it; nothing is raised where it cannot be written."""
-        try:
-            files.write_private(self._path, content)
-        except OSError as error:
-            self._failed(error)
+    async def open(self, anew: Content | None = None) -> None:
+        """Open what is there for further lines, or put a new file in its place.
 
-    def open(self) -> None:
-        """Open what is there for further lines."""
+        Nothing is raised where the file cannot be written; what `anew` raises is.
+        """
         try:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._size = os.fstat(self._descriptor).st_size
+            if anew is not None:
+                await self._replace(anew)
+            else:
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._size = os.fstat(self._descriptor).st_size
         except OSError as error:
             self._failed(error)
 
@@ -115,11 +114,13 @@ class WitnessFile:
         self._meanwhile = []
         descriptor = -1
         try:
-            written = await content()
-            await asyncio.to_thread(_make, fresh, written)
+            fresh.unlink(missing_ok=True)
+            files.create_private(fresh)
+            await content(fresh)
+            await asyncio.to_thread(files.sync, fresh)
             descriptor = os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            lines = b"".join(self._meanwhile)
-            _append(descriptor, lines)
+            _append(descriptor, b"".join(self._meanwhile))
+            size = os.fstat(descriptor).st_size
             fresh.replace(self._path)
         except BaseException:
             if descriptor >= 0:
@@ -130,7 +131,7 @@ class WitnessFile:
         finally:
             self._meanwhile = None
         self._close()
-        self._descriptor, self._size = descriptor, len(written) + len(lines)
+        self._descriptor, self._size = descriptor, size
         self._broken, self.error = False, None
 
     def close(self, line: bytes) -> None:
@@ -156,11 +157,3 @@ def _append(descriptor: int, content: bytes) -> None:
     """Write all of it at once. Raise OSError."""
     if os.write(descriptor, content) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _make(path: Path, content: bytes) -> None:
-    """Make a file with that content, synced. Raise OSError."""
-    path.unlink(missing_ok=True)
-    files.create_private(path)
-    path.write_bytes(content)
-    files.sync(path)

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -80,19 +81,21 @@ class Unseen:
         if found.gone_back is not None:
             log.error("store.gone_back", count=found.gone_back.taken_over, detail=found.gone_back.words)
         self._seq = found.seq
-        if left is None or self._is_stale(left, found):
-            self._file.write_anew(await self._store.read(_content))
-        self._file.open()
+        stale = left is None or self._is_stale(left, found)
+        await self._file.open(self._content if stale else None)
         await self._look()
         self._store.hub.listen(self._changed, Change)
 
     async def run(self) -> None:
         """Keep the file of the witness, until cancelled."""
-        await self._file.run(partial(self._store.read, _content))
+        await self._file.run(self._content)
 
     def end(self) -> None:
         """Note how far the feed has come, for the last time."""
         self._file.close(witness.seq_line(self._seq))
+
+    async def _content(self, path: Path) -> None:
+        await self._store.read(partial(_write, path=path))
 
     def _read(self) -> tuple[Witness | None, str | None]:
         """Return what an earlier daemon left, and what is wrong with it."""
@@ -200,14 +203,16 @@ def _unknown(db: sqlite3.Connection, left: Witness) -> list[Started]:
     return [left.started[row[0]] for row in db.execute(query, (ids,))]
 
 
-def _content(db: sqlite3.Connection) -> bytes:
-    """Return a new file of the witness: of the payments that were recorded last."""
+def _write(db: sqlite3.Connection, path: Path) -> None:
+    """Write a new file of the witness, of the payments that were recorded last; line by line, to hold none of them."""
     query = (
         "SELECT client_transaction_id, terminal, created_at, outcome ->> 'result', sale FROM transactions"
-        " ORDER BY rowid DESC LIMIT ?"
+        " WHERE rowid >= coalesce((SELECT rowid FROM transactions ORDER BY rowid DESC LIMIT 1 OFFSET ?),"
+        " (SELECT min(rowid) FROM transactions)) ORDER BY rowid"
     )
-    newest = [Started(*row) for row in db.execute(query, (KEPT,))]
-    return witness.whole(database_id.present(db).database_id, database_id.last_seq(db), reversed(newest))
+    newest = (Started(*row) for row in db.execute(query, (KEPT - 1,)))
+    with path.open("ab") as file:
+        file.writelines(witness.whole(database_id.present(db).database_id, database_id.last_seq(db), newest))
 
 
 def taken_over(db: sqlite3.Connection) -> list[Unknown]:

@@ -1,6 +1,7 @@
 """The lines of the witness, and when they say that a database has gone back in time."""
 
 import zlib
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -20,19 +21,21 @@ RESTORED = Identity("second", 20, Cause.RESTORED)
 BACK = Identity("third", 40, Cause.GONE_BACK)
 
 
+def whole(database_id: str, seq: int, started: Iterable[Started]) -> bytes:
+    return b"".join(witness.whole(database_id, seq, started))
+
+
 def checked(text: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def test_what_is_written_is_read() -> None:
     content = (
-        witness.whole("first", 7, [A])
-        + witness.start_line(9, B)
-        + witness.end_line(12, B.client_transaction_id, "approved")
+        whole("first", 7, [A]) + witness.start_line(9, B) + witness.end_line(12, B.client_transaction_id, "approved")
     )
     found = witness.read(content + witness.seq_line(15))
     assert found == Witness("first", 15, {A.client_transaction_id: A, B.client_transaction_id: B})
-    assert witness.read(witness.whole("first", 15, found.started.values())) == found
+    assert witness.read(whole("first", 15, found.started.values())) == found
 
 
 def test_nothing_is_read_of_nothing() -> None:
@@ -52,7 +55,7 @@ def test_nothing_is_read_of_nothing() -> None:
     ],
 )
 def test_a_line_that_cannot_be_read_takes_no_other_with_it(line: bytes, unreadable: int) -> None:
-    found = witness.read(witness.whole("first", 7, [A]) + line + witness.start_line(9, B))
+    found = witness.read(whole("first", 7, [A]) + line + witness.start_line(9, B))
     assert (found.seq, len(found.started), found.unreadable, found.torn) == (9, 2, unreadable, False)
 
 
@@ -70,7 +73,7 @@ def test_wherever_it_is_cut_off_what_stands_before_is_read(seed: int, back: int)
 
 @given(st.data())
 def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
-    content = bytearray(witness.whole("first", 7, [A, B]))
+    content = bytearray(whole("first", 7, [A, B]))
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
     found = witness.read(bytes(content))

@@ -26,9 +26,15 @@ def known(path: Path) -> list[str]:
     return list(witness.read(path.read_bytes()).started)
 
 
-async def newest() -> bytes:
-    """What the database knows, where the last three are enough."""
-    return witness.whole("first", 9, [Started(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)])
+async def newest(path: Path) -> None:
+    """Write what the database knows, where the last three are enough."""
+    path.write_bytes(
+        b"".join(witness.whole("first", 9, [Started(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
+    )
+
+
+async def nothing(path: Path) -> None:
+    path.write_bytes(b"".join(witness.whole("first", 0, [])))
 
 
 @pytest.fixture
@@ -38,8 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 async def test_a_file_that_is_too_large_is_written_anew(path: Path) -> None:
     file = WitnessFile(path, most_bytes=600)
-    file.write_anew(witness.whole("first", 0, []))
-    file.open()
+    await file.open(nothing)
     sizes = []
     for number in range(10):
         file.add(line(number))
@@ -57,14 +62,13 @@ async def test_a_file_that_is_too_large_is_written_anew(path: Path) -> None:
 
 async def test_lines_that_come_while_it_is_written_anew_are_in_both(path: Path) -> None:
     file = WitnessFile(path, most_bytes=-1)
-    file.open()
+    await file.open()
     began, go_on = asyncio.Event(), asyncio.Event()
 
-    async def content() -> bytes:
-        before = await newest()
+    async def content(path: Path) -> None:
+        await newest(path)
         began.set()
         await go_on.wait()
-        return before
 
     keeping = asyncio.create_task(file.keep(content))
     await began.wait()
@@ -79,7 +83,7 @@ async def test_lines_that_come_while_it_is_written_anew_are_in_both(path: Path) 
 async def test_on_a_full_disk_nobody_is_stopped_and_it_is_whole_again_later(path: Path) -> None:
     path.symlink_to("/dev/full")
     file = WitnessFile(path)
-    file.open()
+    await file.open()
     for number in range(3):
         file.add(line(number))
     assert file.error is not None
@@ -96,7 +100,7 @@ async def test_on_a_full_disk_nobody_is_stopped_and_it_is_whole_again_later(path
 
 async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
     file = WitnessFile(path)
-    file.open()
+    await file.open()
     path.unlink()
     file.add(line(1))
     await file.keep(newest)
@@ -106,12 +110,12 @@ async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
 
 async def test_it_is_synced_a_while_after_a_line_and_not_at_each(path: Path) -> None:
     file = WitnessFile(path, most_bytes=-1, sync_seconds=0.01)
-    file.open()
+    await file.open()
     written = asyncio.Event()
 
-    async def content() -> bytes:
+    async def content(path: Path) -> None:
         written.set()
-        return await newest()
+        await newest(path)
 
     running = asyncio.create_task(file.run(content))
     file.add(line(1))

@@ -55,7 +55,7 @@ class Channel(StrEnum):
     PRINT = "print-jobs"
 
 
-@lru_cache(maxsize=512)  # each event of a payment is verified by it, and a digest takes as long as to read the event
+@lru_cache(maxsize=128)  # each event of a payment is verified by it, and a digest takes as long as to read the event
 def token(key: bytes, channel: Channel, subject: str) -> str:
     """Return the URL-safe token (43 characters) of one id on one channel."""
     digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)

@@ -6,6 +6,7 @@ direction of the text or is not seen at all. Whatever writes for people or for t
 
 import json
 import unicodedata
+from collections.abc import Sequence
 
 
 def shown(text: str) -> str:
@@ -15,6 +16,14 @@ def shown(text: str) -> str:
     paragraph separators, lone surrogates, characters that Unicode does not assign. A wide or narrow space is a space.
     """
     return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that one who wrote `name` may have meant, None where none is like it."""
+    import difflib  # a quarter of a megabyte, and nobody has to be asked what they meant in most lives of a daemon
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return near[0] if near else None
 
 
 def _shown(char: str) -> str:

@@ -1,6 +1,5 @@
 """From the text of the configuration file to `Config`: every problem is collected, none stops the reading."""
 
-import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from posd.base.text import nearest
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
@@ -287,9 +287,9 @@ class Reading:
 
 def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:
     where = f"[{at}]" if at else "the file"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]}? Otherwise remove it"
+    near = nearest(name, known)
+    if near is not None:
+        return f"did you mean {near}? Otherwise remove it"
     return f"remove it; {where} knows: {', '.join(known)}"
 
 

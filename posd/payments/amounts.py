@@ -5,7 +5,6 @@ Sums are compared, not members. What an approval took is what the acquirer autho
 Source: local API, Amounts.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import msgspec
 
 from posd.base.json_types import encode, exact
 from posd.base.money import ZERO, numbers, parse_money, read_money
+from posd.base.text import nearest
 from posd.payments.model import OperationType, Transaction, approved
 
 #: Members that are always sent, 0 where the till leaves them out.
@@ -82,8 +82,8 @@ def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults:
 
 def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     names = known if len(place) > 1 else (*known, NESTED)
-    near = difflib.get_close_matches(place[-1].lower(), names, n=1, cutoff=0.5)
-    meant = f"Did you mean {near[0]}? " if near else ""
+    near = nearest(place[-1].lower(), names)
+    meant = f"Did you mean {near}? " if near is not None else ""
     key = NESTED if len(place) > 1 else "members"
     return (
         f"is not a member that is known here, so it might be charged to no customer. {meant}Known are "

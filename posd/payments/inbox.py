@@ -35,8 +35,8 @@ from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
 
-#: Transactions whose events are counted in memory.
-MAX_COUNTED = 4096
+#: Transactions whose events are counted in memory: those of which events come now, one of each terminal.
+MAX_COUNTED = 256
 
 log = structlog.get_logger("posd.inbox")
 

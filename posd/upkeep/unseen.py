@@ -27,8 +27,6 @@ from posd.storage.database_id import Cause, Identity
 from posd.storage.marks import GoneBack, OldFile, Restored
 from posd.storage.store import Store
 from posd.storage.writer import Change, Unit
-from posd.upkeep import merge
-from posd.upkeep.takeover import REASON, take_over_from_witness
 
 #: What a person types when they have looked.
 SEEN = "posd restore --seen --operator NAME"
@@ -182,6 +180,11 @@ def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
     why = witness.why_gone_back(left, known, seq, len(unknown))
     gone_back = None
     if why is not None:
+        from posd.upkeep import (
+            merge,  # megabytes, with what it needs, that a database of which nothing is missing never has
+        )
+        from posd.upkeep.takeover import take_over_from_witness
+
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, Cause.GONE_BACK))
         take_over_from_witness(unit, unknown, at)
@@ -217,6 +220,8 @@ def _write(db: sqlite3.Connection, path: Path) -> None:
 
 def taken_over(db: sqlite3.Connection) -> list[Unknown]:
     """Return the payments that were taken over by no more than their id since a person looked, the oldest first."""
+    from posd.upkeep.takeover import REASON  # as in `_compare`
+
     query = (
         "SELECT t.client_transaction_id, t.terminal, t.created_at, t.phase, t.outcome ->> 'result' FROM transactions t"
         " JOIN (SELECT id, min(seq) AS seq FROM changes WHERE seq >= ? AND reason = ? GROUP BY id) c"

@@ -49,6 +49,8 @@ LONGEST = {
     "test_generated.py",
     SCHEMATHESIS,
 }
+#: Folders of tests in one process with asyncio, TLS or SQLite, which differ between the Pythons of Debian.
+ANOTHER_PYTHON = {"client", "services", "store", "terminals", "tls", "web"}
 #: How many processes had been started when a test began.
 STARTS = pytest.StashKey[int]()
 SESSION = pytest.StashKey[pytest.Session]()
@@ -61,9 +63,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add our options."""
     parser.addoption("--whole", action="store_true", help="run the slow tests too")
     parser.addoption(
-        "--one-quick-case",
+        "--after-quick",
         action="store_true",
-        help="of each test of the quick suite run one case: the others run elsewhere",
+        help="leave out what the quick suite has run elsewhere: all but one case of what needs a tool, or depends on "
+        "the Python that runs it",
     )
     parser.addoption(
         "--skips",
@@ -137,7 +140,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the longest files begin first, and leave out what is slow unless all is asked for."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
-    whole, one = config.getoption("--whole"), config.getoption("--one-quick-case")
+    whole, after_quick = config.getoption("--whole"), config.getoption("--after-quick")
     cases: Counter[str] = Counter()
     left_out: dict[pytest.Item, None] = {}
     for item in items:
@@ -145,11 +148,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = item.nodeid.partition("[")[0]
         cases[test] += 1
         slow = item.get_closest_marker("slow") or (quick and cases[test] > quick.args[0])
-        if not whole if slow else one and cases[test] > 1:
+        if not whole if slow else after_quick and (cases[test] > 1 or not _differs_elsewhere(item)):
             left_out[item] = None
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _differs_elsewhere(item: pytest.Item) -> bool:
+    """Whether a test needs what another machine may lack, or shows what another Python may do otherwise."""
+    return item.path.parent.name in ANOTHER_PYTHON or any(map(item.get_closest_marker, ("skipif", "root")))
 
 
 @pytest.fixture

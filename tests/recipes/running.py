@@ -28,7 +28,7 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".mjs": (("node",), ("node",)),
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),
-    ".java": (("javac",), ("java",)),
+    ".java": (("java", "javac"), ()),
     ".cs": (("dotnet",), ("dotnet", "run")),
 }
 
@@ -102,30 +102,40 @@ class Recipe:
 
 
 async def command(name: str, programs: Path) -> Sequence[str]:
-    """Return the command line of a recipe."""
-    _, before = TOOLS[Path(name).suffix]
-    return (*before, str(RECIPES / name)) if before else (str(await _built(name, programs)),)
+    """Return the command line of a recipe. What can be compiled is, once."""
+    recipe = RECIPES / name
+    match recipe.suffix:
+        case ".go":  # `go run` would hide its exit code
+            program = programs / recipe.stem
+            if not program.exists():
+                await _compile("go", "build", "-o", str(program), str(recipe), environment=_for_go(programs))
+            return (str(program),)
+        case ".java":  # `java Charge.java` compiles it at every start, which takes two seconds
+            if not (programs / f"{recipe.stem}.class").exists():
+                await _compile("javac", "-d", str(programs), str(recipe))
+            return ("java", "-XX:TieredStopAtLevel=1", "-cp", str(programs), recipe.stem)
+        case ending:
+            _, before = TOOLS[ending]
+            return (*before, str(recipe))
 
 
-async def _built(name: str, programs: Path) -> Path:
-    """Compile a recipe in Go, once: `go run` would hide its exit code."""
-    program = programs / Path(name).stem
-    if not program.exists():
-        environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
-        if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-            environment["GOCACHE"] = str(programs / "cache")  # else Go's own: its library is compiled once a machine
-        process = await asyncio.create_subprocess_exec(
-            "go", "build", "-o", str(program), str(RECIPES / name), env=environment, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            async with asyncio.timeout(COMPILING_SECONDS):
-                _, said = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode == 0, said.decode()
-    return program
+def _for_go(programs: Path) -> Mapping[str, str]:
+    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
+    if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
+        environment["GOCACHE"] = str(programs / "cache")  # else Go's own: its library is compiled once a machine
+    return environment
+
+
+async def _compile(*command: str, environment: Mapping[str, str] | None = None) -> None:
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(COMPILING_SECONDS):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, said.decode()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """No recipe without a test and a line in the index; the guide says something of every word that a till can meet."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import NextStep, Result
 from posd.records.model import Phase
 from tests.recipes.running import RECIPES, TOOLS
+from tests.support.needs import needs
 
 GUIDE = (RECIPES.parent / "integration.md").read_text("utf-8")
 FILES = sorted(path.name for path in RECIPES.iterdir() if path.is_file() and path.suffix != ".md")
@@ -42,6 +44,20 @@ def test_the_recipes_in_python_hold_before_a_strict_type_checker(tmp_path: Path)
         [sys.executable, "-m", "mypy", *options, *files], capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stdout
+
+
+@needs("java", "javac")
+@pytest.mark.slow
+def test_the_recipe_in_java_starts_from_its_source(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["java", RECIPES / "Charge.java"],
+        env=os.environ | {"TILL_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "usage: java Charge.java AMOUNT\n")
 
 
 @pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep])

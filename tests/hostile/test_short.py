@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "a terminal": ("endless-events",),
 }
 #: How long each group attacks, and how long is paid before the first, in seconds.
-SECONDS = 3.0
+SECONDS = 2.0
 #: The attackers run behind everything else: the tests beside this one have to go on.
 NICE = 10
 TERMINALS = 2

@@ -222,7 +222,10 @@ class Discovery:
 
     async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
         info = AsyncServiceInfo(service_type, name)
-        if not await info.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
+        try:
+            if not await info.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
+                return
+        except Error:  # NotRunningException: closed meanwhile
             return
         if self._take(service_type, info) > 1:
             await asyncio.sleep(SETTLE_SECONDS)

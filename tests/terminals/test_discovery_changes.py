@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 import trustme
 from structlog.testing import capture_logs
-from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo
+from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo, ServiceStateChange
 from zeroconf.asyncio import AsyncZeroconf
 from zeroconf.const import _CLASS_IN, _FLAGS_QR_RESPONSE, _TYPE_A, _TYPE_PTR, _TYPE_SRV, _TYPE_TXT
 
@@ -297,6 +297,17 @@ async def test_told_to_stop_at_any_point_of_its_start_it_closes_its_sockets(home
     async with asyncio.timeout(PATIENCE_SECONDS):
         while descriptors() != before:  # noqa: ASYNC110 - there is no event for a socket that is closed
             await asyncio.sleep(0.01)
+
+
+async def test_what_is_announced_while_it_stops_is_no_fault(home: Path) -> None:
+    (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
+    discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
+    network = AsyncZeroconf(interfaces=["127.0.0.1"])
+    await network.async_close()
+    discovery._on_change(network.zeroconf, TYPE, f"late.{TYPE}", ServiceStateChange.Added)  # as its browser calls it
+    (resolving,) = discovery._resolving.values()
+    await asyncio.wait_for(resolving, PATIENCE_SECONDS)
+    assert not discovery._resolving
 
 
 def descriptors() -> int:

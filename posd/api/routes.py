@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from posd.api import documents
 from posd.api.clock import ClockRequest, ClockState
+from posd.api.commission import CommissionRequest
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
@@ -163,6 +164,16 @@ SERVICE_ROUTES = (
         {200: Answer("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=IdentityDecision,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/terminals/{serial}/commission",
+        "commission_terminal",
+        "Record what was seen working with a terminal, by the profile that it has now; it replaces what was recorded.",
+        {200: Answer("the terminal", Terminal)},
+        ("malformed_json", "not_found", *STORED),
+        body=CommissionRequest,
         admin=True,
     ),
     Route(

@@ -13,6 +13,7 @@ from posd import tls
 from posd.api import routes, webhooks
 from posd.api.certificate import Pair, ServedCertificate
 from posd.api.clock import ClockCalls
+from posd.api.commission import CommissionCalls
 from posd.api.identity import IdentityCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
@@ -60,6 +61,7 @@ from posd.printing.reprocess import PrintRecords
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
+from posd.records.commissions import Commissions
 from posd.records.intake import Intake, limit_reached, tell
 from posd.records.quarantine import Reprocessing
 from posd.records.terminal_addresses import Decisions
@@ -116,7 +118,8 @@ class TerminalParts:
 def terminals(config: Config, clock: WallClock) -> TerminalParts:
     """Build what knows the terminals. Raise CannotStart."""
     try:
-        fleet = Fleet(config.terminals, config.profile, now, lambda: clock.sure)
+        document_member = config.print_.document_member
+        fleet = Fleet(config.terminals, config.profile, now, lambda: clock.sure, document_member)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     if not config.discovery.enabled:
@@ -410,6 +413,7 @@ def local_doors(
             ClockCalls(context, clock),
             ServiceCalls(context, around.fleet, health.checks),
             IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
+            CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now)),
             metrics,
         )
     )

@@ -32,13 +32,14 @@ from posd.payments import recovery
 from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
-from posd.records import terminal_addresses
+from posd.records import commissions, terminal_addresses
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
 from posd.storage.connection import refuse_lost, unusable
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
+from posd.terminals.commission import Commission
 from posd.terminals.identity import Proof, Trusted
 from posd.upkeep.unseen import Unseen
 
@@ -132,6 +133,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
     around.fleet.addresses.remember(await _trusted(store, config.database.path, open_payments))
+    around.fleet.remember(await _commissions(store, config.database.path))
     prints.spooler.adopt(open_jobs)
 
     doors = build.local_doors(base, paying, prints, door, presence, tally, inherited)
@@ -251,6 +253,14 @@ async def _trusted(store: Store, path: Path, open_payments: list[Transaction]) -
     try:
         return asked | await store.read(terminal_addresses.read)
     except (StorageUnavailable, ValueError, TypeError) as error:
+        raise unusable(path, error) from error
+
+
+async def _commissions(store: Store, path: Path) -> dict[str, Commission]:
+    """Return what was seen working with each terminal. Raise StoreError where a row cannot be read."""
+    try:
+        return await store.read(commissions.read)
+    except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 
 

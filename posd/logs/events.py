@@ -326,6 +326,17 @@ EVENTS: Final[Mapping[str, Event]] = {
     "terminal.identity_decided": _row(
         "info", "terminal host uid", "a person said that terminal {terminal} is the device at {host} (user id {uid})"
     ),
+    "terminal.commissioned": _row(
+        "info",
+        "terminal evidence uid",
+        "a person recorded what was seen working with terminal {terminal}: {evidence} (user id {uid})",
+    ),
+    "terminal.commission_lapsed": _row(
+        "warning",
+        "terminal detail",
+        "the commissioning of terminal {terminal} counts no more: {detail}",
+        "Commission it again: posd terminals commission SERIAL. Until then a payment in doubt waits for a person.",
+    ),
     "terminal.moved": _row(
         "info", "terminal host kind", "terminal {terminal} is called at {host} from now on (proof: {kind})"
     ),

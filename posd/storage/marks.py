@@ -20,6 +20,7 @@ AWAY = "listener_away"  # posd did not listen for too long, and a payment of tha
 CLOCK = "clock"  # what is known of the wall clock (`clock.rules.Kept`): at most one
 CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed; `at`: since when
 CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
+COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
 
 
 class OldFile(StrEnum):
@@ -124,6 +125,11 @@ def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
     """Return the detail of the newest mark of a kind, as JSON."""
     row = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
     return row[0] if row else None
+
+
+def details(db: sqlite3.Connection, kind: str) -> list[str]:
+    """Return the details of the marks of a kind, oldest first, as JSON."""
+    return [row[0] for row in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (kind,))]
 
 
 def clear(db: sqlite3.Connection, kind: str) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Uuid
+from posd.terminals.commission import Part
 from posd.terminals.identity import ClaimSource, Proof
 
 ProofWord = Annotated[
@@ -51,6 +52,14 @@ class Identity(msgspec.Struct, frozen=True):
     claims: Annotated[list[Claimant], Meta(description="every address that is said to be the terminal's")]
 
 
+class Commissioned(msgspec.Struct, frozen=True):
+    """What a person has seen working with a terminal."""
+
+    at: Annotated[Moment, Meta(description="when it was recorded")]
+    by: Annotated[str, Meta(description="who saw it")]
+    proven: Annotated[list[Annotated[Part, OPEN]], Meta(description="what was seen working")]
+
+
 class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     """A terminal of the fleet, or one that is announced in this network."""
 
@@ -66,6 +75,12 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: Annotated[Moment | None, Meta(description="when it was called or looked at last")]
     claims: Annotated[list[Claim], Meta(description="other addresses at which it is announced")]
     identity: Annotated[Identity, Meta(description="what shows that it is the terminal, and who claims to be it")]
+    commissioned: Annotated[
+        Commissioned | None, Meta(description="what was seen working by its present profile, null where nothing was")
+    ] = None
+    commission_lapsed: Annotated[
+        Moment | None, Meta(description="when it was commissioned by a profile that has changed since; null otherwise")
+    ] = None
     in_fleet: Annotated[
         bool | UnsetType,
         Meta(description="only of a stranger, and false: it is announced, not in the fleet, and so never called"),

@@ -10,15 +10,21 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
+import msgspec
+import structlog
+
 from posd.base.problems import Problem
 from posd.config import TerminalConfig
 from posd.config.profile import DEFAULT, AccessMode, Profile, Table, resolve_path
-from posd.terminals import members
+from posd.terminals import commission, members
 from posd.terminals.addresses import Addresses, News
+from posd.terminals.commission import Commission
 from posd.terminals.contact import Contact, TerminalRequest
-from posd.terminals.documents import Identity, Terminal
+from posd.terminals.documents import Commissioned, Identity, Terminal
 from posd.terminals.identity import Proof
 from posd.terminals.members import Member, Members
+
+log = structlog.get_logger("posd.fleet")
 
 
 class Fleet:
@@ -30,13 +36,18 @@ class Fleet:
         profile: Profile = DEFAULT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock_sure: Callable[[], bool] = lambda: True,
+        document_member: str = "",
     ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used.
 
         `clock_sure`: whether the dates of certificates can be judged by the clock of this machine now.
+        `document_member`: of the configuration of print jobs, on which a proof depends too.
         """
         self._members = Members(members.made(terminals), clock_sure)
         self._profile = profile
+        self._document_member = document_member
+        self._commissions: dict[str, Commission] = {}
+        self._versions: dict[str, str] = {}  # of the profiles in force, each made when it is asked for
         self.addresses = Addresses(self._members, now)
         self.contact = Contact(self._members, self.addresses)
         #: Called when the fleet is another one.
@@ -77,8 +88,11 @@ class Fleet:
 
         What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
         """
+        before = self._lapsed
         gone = self._members.adopt(made)
         self._profile = profile
+        self._versions.clear()
+        self._tell_lapsed(but=before)
         self.on_change()
         self.addresses.sort_strangers(gone)
 
@@ -89,6 +103,38 @@ class Fleet:
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""
         return self._profile.table(self.access_mode(serial))
+
+    def profile_version(self, serial: str) -> str:
+        """Return the version of the profile that a fleet member is called by."""
+        if (known := self._versions.get(serial)) is None:
+            config = self._members.of(serial).config
+            known = self._versions[serial] = commission.version(config, self.rows(serial), self._document_member)
+        return known
+
+    def vouched(self, serial: str, operation: str) -> bool:
+        """Whether a person vouches for an operation of a fleet member: by the configuration, or by commissioning it."""
+        row, seen = self.rows(serial)[operation], self._commissions.get(serial)
+        return commission.vouched(operation, row, self.profile_version(serial), seen)
+
+    def remember(self, commissions: Mapping[str, Commission]) -> None:
+        """Know what was seen working with each terminal, as an earlier daemon left it."""
+        self._commissions.update(commissions)
+        self._tell_lapsed()
+
+    def commission(self, seen: Commission) -> None:
+        """Know from now on what was seen working with a terminal."""
+        self._commissions[seen.terminal] = seen
+
+    @property
+    def _lapsed(self) -> frozenset[str]:
+        """The fleet members whose profile has changed since they were commissioned."""
+        seen = ((serial, self._commissions[serial].profile) for serial in self.serials if serial in self._commissions)
+        return frozenset(serial for serial, profile in seen if profile != self.profile_version(serial))
+
+    def _tell_lapsed(self, but: frozenset[str] = frozenset()) -> None:
+        for serial in sorted(self._lapsed - but):
+            detail = f"it was commissioned at {self._commissions[serial].at}, and its profile has changed since"
+            log.warning("terminal.commission_lapsed", terminal=serial, detail=detail)
 
     def request(
         self,
@@ -131,7 +177,8 @@ class Fleet:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
         for serial, member in self._members.current.items():
             conflict = self.addresses.conflict(serial) is not None
-            yield member.document(held.get(serial), self.addresses.no_address, conflict=conflict)
+            made = member.document(held.get(serial), self.addresses.no_address, conflict=conflict)
+            yield self._with_commission(made)
         if everything:
             for item in self.addresses.strangers.values():
                 yield Terminal(
@@ -149,6 +196,15 @@ class Fleet:
                     identity=Identity(proof=Proof.NONE, conflict=False, claims=[]),
                     in_fleet=False,
                 )
+
+    def _with_commission(self, made: Terminal) -> Terminal:
+        seen = self._commissions.get(made.serial)
+        if seen is None:
+            return made
+        if seen.profile != self.profile_version(made.serial):
+            return msgspec.structs.replace(made, commission_lapsed=seen.at)
+        known = Commissioned(at=seen.at, by=seen.operator, proven=list(seen.proven))
+        return msgspec.structs.replace(made, commissioned=known)
 
     def hurry(self) -> None:
         """End the calls and looks under way: posd is stopping."""

@@ -16,6 +16,7 @@ from zeroconf.asyncio import AsyncZeroconf
 from posd.base.times import iso
 from posd.clock.rules import Kept
 from posd.storage import marks
+from posd.terminals.commission import Commission
 from tests.e2e.test_backup import posd_command
 from tests.openapi.described import Described
 from tests.support.daemon import Daemon, Reply, running
@@ -62,6 +63,7 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "list_print_jobs": "?limit=0",
     "list_terminals": "?all=maybe",
     "decide_identity": BY_ANA,
+    "commission_terminal": BY_ANA | {"proven": ["abort", "refund"]},
     "read_feed": "?limit=0",
     "list_quarantine": "?limit=0",
     "back_up": {"keep": 14},
@@ -352,6 +354,10 @@ class Day:
             assert (await self.daemon.call("GET", path)).status == 200
         assert json.loads((await self.daemon.call("GET", "/openapi.json")).body) == self.described.document
         await self.refused("not_found", "GET", "/terminals/SN-NOBODY")
+        seen = BY_ANA | {"proven": ["abort", "search"]}
+        assert (await self.admin("POST", f"/terminals/{GONE}/commission", seen)).status == 200
+        assert (await self.daemon.call("GET", f"/terminals/{GONE}")).json["commissioned"]["by"] == "Ana"
+        await self.refused("not_found", "POST", "/terminals/SN-NOBODY/commission", seen, admin=True)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:
             reply = await client.get("/metrics")
@@ -456,7 +462,9 @@ class Day:
         code, _, said = await posd_command(self.daemon, "restore", str(self.home / "one.db"))
         assert code == 0, said
         self.highest_time(datetime.now(UTC) + timedelta(hours=1))
+        self.profile_changed()
         await self.daemon.start()
+        assert (await self.daemon.call("GET", f"/terminals/{GONE}")).json["commission_lapsed"]
         await self.daemon.call("GET", "/health")
         await self.refused("clock_unsure", "POST", "/prune", {"older_than_days": 1}, admin=True)
         late = {"terminal": self.paid_one.serial, "amount": AMOUNT, "not_after": "2126-11-20T10:42:00.120Z"}
@@ -545,6 +553,12 @@ class Day:
         with closing(sqlite3.connect(self.daemon.database)) as db, db:
             marks.clear(db, marks.CLOCK)
             marks.add(db, iso(at), marks.CLOCK, Kept(at, at))
+
+    def profile_changed(self) -> None:
+        """Have a terminal be one that was commissioned by another profile than it has now."""
+        seen = Commission(GONE, iso(datetime.now(UTC)), "Ana", "new", None, (), "another")
+        with closing(sqlite3.connect(self.daemon.database)) as db, db:
+            marks.add(db, seen.at, marks.COMMISSIONED, seen)
 
     async def end(self) -> None:
         """Who waits is told that posd stops."""

@@ -1,0 +1,72 @@
+"""The call by which a person records what was seen working with a terminal (local API, Terminals)."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.calls import parameters
+from posd.calls.app import json_response
+from posd.calls.context import Context
+from posd.payments import rows
+from posd.records.commissions import Commissions
+from posd.records.request import DecisionRow, Reader, Signed, decided
+from posd.terminals.commission import Part
+from posd.terminals.fleet import Fleet
+
+
+class CommissionRequest(Signed, frozen=True):
+    """What was seen working with a terminal."""
+
+    proven: Annotated[
+        list[Part],
+        Meta(
+            description="what was seen working; what is left out counts no more, so an empty list takes all back",
+            max_length=len(Part),
+        ),
+    ]
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    operator: str
+    note: str
+    uid: int | None
+    proven: tuple[Part, ...]
+
+
+def _read(reader: Reader, operator: str, note: str, uid: int | None) -> _Seen:
+    return _Seen(operator, note, uid, _parts(reader))
+
+
+def _parts(reader: Reader) -> tuple[Part, ...]:
+    """Return the parts that are named, each once, in the order of `Part`."""
+    given = reader.value("proven")
+    if not isinstance(given, list) or len(given) > len(Part):
+        reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")
+        return ()
+    for place, word in enumerate(given):
+        if word not in list(Part):
+            reader.fault(f"/proven/{place}", f"must be one of {', '.join(Part)}")
+    return tuple(part for part in Part if part in given)
+
+
+ROW: DecisionRow[_Seen] = (_read, CommissionRequest)
+
+
+class CommissionCalls:
+    """Handlers of /v1/terminals/{serial}/commission."""
+
+    def __init__(self, context: Context, fleet: Fleet, commissions: Commissions) -> None:
+        self._context = context
+        self._fleet = fleet
+        self._commissions = commissions
+
+    async def commission_terminal(self, request: Request) -> Response:
+        """`POST /terminals/{serial}/commission`: record what was seen working."""
+        serial = parameters.path(request, parameters.SERIAL)
+        said = decided(ROW, request.state.body, request.state.uid, "nothing was recorded")
+        await self._commissions.record(serial, said.operator, said.note, said.uid, said.proven)
+        held = await self._context.read(rows.leases)
+        return json_response(self._fleet.document(serial, held))

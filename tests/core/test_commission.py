@@ -1,0 +1,86 @@
+"""What was seen working with a terminal counts beside `confirmed = true`, and for the profile that it was seen by."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from posd.config import HeaderValue, TerminalConfig
+from posd.config.profile import DEFAULT, Row
+from posd.terminals.commission import Commission, Part, version, vouched
+from tests.support.tables import every
+
+TERMINAL = TerminalConfig(
+    serial="SN-1",
+    base_url="",
+    fingerprint_sha256="",
+    access_mode="local",
+    scheme="https",
+    ca_file=None,
+    server_name="",
+    connect_timeout_seconds=3,
+    reply_timeout_seconds=20,
+    headers={"X-Key": HeaderValue(value="one")},
+)
+LOCAL, CLOUD = DEFAULT.local, DEFAULT.cloud
+NOW = version(TERMINAL, LOCAL, "document")
+
+
+def seen(*proven: Part, profile: str = NOW) -> Commission:
+    return Commission("SN-1", "2026-11-20T10:42:00.000Z", "Ana", "new", None, proven, profile)
+
+
+def test_a_row_is_vouched_for_by_the_configuration_or_by_what_was_seen_with_the_present_profile() -> None:
+    sets = [(), (Part.ABORT,), (Part.SEARCH,), (Part.ABORT, Part.SEARCH), tuple(set(Part) - {Part.ABORT, Part.SEARCH})]
+    for operation, confirmed, proven, profile in product(("abort", "search"), (False, True), sets, (NOW, "another")):
+        row = replace(LOCAL[operation], confirmed=confirmed)
+        expected = confirmed or (operation in proven and profile == NOW)
+        assert vouched(operation, row, NOW, seen(*proven, profile=profile)) == expected
+        assert vouched(operation, row, NOW, None) == confirmed
+
+
+def changed(operation: str, **given: Any) -> Mapping[str, Row]:
+    return {**LOCAL, operation: replace(LOCAL[operation], **given)}
+
+
+@every(
+    ("terminal", "table", "member"),
+    [
+        *[(TERMINAL, changed(operation, path="/other"), "document") for operation in LOCAL],
+        (TERMINAL, changed("abort", method="POST"), "document"),
+        (TERMINAL, changed("search", pointer="/data"), "document"),
+        (TERMINAL, changed("charge", abortable=False), "document"),
+        (replace(TERMINAL, headers={}), LOCAL, "document"),
+        (replace(TERMINAL, headers={"X-Other": HeaderValue(value="one")}), LOCAL, "document"),
+        (replace(TERMINAL, scheme="http"), LOCAL, "document"),
+        (replace(TERMINAL, access_mode="cloud", base_url="https://cloud.example"), LOCAL, "document"),
+        (TERMINAL, LOCAL, ""),
+    ],
+)
+def test_whatever_the_proof_depends_on_makes_another_version(
+    terminal: TerminalConfig, table: Mapping[str, Row], member: str
+) -> None:
+    assert version(terminal, table, member) != NOW
+
+
+@every(
+    "terminal",
+    [
+        replace(TERMINAL, headers={"x-key": HeaderValue(value="another secret")}),
+        replace(TERMINAL, base_url="https://192.0.2.7:6869"),
+        replace(TERMINAL, fingerprint_sha256="00" * 32, ca_file=Path("/ca.pem"), server_name="terminal"),
+        replace(TERMINAL, connect_timeout_seconds=1, reply_timeout_seconds=2),
+    ],
+)
+def test_an_address_a_secret_and_trust_make_no_other_version(terminal: TerminalConfig) -> None:
+    assert version(terminal, LOCAL, "document") == NOW
+
+
+def test_a_row_that_is_confirmed_as_well_leaves_the_version_as_it_is() -> None:
+    assert version(TERMINAL, changed("abort", confirmed=True), "document") == NOW
+
+
+def test_in_the_cloud_the_service_that_answers_is_a_part_of_it() -> None:
+    one = replace(TERMINAL, access_mode="cloud", base_url="https://one.example")
+    assert version(one, CLOUD, "document") != version(replace(one, base_url="https://two.example"), CLOUD, "document")

@@ -1,8 +1,8 @@
 """The terminal profile: which HTTP operation carries what, for terminals on the local network and in the cloud.
 
 The terminal API shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
-what it answers proves nothing until the configuration says `confirmed = true` for it. The configuration can replace
-each row; `replace_row` holds the rules for that.
+what it answers proves nothing until the configuration says `confirmed = true` for it, or it was seen working with the
+terminal (`terminals.commission`). The configuration can replace each row; `replace_row` holds the rules for that.
 """
 
 import re

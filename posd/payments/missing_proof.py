@@ -37,7 +37,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a transaction in doubt and of its terminal."""
 
     heard: bool  # something of the terminal came for it, so that it can never be proved that nothing did
-    search_confirmed: bool  # a person has confirmed the row of the profile
+    search_confirmed: bool  # a person vouches for the row of the profile
     abort_confirmed: bool
     search_proven: bool  # that search has found another transaction of this terminal
     conflict: bool  # two devices claim to be this terminal
@@ -97,8 +97,8 @@ def _detail(code: ProofCode, told: Told) -> str:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
                 f"it is not confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
-                f"proves nothing. See it work once, then write confirmed = true under [profile.{row}] and reload "
-                f"posd; {otherwise}"
+                f"proves nothing. See it work when no payment is open there: posd terminals commission {terminal} "
+                f"(or write confirmed = true under [profile.{row}] and reload posd); {otherwise}"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY if told.control is not None:
             return (

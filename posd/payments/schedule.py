@@ -154,8 +154,8 @@ def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jit
 # (`Transaction.heard`); - abort answers that nothing is running and then search answers an explicit "none", and
 # both again, in this order, after `settle` seconds: what ended before the abort, the search after it would know; -
 # it is in doubt all the while, so that no call of its start is under way, and its terminal is where the start went;
-# - that same search has found another transaction of this terminal before; - the configuration marks both rows of
-# the profile as `confirmed`.
+# - that same search has found another transaction of this terminal before; - a person vouches for both rows of the
+# profile: by `confirmed` in the configuration, or by commissioning this terminal (`terminals.commission`).
 #
 # The rounds are kept in memory, by the monotonic clock: a restart begins them anew.
 

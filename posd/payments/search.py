@@ -62,7 +62,7 @@ class Searching:
 
     def confirmed_row(self, terminal: str, operation: str) -> bool:
         """Whether a person has vouched for that operation of that terminal."""
-        return terminal in self._fleet and self._row(terminal, operation).confirmed
+        return terminal in self._fleet and self._fleet.vouched(terminal, operation)
 
     def reachable(self, terminal: str) -> bool:
         """Whether the last call or look at a terminal got through, or none has been tried."""
@@ -74,8 +74,8 @@ class Searching:
             db, terminal, self._name(terminal), client_transaction_id
         )
 
-    def _row(self, terminal: str, operation: str = "search") -> Row:
-        return self._fleet.rows(terminal)[operation]
+    def _row(self, terminal: str) -> Row:
+        return self._fleet.rows(terminal)["search"]
 
     def _name(self, terminal: str) -> str:
         """What identifies this search among others: method, path and pointer."""

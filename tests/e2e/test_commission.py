@@ -1,0 +1,107 @@
+"""What a person has seen working with a terminal: recorded, shown, and a part of the proof of `not_started`."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pytest_asyncio
+
+from tests.e2e.test_proof import NONE, NOTHING_RUNNING, lacking, pay_before, settings
+from tests.e2e.test_reload import sent
+from tests.support.daemon import Daemon, Reply
+from tests.support.shop import Payment, Shop, hanging_up, knowing, open_counters
+
+WORD = {"operator": "Ana", "note": "after it was hung up"}
+NOT_CONFIRMED = settings(search=False, abort=False)
+
+
+@pytest_asyncio.fixture
+async def counter() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with open_counters(Path(directory), 1, NOT_CONFIRMED) as (counter,):
+            yield counter
+
+
+async def commission(posd: Daemon, serial: str, **said: Any) -> Reply:
+    return await posd.call("POST", f"/terminals/{serial}/commission", WORD | said, socket=posd.admin_socket)
+
+
+async def shown(posd: Daemon, serial: str) -> tuple[Any, Any]:
+    one = (await posd.call("GET", f"/terminals/{serial}")).json
+    (listed,) = (item for item in (await posd.call("GET", "/terminals")).json["terminals"] if item["serial"] == serial)
+    assert (one["commissioned"], one["commission_lapsed"]) == (listed["commissioned"], listed["commission_lapsed"])
+    return one["commissioned"], one["commission_lapsed"]
+
+
+async def in_doubt(counter: Shop, serial: str) -> Payment:
+    """Return a payment in doubt on that terminal, which runs nothing and knows of nothing."""
+    counter.terminal.start = hanging_up
+    payment = Payment(counter, str(uuid4()), serial)
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    return payment
+
+
+async def test_what_was_seen_working_counts_as_the_configurations_word_until_the_profile_changes(counter: Shop) -> None:
+    posd = counter.daemon
+    known = await pay_before(counter)
+    serial = known["terminal"]["serial_number"]
+    counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
+    assert await shown(posd, serial) == (None, None)
+
+    # What is refused records nothing.
+    for said, path in (
+        ({}, "/proven"),
+        ({"proven": "abort"}, "/proven"),
+        ({"proven": ["abort", "abort"] * 9}, "/proven"),
+        ({"proven": ["abort", "refund"]}, "/proven/1"),
+        ({"proven": [[]]}, "/proven/0"),
+        ({"proven": [], "operator": " "}, "/operator"),
+    ):
+        reply = await commission(posd, serial, **said)
+        assert (reply.status, reply.json["errors"][0]["path"]) == (422, path), reply.body
+    reply = await commission(posd, "SN-ELSEWHERE", proven=[])
+    assert (reply.status, reply.json["code"]) == (404, "not_found")
+    till = await posd.call("POST", f"/terminals/{serial}/commission", {**WORD, "proven": ["abort"]})
+    assert (till.status, till.json["code"]) == (403, "forbidden")
+    assert await shown(posd, serial) == (None, None)
+
+    # One of the two is not enough, and what lacks is named; with both it is concluded.
+    assert (await commission(posd, serial, proven=["abort", "print"])).json["commissioned"]["proven"]
+    payment = await in_doubt(counter, serial)
+    lacks = await lacking(payment)
+    assert "search_not_confirmed" in lacks
+    assert "abort_not_confirmed" not in lacks
+    assert f"posd terminals commission {serial}" in lacks["search_not_confirmed"]
+    assert counter.terminal.aborts == 0  # where it could prove nothing, none is sent
+    answered = (await commission(posd, serial, proven=["search", "abort", "search"])).json
+    assert answered["commissioned"] == {
+        "at": answered["commissioned"]["at"],
+        "by": "Ana",
+        "proven": ["abort", "search"],
+    }
+    assert (await posd.outcome(payment.identity))["result"] == "not_started"
+
+    # It is there after a restart, and counts no more once the profile is another one; `confirmed` alone is no change.
+    before = await shown(posd, serial)
+    assert before == (answered["commissioned"], None)
+    await posd.restart()
+    assert await shown(posd, serial) == before
+    vouched = posd.config.replace("confirmed = false", "confirmed = true")
+    await sent(posd, vouched, "config.loaded")
+    assert await shown(posd, serial) == before
+    lines = len(posd.lines)
+    await sent(posd, posd.config.replace("[profile.abort]", '[profile.abort]\npath = "/v2/abort"'), "config.loaded")
+    assert await shown(posd, serial) == (None, before[0]["at"])
+    assert (await posd.log_line("terminal.commission_lapsed", lines))["terminal"] == serial
+    payment = await in_doubt(counter, serial)
+    assert {"search_not_confirmed", "abort_not_confirmed"} <= set(await lacking(payment))
+
+    # The profile of before is that of which it was seen; an empty list takes all back.
+    await sent(posd, posd.config, "config.loaded")
+    assert await shown(posd, serial) == before
+    assert "search_not_confirmed" not in await lacking(payment)
+    assert (await commission(posd, serial, proven=[])).json["commissioned"]["proven"] == []
+    assert {"search_not_confirmed", "abort_not_confirmed"} <= set(await lacking(payment))
+    await payment.end()

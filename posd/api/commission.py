@@ -1,16 +1,22 @@
 """The call by which a person records what was seen working with a terminal (local API, Terminals)."""
 
 from typing import Annotated
+from uuid import uuid4
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.base.json_types import OPEN, Uuid
+from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.payments import rows
+from posd.payments.model import SearchResult
+from posd.payments.reconcile import Reconciler
+from posd.payments.wire import RESULTS, NoAnswer
 from posd.records.commissions import Commissions
 from posd.records.request import DecisionRow, Reader, Signed, decided
 from posd.terminals.commission import Part
@@ -55,13 +61,37 @@ def _parts(reader: Reader) -> tuple[Part, ...]:
 ROW: DecisionRow[_Seen] = (_read, CommissionRequest)
 
 
-class CommissionCalls:
-    """Handlers of /v1/terminals/{serial}/commission."""
+class Probe(msgspec.Struct, frozen=True):
+    """What a search brought for a payment that never was."""
 
-    def __init__(self, context: Context, fleet: Fleet, commissions: Commissions) -> None:
+    client_transaction_id: Annotated[
+        Uuid, Meta(description="the id that was asked for; nothing was ever sent under it")
+    ]
+    result: Annotated[SearchResult, OPEN, Meta(description="what came; of a search that works `none`")]
+    reason: Annotated[str | None, Meta(description="why it is no answer")]
+    found_before: Annotated[
+        bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")
+    ]
+
+
+class CommissionCalls:
+    """Handlers of /v1/terminals/{serial}/commission and probe."""
+
+    def __init__(self, context: Context, fleet: Fleet, commissions: Commissions, reconciler: Reconciler) -> None:
         self._context = context
         self._fleet = fleet
         self._commissions = commissions
+        self._reconciler = reconciler
+
+    async def probe_terminal(self, request: Request) -> Response:
+        """`POST /terminals/{serial}/probe`: search it for a payment that never was."""
+        serial = parameters.path(request, parameters.SERIAL)
+        if serial not in self._fleet:
+            raise Problem("not_found", f"terminal {serial} is not in the fleet")
+        unknown = str(uuid4())
+        answer, found_before = await self._reconciler.probe(serial, unknown)
+        reason = answer.reason if isinstance(answer, NoAnswer) else None
+        return json_response(Probe(unknown, RESULTS[type(answer)], reason, found_before))
 
     async def commission_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/commission`: record what was seen working."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from posd.api import documents
 from posd.api.clock import ClockRequest, ClockState
-from posd.api.commission import CommissionRequest
+from posd.api.commission import CommissionRequest, Probe
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
@@ -174,6 +174,15 @@ SERVICE_ROUTES = (
         {200: Answer("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=CommissionRequest,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/terminals/{serial}/probe",
+        "probe_terminal",
+        "Search a terminal for a payment that never was: a search that works says that there is none. No body.",
+        {200: Answer("what came", Probe)},
+        ("not_found", *STORED),
         admin=True,
     ),
     Route(

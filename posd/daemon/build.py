@@ -413,7 +413,7 @@ def local_doors(
             ClockCalls(context, clock),
             ServiceCalls(context, around.fleet, health.checks),
             IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
-            CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now)),
+            CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
             metrics,
         )
     )

@@ -40,7 +40,7 @@ from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchRes
 from posd.payments.record import CallsInFlight, Moved, Received, record
 from posd.payments.schedule import Limits, NotStartedProof, Watch
 from posd.payments.search import AskedDevice, Searching
-from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, judge_abort
+from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -159,6 +159,19 @@ class Reconciler:
                 raise Problem("draining", DRAINING) from None
             raise
         return await self._read(client_transaction_id)
+
+    async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
+        """Search a fleet member for an id that was never sent; nothing of it is recorded. Raise Problem.
+
+        Return what came, and whether this search has found a payment of the terminal before.
+        """
+        async with self._turns.setdefault(terminal, asyncio.Lock()):
+            answer = await self._searching.ask(unknown, terminal, AskedDevice())
+        found = partial(self._searching.found_another, terminal=terminal, client_transaction_id=unknown)
+        try:
+            return answer, await self._store.read(found)
+        except StorageUnavailable as error:
+            raise Problem("storage_unavailable", f"cannot tell now: {error}; check the disk") from error
 
     async def run(self) -> None:
         """Ask for what is due, until cancelled."""

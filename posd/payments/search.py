@@ -98,7 +98,7 @@ class Searching:
         Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
         """
         asked = AskedDevice()
-        answer = await self._ask(client_transaction_id, terminal, asked)
+        answer = await self.ask(client_transaction_id, terminal, asked)
         self.results[wire.RESULTS[type(answer)]] += 1
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
@@ -126,14 +126,14 @@ class Searching:
         control = await self._store.read(partial(rows.search_control, terminal=terminal))
         if control is None:
             return False
-        answer = await self._ask(control, terminal, AskedDevice())
+        answer = await self.ask(control, terminal, AskedDevice())
         if not self._shows_terminal(answer, terminal):
             return False
         await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
         return True
 
-    async def _ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
-        """Ask; note in `asked` who it is that answers, for what is announced may be another device by then."""
+    async def ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
+        """Ask, and record nothing; note in `asked` who it is that answers: what is announced may be another device."""
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
         address = await self._fleet.addresses.choose(terminal)

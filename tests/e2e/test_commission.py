@@ -1,5 +1,6 @@
 """What a person has seen working with a terminal: recorded, shown, and a part of the proof of `not_started`."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ import pytest_asyncio
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, lacking, pay_before, settings
 from tests.e2e.test_reload import sent
 from tests.support.daemon import Daemon, Reply
-from tests.support.shop import Payment, Shop, hanging_up, knowing, open_counters
+from tests.support.shop import Payment, Shop, answering, hanging_up, knowing, open_counters
 
 WORD = {"operator": "Ana", "note": "after it was hung up"}
 NOT_CONFIRMED = settings(search=False, abort=False)
@@ -26,6 +27,12 @@ async def counter() -> AsyncIterator[Shop]:
 
 async def commission(posd: Daemon, serial: str, **said: Any) -> Reply:
     return await posd.call("POST", f"/terminals/{serial}/commission", WORD | said, socket=posd.admin_socket)
+
+
+async def probe(posd: Daemon, serial: str) -> Any:
+    reply = await posd.call("POST", f"/terminals/{serial}/probe", socket=posd.admin_socket)
+    assert reply.status == 200, reply.body
+    return reply.json
 
 
 async def shown(posd: Daemon, serial: str) -> tuple[Any, Any]:
@@ -49,6 +56,17 @@ async def test_what_was_seen_working_counts_as_the_configurations_word_until_the
     serial = known["terminal"]["serial_number"]
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     assert await shown(posd, serial) == (None, None)
+
+    # A probe asks for what never was, and is no payment.
+    asked = await probe(posd, serial)
+    assert (asked["result"], asked["reason"], asked["found_before"]) == ("none", None, True)
+    assert json.loads(counter.terminal.searches[-1].body) == {"client_transaction_id": asked["client_transaction_id"]}
+    gone = await posd.call("GET", f"/transactions/{asked['client_transaction_id']}")
+    assert (gone.status, len(counter.terminal.requests)) == (404, 1)
+    counter.terminal.search = answering(404)
+    assert "404" in (await probe(posd, serial))["reason"]
+    assert (await posd.call("POST", "/terminals/SN-ELSEWHERE/probe", socket=posd.admin_socket)).status == 404
+    counter.terminal.search = knowing(known, otherwise=NONE)
 
     # What is refused records nothing.
     for said, path in (

@@ -358,6 +358,8 @@ class Day:
         assert (await self.admin("POST", f"/terminals/{GONE}/commission", seen)).status == 200
         assert (await self.daemon.call("GET", f"/terminals/{GONE}")).json["commissioned"]["by"] == "Ana"
         await self.refused("not_found", "POST", "/terminals/SN-NOBODY/commission", seen, admin=True)
+        assert (await self.admin("POST", f"/terminals/{GONE}/probe")).json["result"] == "no_answer"
+        await self.refused("not_found", "POST", "/terminals/SN-NOBODY/probe", admin=True)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:
             reply = await client.get("/metrics")

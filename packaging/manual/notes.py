@@ -112,7 +112,11 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "clock": ((0, "The clock is believed."), (1, "It is not, or posd refused."), USAGE, UNREACHABLE),
     "clock confirm": ASKS,
-    "doctor": ((0, "Nothing has failed."), (1, "Something has."), (2, "The configuration cannot be read.")),
+    "doctor": (
+        (0, "Nothing has failed."),
+        (1, "Something has, a configuration that cannot be used too."),
+        (3, "posd does not run, whatever else has failed."),
+    ),
     "openapi": ((0, "Done."), USAGE),
     "completion": ((0, "Done."), USAGE),
     # Those that follow are read where such a command exists.

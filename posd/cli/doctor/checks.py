@@ -23,7 +23,7 @@ class Check:
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "configuration": Check("Configuration", files.check_configuration, 10, needs_configuration=False),
-        "daemon": Check("Daemon", daemon.check_service, 30),
+        "daemon": Check("Daemon", daemon.check_service, 30, needs_configuration=False),
         "files": Check("Files and keys", files.check_files, 10),
         "access": Check("Sockets and groups", files.check_access, 10),
         "database": Check("Database", database.check, 30),

@@ -33,7 +33,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
     """Check all that payments depend on: files, certificate, clock, network, terminals.
 
     Nothing is changed and no payment is started, whether posd runs or not. Exit code 0: nothing has failed. 1:
-    something has. 2: the configuration cannot be read.
+    something has, a configuration that cannot be used too. 3: posd does not run, whatever else has failed.
     """
     # Here and not above: this loads more than any other command needs.
     from posd.cli.doctor.checks import CHECKS, examine
@@ -56,12 +56,12 @@ def doctor(ctx: click.Context, output: Output) -> None:
         output.json(msgspec.json.encode(shop.found))
     else:
         _summary(output, shop.found, unread=config is None)
-    sys.exit(_code(shop.found, unread=config is None))
+    sys.exit(_code(shop.found, there=shop.running.there))
 
 
-def _code(found: Sequence[Finding], *, unread: bool) -> ExitCode:
-    if unread:
-        return ExitCode.USAGE
+def _code(found: Sequence[Finding], *, there: bool) -> ExitCode:
+    if not there:
+        return ExitCode.UNREACHABLE
     failed = any(finding.status is Status.FAILURE for finding in found)
     return ExitCode.NOT_DONE if failed else ExitCode.DONE
 
@@ -100,7 +100,7 @@ def _summary(output: Output, found: Sequence[Finding], *, unread: bool) -> None:
     text = f"{failures} {'failure' if failures == 1 else 'failures'}, "
     text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[Status.OK]} ok."
     if unread:
-        text += " The configuration cannot be read: most could not be checked."
+        text += " The configuration cannot be read: most was not checked."
     if output.rich:
         output.line(text, "red" if failures else "yellow" if warnings else "green")
     else:

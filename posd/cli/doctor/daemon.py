@@ -12,6 +12,7 @@ from posd import __version__
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.parameters import user_name
 from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, warning
+from posd.config import parse
 from posd.storage.connection import schema_version
 
 SEE_OTHERS = "see what the other lines say of it"
@@ -51,9 +52,9 @@ def check_service(shop: Shop) -> Findings:
         )
         yield tell("posd", f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})", todo)
     else:
-        yield warning(
+        yield failure(
             "posd",
-            f"posd does not run: nobody can pay. Nothing answers on {path} ({reason})",
+            f"posd does not run: no card can be charged. Nothing answers on {path} ({reason})",
             "start it (systemctl start posd), then run posd doctor again: some things can be seen only then",
         )
 
@@ -61,7 +62,8 @@ def check_service(shop: Shop) -> Findings:
 def _sockets(shop: Shop) -> tuple[Path, ...]:
     if shop.socket is not None:
         return (shop.socket,)
-    return (shop.settings.local_api.admin_socket, shop.settings.local_api.till_socket)
+    config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
+    return (config.local_api.admin_socket, config.local_api.till_socket)
 
 
 def _ask(shop: Shop, path: Path) -> Findings:

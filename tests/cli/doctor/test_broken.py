@@ -204,7 +204,7 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
     how, check, subject, words = BROKEN[name]
     with ExitStack() as stack:
         how(setup, stack, monkeypatch)
-        found = setup.findings(1)
+        found = setup.findings()
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == (check, subject.format(state=setup.state, port=setup.port))
     assert words in failed["meaning"]

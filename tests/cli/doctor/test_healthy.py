@@ -20,20 +20,19 @@ import trustme
 from posd.cli.doctor.checks import CHECKS, Check, examine
 from posd.cli.doctor.context import Findings, Shop, ok
 from posd.config import load
-from tests.cli.doctor.healthy import OF_THIS_MACHINE, SERIAL, SetUp, Terminal, entry, failures, warnings
-from tests.cli.processes import PATIENCE, posd_on_terminal
+from tests.cli.doctor.healthy import OF_THIS_MACHINE, SERIAL, STOPPED, SetUp, Terminal, entry, failures, warnings
+from tests.cli.processes import PATIENCE, posd, posd_on_terminal
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
 
-#: What cannot be seen while posd does not run is said as such.
-WITHOUT_DAEMON = {("daemon", "posd")}
-
 
 def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: SetUp) -> None:
-    found = setup.findings(0)
+    found = setup.findings()
     assert failures(found) == []
-    assert warnings(found) - OF_THIS_MACHINE == {*WITHOUT_DAEMON, ("callback", f"127.0.0.1:{setup.port}")}
+    assert warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
+    (down,) = (one for one in found if one["status"] == "failure")
+    assert (down["check"], down["subject"]) == ("daemon", "posd")
     assert {one["check"] for one in found} == set(CHECKS)
     assert all(set(one) == {"check", "subject", "status", "meaning", "todo"} for one in found)
     assert all(one["todo"] for one in found if one["status"] == "warning")
@@ -89,7 +88,7 @@ def test_it_changes_nothing_where_posd_is_stopped(setup: SetUp) -> None:
     setup.file.write_text(setup.config)
     before = traces(setup.home)
     assert not list(setup.state.glob("*-wal"))
-    setup.findings_as_written(0)
+    setup.findings_as_written()
     assert traces(setup.home) == before
 
 
@@ -100,7 +99,7 @@ async def test_it_changes_nothing_where_posd_was_killed(setup: SetUp) -> None:
     await daemon.kill()
     assert setup.database.with_name("posd.db-wal").stat().st_size
     before = traces(setup.home)
-    found = setup.findings_as_written(0)
+    found = setup.findings_as_written()
     assert traces(setup.home) == before
     assert any("no damage found" in one["meaning"] for one in found)
 
@@ -126,14 +125,14 @@ def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
     setup.key.chmod(0o644)
     setup.file.write_text(setup.config)
     seen = posd_on_terminal("--config", str(setup.file), "doctor", socket=setup.home / "none.sock")
-    assert seen.returncode == 1
+    assert seen.returncode == STOPPED
     lines = [line.rstrip() for line in seen.screen.split("\n")]
     for check in CHECKS.values():
         assert check.title in lines
         assert any(f"{check.title} (up to {check.seconds:g} s)" in line for line in lines), "progress names the limit"
     assert any(line.startswith("  FAILURE ") and "callback.key" in line for line in lines)
     assert any(line.strip().startswith("> chmod 0600") for line in lines)
-    assert any(line.startswith("1 failure, ") for line in lines)
+    assert any(line.startswith("2 failures, ") for line in lines)
     assert all(len(line) <= 80 for line in lines)
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
@@ -143,41 +142,57 @@ def test_a_pipe_gets_a_line_a_finding(setup: SetUp) -> None:
     head, *lines = done.stdout.splitlines()
     assert head.split("\t") == ["status", "check", "subject", "meaning", "what to do"]
     assert all(len(line.split("\t")) == 5 for line in lines)
-    assert {line.split("\t")[0] for line in lines} <= {"ok", "warning"}
-    assert "0 failures" in done.stderr
+    assert {line.split("\t")[0] for line in lines} <= {"ok", "warning", "failure"}
+    assert "1 failure" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
-def test_without_a_configuration_it_says_what_it_can_and_exits_2(setup: SetUp, text: str | None) -> None:
+def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | None) -> None:
     if text is None:
         setup.file.unlink(missing_ok=True)
         setup.config = ""
     else:
         setup.file.write_text(text)
-    found = setup.findings_as_written(2)
+    found = setup.findings_as_written()
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == ("configuration", str(setup.file))
-    assert {"firewall", "clock"} <= {one["check"] for one in found}
+    assert {"daemon", "firewall", "clock"} <= {one["check"] for one in found}
+
+
+@pytest.mark.parametrize("text", ["[webhooks", '[webhook]\nlisten = ""\n'], ids=["no TOML", "an unknown section"])
+async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: str) -> None:
+    """What runs is found over the socket that is named, and it does not hide that the next start would fail."""
+    daemon = await started(setup)
+    try:
+        setup.file.write_text(text)
+        done = posd("doctor", "--json", config=setup.file, socket=setup.home / "run" / "admin.sock")
+    finally:
+        await daemon.stop()
+    assert done.returncode == 1
+    found = setup.read(done)
+    assert ("daemon", "ok") in {(one["check"], one["status"]) for one in found}
+    (failed, *_) = failures(found)
+    assert (failed["check"], failed["meaning"] != "") == ("configuration", True)
 
 
 def test_a_terminal_without_tls_is_called_without(setup: SetUp) -> None:
     with Terminal(setup.terminal.directory, secure=False).on() as plain:
         setup.config += entry(plain, "SN-PLAIN")
-        found = setup.findings(0)
+        found = setup.findings()
     (told,) = (one for one in found if one["check"] == "terminal" and one["subject"] == "SN-PLAIN")
     assert "over HTTP, without TLS" in told["meaning"]
 
 
 def test_a_pinned_terminal_is_trusted_by_its_fingerprint(setup: SetUp) -> None:
     setup.change(f'ca_file = "{setup.terminal.ca}"\n', f'fingerprint_sha256 = "{setup.terminal.fingerprint}"\n')
-    assert failures(setup.findings(0)) == []
+    assert failures(setup.findings()) == []
 
 
 def test_a_certificate_for_another_name_is_right_where_that_name_is_configured(setup: SetUp) -> None:
     setup.change(setup.terminal.base_url, setup.terminal.base_url.replace("127.0.0.1", "127.0.0.2"))
     setup.config += 'server_name = "localhost"\n'
     with Terminal(setup.terminal.directory).on("127.0.0.2", setup.terminal.port):
-        assert [one["subject"] for one in failures(setup.findings(0))] == []
+        assert [one["subject"] for one in failures(setup.findings())] == []
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole chain", "leaf alone"])
@@ -189,19 +204,19 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     leaf.private_key_pem.write_to_path(key)
     key.chmod(0o640)  # its group may be given it
     setup.change("[database]", f'certificate = "{certificate}"\nprivate_key = "{key}"\n[database]')
-    found = setup.findings(0)
+    found = setup.findings()
     (told,) = (one["meaning"] for one in found if one["subject"] == "chain")
     assert ("2 certificates; every terminal has to trust" in told) == whole
     assert ("an intermediate CA has to follow in the file" in told) != whole
     key.chmod(0o644)
-    (failed,) = failures(setup.findings(1))
+    (failed,) = failures(setup.findings())
     assert (failed["check"], failed["subject"]) == ("files", str(key))
 
 
 def test_a_ca_without_its_key_is_a_warning_long_before_the_certificate_ends(setup: SetUp) -> None:
     """Payments go on until then; keeping the key elsewhere may be on purpose."""
     setup.tls.ca_key.unlink()
-    (told,) = (one for one in setup.findings(0) if one["subject"] == str(setup.tls.ca_key))
+    (told,) = (one for one in setup.findings() if one["subject"] == str(setup.tls.ca_key))
     assert (told["check"], told["status"]) == ("files", "warning")
     assert "cannot be renewed before its end" in told["meaning"]
 
@@ -209,7 +224,7 @@ def test_a_ca_without_its_key_is_a_warning_long_before_the_certificate_ends(setu
 def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(setup: SetUp) -> None:
     setup.change("[database]", f'public_url = "https://localhost:{setup.port}"\n[database]')
     setup.config += 'access_mode = "cloud"\n'
-    (told,) = (one for one in setup.findings(0) if one["check"] == "callback")
+    (told,) = (one for one in setup.findings() if one["check"] == "callback")
     assert (told["subject"], told["status"]) == (f"localhost:{setup.port}", "warning")
     assert f"the service calls it for {SERIAL}; from here it cannot be reached" in told["meaning"]
 
@@ -218,7 +233,7 @@ def test_events_from_the_future_are_a_warning(setup: SetUp) -> None:
     with closing(sqlite3.connect(setup.database)) as db, db:
         db.execute("UPDATE events SET received_at = '2020-01-01T00:00:00.000Z'")
     setup.config += entry(setup.terminal, "SN-1")
-    found = setup.findings(0)
+    found = setup.findings()
     (told,) = (one for one in found if one["check"] == "clock" and "events of it" in one["meaning"])
     assert (told["subject"], told["status"]) == ("SN-1", "warning")
     assert "its clock was ahead of this machine's" in told["meaning"]
@@ -348,7 +363,7 @@ def test_a_key_of_another_user_is_out_of_reach_for_posd(setup: SetUp) -> None:
     for path in (setup.state, *setup.state.rglob("*")):
         os.chown(path, 65534, 65534)
     os.chown(setup.tls.private_key, 0, 0)
-    (failed,) = failures(setup.findings(1))
+    (failed,) = failures(setup.findings())
     assert (failed["check"], failed["subject"]) == ("files", str(setup.tls.private_key))
     assert "posd cannot read it: it belongs to root" in failed["meaning"]
     assert failed["todo"].startswith("chown nobody: ")

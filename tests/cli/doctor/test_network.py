@@ -11,7 +11,7 @@ import pytest
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from tests.cli.doctor.healthy import SERIAL, Found, SetUp, Terminal, failures
+from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures
 from tests.support.daemon import Daemon
 
 #: Longest that is waited for something to come, in seconds.
@@ -122,7 +122,7 @@ async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp,
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:  # multicast is lost now and then, and announcing takes over a second
             done = await asyncio.to_thread(setup.doctor, "--json")
-            if done.returncode == 0:
+            if done.returncode == STOPPED and not failures(setup.read(done)):
                 break
     found = setup.read(done)
     assert [one["status"] for one in of(found, "terminal")] == ["ok", "ok"]
@@ -138,7 +138,7 @@ def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')  # that one others announce on this machine
     setup.config += '[[terminals]]\nserial = "SN-GONE"\n'
-    found = setup.findings(1)
+    found = setup.findings()
     (failed,) = failures(found)
     assert (failed["check"], failed["subject"]) == ("terminal", "SN-GONE")
     assert "it does not announce itself over mDNS" in failed["meaning"]

@@ -133,7 +133,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "config": (Example("posd config check", "Name every mistake in the configuration:"),),
     "config check": (
         Example("posd config check", "Before posd is started, or told to take it up:"),
-        Example(f"posd {_CONFIG} config check", "Another file, before it goes to /etc/posd:"),
+        Example(f"posd {_CONFIG} config check --file-only", "The file of another machine, before it goes there:"),
     ),
     "config show": (
         Example("posd config show", "What is in force, defaults included; no secret is shown:"),

@@ -2,12 +2,15 @@
 
 import io
 import json
+import shlex
+import subprocess
 from decimal import Decimal
 
 import pytest
 
 from posd.base.text import escaped
 from posd.cli.app.output import Output, asked, money, total
+from posd.cli.app.shell import pasted
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,15 @@ def test_json_goes_out_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None
     output.line("for people only")
     output.json(b'{"iva":10.10,"big":1e2}')
     assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'
+
+
+def test_a_command_that_is_too_long_goes_on_in_the_next_line_as_a_shell_reads_it() -> None:
+    command = "install -m 0640 '/a place/of some/length' /etc/posd/of-some-length-too"
+    lines = pasted(command, 4, 40)
+    assert lines[0] == "    install -m 0640 \\"
+    assert all(len(line) <= 40 for line in lines)
+    said = subprocess.run(
+        ["sh", "-c", "printf '%s\\n' " + "\n".join(lines)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert said.stdout.splitlines() == shlex.split(command)
+    assert pasted(command, 4, 100) == [f"    {command}"]

@@ -36,14 +36,28 @@ WRONG = '[merchant]\ntimezone = "x"\n[logging]\nlevl = "info"\n'
 
 def test_check(tmp_path: Path) -> None:
     file = write(tmp_path, RIGHT)
-    done = posd_process("config", "check", config=file)
+    done = posd_process("config", "check", "--file-only", config=file)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{file}: the configuration is right.\n")
     assert "SN-0001" in done.stdout
+    document = json.loads(posd(file, "check", "--file-only", "--json").stdout)
+    assert document == {"file": str(file), "ok": True, "problems": [], "notes": []}
+
+
+def test_check_tells_what_keeps_posd_from_starting_on_this_machine(tmp_path: Path) -> None:
+    text = f'[database]\npath = "posd.db"\n[local_api]\ndirectory = "run"\nadmin_group = ""\ntill_group = ""\n{RIGHT}'
+    file = write(tmp_path, text)
+    done = posd(file, "check")
+    assert (done.returncode, done.stdout) == (2, "")
+    missing = f"{tmp_path}/tls/server.crt"
+    assert f"{file}: webhooks.certificate {missing}: there is no certificate: posd will not start" in done.stderr
+    assert f"    posd --config {file} tls init\n" in done.stderr
+    assert "1 problem: posd would not start with it on this machine.\n" in done.stderr
     document = json.loads(posd(file, "check", "--json").stdout)
-    assert (document["file"], document["ok"], document["problems"]) == (str(file), True, [])
-    assert "posd tls init" in document["notes"][0]
-    assert document["notes"][0] in done.stdout, "what else keeps posd from starting here is said, and is no mistake"
+    (problem,) = document["problems"]
+    assert (document["ok"], problem["file"], problem["key"]) == (False, str(file), "webhooks.certificate")
+    assert problem["cure"].endswith(f"\nposd --config {file} tls init")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"], "nothing is made"
 
 
 def test_check_tells_every_problem(tmp_path: Path) -> None:
@@ -124,7 +138,9 @@ base_url = "https://service.example"
     ids=["none", "local", "cloud", "both"],
 )
 def test_check_sums_up_what_the_fleet_uses(tmp_path: Path, text: str, terminals: str, assumptions: int) -> None:
-    lines = [line.split(":", 1) for line in posd(write(tmp_path, text), "check").stdout.splitlines()[1:7]]
+    lines = [
+        line.split(":", 1) for line in posd(write(tmp_path, text), "check", "--file-only").stdout.splitlines()[1:7]
+    ]
     summary = {label.strip(): value.strip() for label, value in lines}
     assert summary["terminals"] == terminals
     assert summary["profile"] == f"{assumptions} paths are assumptions (posd config show --profile)"
@@ -145,7 +161,7 @@ def test_headers_of_the_profile_are_shown_without_values(tmp_path: Path) -> None
     environment = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
     done = posd(file, "show", environment=environment)
     as_json = posd(file, "show", "--json", environment=environment)
-    checked = [posd(file, "check", *flags, environment=environment) for flags in ((), ("--json",))]
+    checked = [posd(file, "check", "--file-only", *flags, environment=environment) for flags in ((), ("--json",))]
     for command in (done, as_json, *checked):
         assert (command.returncode, command.stderr) == (0, "")
         assert SECRET not in command.stdout

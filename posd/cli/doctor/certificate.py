@@ -6,16 +6,31 @@ import hashlib
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
 
 from posd import tls
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.cli.app.output import moment
-from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, me, ok, permitted, warning
+from posd.cli.doctor.context import (
+    Findings,
+    Said,
+    Shop,
+    Status,
+    failure,
+    may_not_read,
+    me,
+    ok,
+    permitted,
+    refusal,
+    unseen,
+    warning,
+)
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
@@ -56,7 +71,7 @@ def strict_client(shop: Shop, *, dates: bool) -> ssl.SSLContext:
     return client
 
 
-def refusal(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> ssl.SSLError | None:
+def client_refusal(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> ssl.SSLError | None:
     """Shake hands in memory; return why the client refuses (the name where one is given), None where it does not."""
     client.check_hostname = host is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -120,9 +135,7 @@ def called_at(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str,
     return parts.hostname or "", parts.port or 443
 
 
-NEW = "posd tls renew; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"
-PAIR = "make a new pair: posd tls init (the CA is kept, so nothing is to be done on the terminals)"
-NEW_CA = "make a new CA: posd tls init --force; then put ca.crt on every terminal"
+CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
 
 
 def check_certificate(shop: Shop) -> Findings:
@@ -130,11 +143,16 @@ def check_certificate(shop: Shop) -> Findings:
     subject = str(shop.certificate)
     try:
         if not shop.certificate.exists():
-            yield failure(
-                subject,
-                "there is no certificate: posd will not start, because terminals call it over HTTPS only",
-                "make one: posd tls init; then put ca.crt on every terminal",
-            )
+            if shop.ca_certificate is not None and shop.service is not None and shop.service.makes_certificate:
+                yield ok(subject, "there is no certificate yet: it is made at the first start")
+            elif shop.ca_certificate is not None:
+                yield refusal(
+                    CERTIFICATE,
+                    subject,
+                    "there is no certificate: posd will not start, because terminals call it over HTTPS only",
+                    f"make one; then put {shop.ca_certificate} on every terminal",
+                    shop.posd("tls", "init"),
+                )
             return
         with shop.certificate.open("rb"):
             pass  # what may not be read is told as such
@@ -143,9 +161,9 @@ def check_certificate(shop: Shop) -> Findings:
         yield _from_health(shop, may_not_read(error))
         return
     except tls.TlsError as error:
-        yield failure(subject, str(error), _cure(shop, PAIR))
+        yield refusal(CERTIFICATE, subject, str(error).partition("; ")[0], *_pair(shop))
         return
-    yield _dates(subject, "the certificate", leaf.not_before, leaf.not_after, tls.RENEWAL_DAYS, _cure(shop, NEW))
+    yield _dates(shop, leaf)
     yield from _names(shop, leaf)
     yield from permitted(shop.private_key, _serving(shop))
     if shop.ca_certificate is not None:
@@ -153,40 +171,90 @@ def check_certificate(shop: Shop) -> Findings:
             ca = tls.describe(shop.ca_certificate)
         except tls.TlsError:
             return  # the chain told of it
-        yield _dates(str(shop.ca_certificate), "the CA", ca.not_before, ca.not_after, CA_WARNING_DAYS, NEW_CA)
+        wrong = _dated(ca, CA_WARNING_DAYS)
+        tell, words = wrong or (ok, _valid(ca))
+        yield tell(shop.ca_certificate, f"the CA {words}", *(_new_ca(shop) if wrong else ("",)))
+
+
+def _new(shop: Shop) -> tuple[str, ...]:
+    """Return words and commands: a new certificate."""
+    if shop.ca_certificate is None:
+        return _own(shop)
+    todo = "renew it; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"
+    return todo, shop.posd("tls", "renew")
+
+
+def _pair(shop: Shop) -> tuple[str, ...]:
+    """Return words and commands: a new certificate with a new key."""
+    if shop.ca_certificate is None:
+        return _own(shop)
+    todo = "make a new pair; the CA is kept, so nothing is to be done on the terminals"
+    return todo, shop.posd("tls", "init")
+
+
+def _new_ca(shop: Shop) -> tuple[str, ...]:
+    """Return words and commands: a new CA."""
+    return f"make a new CA; then put {shop.ca_certificate} on every terminal", shop.posd("tls", "init", "--force")
+
+
+def _own(shop: Shop) -> tuple[str, ...]:
+    """Return words and commands: a certificate that posd has not made."""
+    todo = (
+        f"put a right pair into {shop.certificate} and {shop.private_key}, then reload posd; or remove both keys from "
+        "[webhooks] to use that of posd tls init"
+    )
+    return todo, *(shop.systemctl("reload") or (shop.edit(),))
 
 
 def _from_health(shop: Shop, closed: str) -> Said:
     """Return what posd says of a certificate that this user may not read."""
-    said = shop.health("certificate")
-    told = {"ok": ok, "degraded": warning, "failing": failure}.get(str(said.get("status")))
-    if told is None:
-        return warning(shop.certificate, closed, AS_ROOT)
-    return told(shop.certificate, f"{closed}; posd says of it: {said.get('detail')}", AS_ROOT)
+    said = unseen(shop.certificate, closed)
+    health = shop.health("certificate")
+    if (status := health.get("status")) is None:
+        return said
+    how = {"ok": Status.OK, "degraded": Status.WARNING}.get(str(status), Status.FAILURE)
+    return msgspec.structs.replace(said, status=how, meaning=f"{closed}; posd says of it: {health.get('detail')}")
 
 
-def _dates(subject: str, what: str, start: datetime, end: datetime, days_left: int, todo: str) -> Said:
-    now = datetime.now(UTC)
-    days = (end - now).days
-    if end <= now:
-        return failure(subject, f"{what} expired on {end:%Y-%m-%d}: every terminal refuses it", todo)
-    if start > now:
-        return failure(
-            subject,
-            f"{what} is valid from {start:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}: every terminal "
-            "refuses it until then",
-            f"is the clock of this machine right? Otherwise {todo}",
+def _dates(shop: Shop, leaf: tls.CertificateInfo) -> Said:
+    subject, wrong = str(shop.certificate), _dated(leaf, tls.RENEWAL_DAYS)
+    if wrong is None:
+        return ok(subject, f"the certificate {_valid(leaf)}")
+    tell, words = wrong
+    if leaf.not_before > datetime.now(UTC):
+        return tell(
+            subject, f"the certificate {words}", "is the clock of this machine right? Else renew it", "timedatectl"
         )
-    if days < days_left:
-        return warning(subject, f"{what} ends in {days} days, on {end:%Y-%m-%d}", todo)
-    return ok(subject, f"{what} is valid until {end:%Y-%m-%d} ({days} days)")
+    if shop.ca_certificate is None and tell is failure:
+        return refusal(CERTIFICATE, subject, f"the certificate {words}, and posd will not start", *_new(shop))
+    return tell(subject, f"the certificate {words}", *_new(shop))
+
+
+def _dated(found: tls.CertificateInfo, days_left: int) -> tuple[Callable[..., Said], str] | None:
+    """Return how to tell of the dates of a certificate that should be looked at, and the words; None of a valid one."""
+    start, end, now = found.not_before, found.not_after, datetime.now(UTC)
+    if end <= now:
+        return failure, f"expired on {end:%Y-%m-%d}: every terminal refuses it"
+    if start > now:
+        return failure, (
+            f"is valid from {start:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}: every terminal refuses it "
+            "until then"
+        )
+    if (days := (end - now).days) < days_left:
+        return warning, f"ends in {days} days, on {end:%Y-%m-%d}"
+    return None
+
+
+def _valid(found: tls.CertificateInfo) -> str:
+    return f"is valid until {found.not_after:%Y-%m-%d} ({(found.not_after - datetime.now(UTC)).days} days)"
 
 
 def _serving(shop: Shop) -> Findings:
     """Tell whether the key belongs to the certificate, and whether the chain is whole."""
     key = str(shop.private_key)
     if not shop.private_key.exists():
-        yield failure(key, "the private key is not there: posd will not start", _cure(shop, PAIR))
+        if shop.ca_certificate is not None:  # else the check of the configuration tells of it
+            yield refusal(PRIVATE_KEY, key, "the private key is not there: posd will not start", *_pair(shop))
         return
     with shop.private_key.open("rb"):
         pass
@@ -194,8 +262,14 @@ def _serving(shop: Shop) -> Findings:
     try:
         server.load_cert_chain(shop.certificate, shop.private_key, password=_no_passphrase)
     except _Encrypted:
-        yield failure(
-            key, "the private key is encrypted: posd cannot ask for a passphrase", "store it without, mode 0600"
+        yield refusal(
+            PRIVATE_KEY,
+            key,
+            "the private key is encrypted: posd cannot ask for a passphrase, and will not start",
+            "store it without one",
+            shop.as_root("openssl", "pkey", "-in", key, "-out", f"{key}.plain"),
+            shop.as_root("install", "-m", "0640", "-g", shop.user.group, f"{key}.plain", key),
+            shop.as_root("rm", f"{key}.plain"),
         )
         return
     except ssl.SSLError as error:
@@ -204,7 +278,7 @@ def _serving(shop: Shop) -> Findings:
             if error.reason == "KEY_VALUES_MISMATCH"
             else f"certificate and key cannot be read ({words(error)})"
         )
-        yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _cure(shop, PAIR))
+        yield refusal(PRIVATE_KEY, key, f"{meaning}: posd will not start, or goes on with the old pair", *_pair(shop))
         return
     yield ok(key, "the private key belongs to the certificate")
     yield _chain(shop, server)
@@ -227,13 +301,12 @@ def _chain(shop: Shop, server: ssl.SSLContext) -> Said:
         return failure(
             shop.ca_certificate or shop.certificate,
             f"the CA that the terminals are to trust cannot be read ({reason})",
-            "put ca.crt back from a backup; without one: " + NEW_CA,
+            "put it back from a backup; without one " + _new_ca(shop)[0],
+            *_new_ca(shop)[1:],
         )
-    refused = refusal(server, client, None)
+    refused = client_refusal(server, client, None)
     if refused is not None:
-        return failure(
-            subject, f"a terminal that trusts the CA refuses the certificate: {words(refused)}", _cure(shop, NEW)
-        )
+        return failure(subject, f"a terminal that trusts the CA refuses the certificate: {words(refused)}", *_new(shop))
     if shop.ca_certificate is not None:
         return ok(subject, f"a terminal that has {shop.ca_certificate} accepts it")
     return _own_chain(shop)
@@ -265,7 +338,7 @@ def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
             yield failure(
                 host,
                 f"{who} will call this address, and the certificate does not name it: every callback is refused",
-                _cure(shop, NEW),
+                *_new(shop),
             )
         else:
             yield ok(host, f"{who} will call this address, and the certificate names it")
@@ -278,7 +351,7 @@ def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
             "names",
             f"the certificate names none of the addresses under which terminals may call this machine "
             f"({', '.join(mine)})",
-            _cure(shop, NEW),
+            *_new(shop),
         )
     else:
         named = [address for address in mine if address not in lacking]
@@ -300,16 +373,6 @@ def hosts(shop: Shop) -> Mapping[str, list[str]]:
             continue  # the check of the terminal tells of it
         called.setdefault(advertised or host, []).append(terminal.serial)
     return {host: callers or ["each terminal"] for host, callers in called.items()}
-
-
-def _cure(shop: Shop, todo: str) -> str:
-    """Say what to do about a certificate that posd has not made."""
-    if shop.ca_certificate is not None:
-        return todo
-    return (
-        "get a right one from whoever made it ([webhooks] certificate and private_key name it), then reload posd; or "
-        "remove both keys to use that of posd tls init"
-    )
 
 
 # The callback address: what a terminal meets where it is told to call.
@@ -345,7 +408,7 @@ def check_callbacks(shop: Shop) -> Findings:
             yield warning(subject, "not tried: the configuration names no fixed port", "see the line of the port")
         elif not shop.running.there:
             yield warning(
-                subject, f"not tried, because posd does not run: {who} will call it", "start posd, then run it again"
+                subject, f"not tried, because posd does not run: {who} will call it", "see the line of the daemon"
             )
         else:
             yield _shown(shop, subject, host, port, who)

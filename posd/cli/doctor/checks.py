@@ -5,38 +5,55 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from posd.cli.doctor import certificate, daemon, database, files, host, mdns, terminals
+import msgspec
+
+from posd.cli.doctor import access, certificate, daemon, database, files, host, mdns, terminals
 from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its title for people, how long it may take (seconds), and whether it needs the configuration."""
+    """One check: its title for people, how long it may take (seconds), and whether it needs the configuration.
+
+    `refuses`: it finds what posd would refuse, so that `posd config check` makes it too.
+    """
 
     title: str
     run: Callable[[Shop], Findings]
     seconds: float
     needs_configuration: bool = True
+    refuses: bool = False
 
 
 #: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "configuration": Check("Configuration", files.check_configuration, 10, needs_configuration=False),
+        "configuration": Check("Configuration", files.check_configuration, 30, needs_configuration=False, refuses=True),
         "daemon": Check("Daemon", daemon.check_service, 30, needs_configuration=False),
-        "files": Check("Files and keys", files.check_files, 10),
-        "access": Check("Sockets and groups", files.check_access, 10),
-        "database": Check("Database", database.check, 30),
+        "files": Check("Files and keys", files.check_files, 30, refuses=True),
+        "access": Check("Sockets and groups", access.check, 30, refuses=True),
+        "database": Check("Database", database.check, 30, refuses=True),
         "disk": Check("Disk", host.check_disk, 10),
-        "port": Check("Port of the webhook listener", daemon.check_ports, 10),
+        "port": Check("Ports", daemon.check_ports, 30, refuses=True),
         "firewall": Check("Firewall", host.check_firewall, 20, needs_configuration=False),
         "mdns": Check("mDNS", mdns.check, 15),
-        "certificate": Check("Certificate", certificate.check_certificate, 20),
+        "certificate": Check("Certificate", certificate.check_certificate, 20, refuses=True),
         "terminal": Check("Terminals", terminals.check, 120),
         "callback": Check("Callback addresses", certificate.check_callbacks, 60),
         "clock": Check("Clock", host.check_clock, 10, needs_configuration=False),
     }
 )
+
+
+def refusals(shop: Shop) -> tuple[list[Finding], list[Finding]]:
+    """Return what posd would refuse at its start with this configuration, and what this user may not look at.
+
+    Only what is needed for that is looked at, so that it is quick.
+    """
+    shop.quick = True
+    daemon.find(shop)
+    found = [one for name, check in CHECKS.items() if check.refuses for one in examine(name, check, shop)]
+    return [one for one in found if one.refused], [one for one in found if one.unseen]
 
 
 def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
@@ -69,6 +86,13 @@ def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
                 "try again; if it stays so, look at the disk or the network that it is about",
             )
         )
-    findings = [Finding(name, item.subject, item.status, item.meaning, item.todo) for item in done]
+    findings = [_found(name, item, shop) for item in done]
     shop.found += findings
     return findings
+
+
+def _found(name: str, said: Said, shop: Shop) -> Finding:
+    given = msgspec.structs.asdict(said)
+    if said.refused and not said.file:
+        given["file"] = str(shop.config_file)
+    return Finding(check=name, **given)

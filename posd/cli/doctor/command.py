@@ -14,6 +14,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
+from posd.cli.app.shell import pasted
 from posd.cli.doctor.context import Finding, Status
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
@@ -24,6 +25,8 @@ MARKS: Mapping[Status, tuple[str, str]] = {
 }
 #: characters of the column of the marks, indented by two.
 MARK_COLUMNS = 9
+#: characters before a command: those of the words that it belongs to.
+COMMAND_INDENT = MARK_COLUMNS + 1
 
 
 @click.command()
@@ -68,29 +71,40 @@ def _code(found: Sequence[Finding], *, there: bool) -> ExitCode:
 
 def _header(output: Output) -> None:
     """Name the columns, for programs."""
-    output.cells(("status", "check", "subject", "meaning", "what to do"))
+    output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
 
 
 def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
     """Write what one check has said."""
     if not output.rich:
         for one in findings:
-            output.cells((one.status, one.check, one.subject, one.meaning, one.todo))
+            output.cells((one.status, one.check, one.subject, one.meaning, one.todo, "; ".join(one.commands)))
         return
     if not findings:
         return
     output.line(title, "bold")
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True, width=MARK_COLUMNS)
-    grid.add_column(overflow="fold")
+    grid = _grid()
     for one in findings:
         mark, style = MARKS[one.status]
         words = Text.assemble((shown(one.subject), "bold"), ": ", shown(one.meaning))
         if one.todo:
             words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
         grid.add_row(Text(f"  {mark}", style=style), words)
-    output.stdout.print(grid)
+        if one.commands:
+            output.stdout.print(grid)
+            for command in one.commands:
+                output.verbatim(*pasted(command, COMMAND_INDENT, output.stdout.width))
+            grid = _grid()
+    if grid.row_count:
+        output.stdout.print(grid)
     output.line()
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, width=MARK_COLUMNS)
+    grid.add_column(overflow="fold")
+    return grid
 
 
 def _summary(output: Output, found: Sequence[Finding], *, unread: bool) -> None:

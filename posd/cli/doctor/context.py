@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +13,11 @@ from typing import Any
 import msgspec
 
 from posd import tls
+from posd.cli.app.context import CONFIG_FILE
 from posd.cli.app.parameters import user_name
+from posd.cli.doctor import service, users
+from posd.cli.doctor.service import Service
+from posd.cli.doctor.users import User
 from posd.config import Config, ConfigProblem, TerminalConfig
 
 # What the doctor says: one finding a thing that was looked at.
@@ -26,23 +31,29 @@ class Status(StrEnum):
     FAILURE = "failure"
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing)."""
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
+
+    `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, and
+    `file` that file, "" for the main one. `refused`: posd does not start with it, or cannot use what the key says.
+    `unseen`: this user may not look at it.
+    """
 
     status: Status
     subject: str
     meaning: str
     todo: str = ""
+    commands: tuple[str, ...] = ()
+    key: str = ""
+    file: str = ""
+    refused: bool = False
+    unseen: bool = False
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(Said, frozen=True, kw_only=True):
     """The same with the name of the check, as `posd doctor --json` prints it."""
 
     check: str
-    subject: str
-    status: Status
-    meaning: str
-    todo: str
 
 
 #: What a check returns: it yields what it finds as it finds it, so that a time limit loses only the rest.
@@ -51,17 +62,44 @@ Findings = Iterator[Said]
 
 def ok(subject: object, meaning: str, todo: str = "") -> Said:
     """Say that something is as it should be."""
-    return Said(Status.OK, str(subject), meaning, todo)
+    return Said(status=Status.OK, subject=str(subject), meaning=meaning, todo=todo)
 
 
-def warning(subject: object, meaning: str, todo: str) -> Said:
+def warning(subject: object, meaning: str, todo: str, *commands: str) -> Said:
     """Say that something should be looked at."""
-    return Said(Status.WARNING, str(subject), meaning, todo)
+    return Said(status=Status.WARNING, subject=str(subject), meaning=meaning, todo=todo, commands=commands)
 
 
-def failure(subject: object, meaning: str, todo: str) -> Said:
+def failure(subject: object, meaning: str, todo: str, *commands: str) -> Said:
     """Say that something has to be mended."""
-    return Said(Status.FAILURE, str(subject), meaning, todo)
+    return Said(status=Status.FAILURE, subject=str(subject), meaning=meaning, todo=todo, commands=commands)
+
+
+def unseen(subject: object, meaning: str) -> Said:
+    """Say that this user may not look at something."""
+    todo = "run this as root, or as the user of posd, to see it"
+    return Said(
+        status=Status.WARNING,
+        subject=str(subject),
+        meaning=meaning,
+        todo=todo,
+        commands=("sudo posd doctor",),
+        unseen=True,
+    )
+
+
+def refusal(key: str, subject: object, meaning: str, todo: str, *commands: str, file: str = "") -> Said:
+    """Say why posd does not start, or cannot use what the configuration says of `key`."""
+    return Said(
+        status=Status.FAILURE,
+        subject=str(subject),
+        meaning=meaning,
+        todo=todo,
+        commands=commands,
+        key=key,
+        file=file,
+        refused=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +133,8 @@ class Running:
 class Shop:
     """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
 
-    `found` is all that was said so far. `clocks`: what -> how many seconds its clock is ahead of this machine's.
+    `found` is all that was said so far. `answering`: the socket on which posd answers. `clocks`: what -> how many
+    seconds its clock is ahead of this machine's. `quick`: only what posd opens at its start is looked at.
     """
 
     config_file: Path
@@ -103,11 +142,15 @@ class Shop:
     problems: tuple[ConfigProblem, ...]
     socket: Path | None = None
     running: Running = field(default_factory=Running)
+    answering: Path | None = None
     addresses: dict[str, Address] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
     found: list[Finding] = field(default_factory=list)
+    quick: bool = False
+    service: Service | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self.service = service.read(self.config_file)
         if self.config is not None:
             self.addresses |= {one.serial: Address(one.base_url, "config") for one in self.terminals if one.base_url}
 
@@ -162,6 +205,47 @@ class Shop:
         found: Mapping[str, Any] = self.running.health.get("checks", {}).get(check, {})
         return found
 
+    @property
+    def user(self) -> User:
+        """The user of posd: of its process, of its unit, else the owner of the state directory, posd, or this user."""
+        uid = self.running.uid
+        if self.service is not None and (found := users.of_service(self.service)) and uid in (None, found.uid):
+            return found
+        if uid is not None:
+            return users.of_id(uid)
+        if self.config is not None:
+            with suppress(OSError):
+                return users.of_id(self.settings.database.path.parent.stat().st_uid)
+        with suppress(KeyError):
+            return users.of_id(pwd.getpwnam("posd").pw_uid)
+        return users.of_id(os.geteuid())
+
+    @property
+    def can_try(self) -> bool:
+        """Whether this process may open files as the user of posd: it is root's, or that user's."""
+        return os.geteuid() in (0, self.user.uid)
+
+    def as_root(self, *words: object) -> str:
+        """Write a command that needs root."""
+        return shlex.join(([] if os.geteuid() == 0 else ["sudo"]) + [str(word) for word in words])
+
+    def posd(self, *words: object) -> str:
+        """Write a command of posd, for its user: what root would make, that user could not read."""
+        config = [] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)]
+        user = self.user
+        switch = ["runuser", "-u", user.name, "--"] if os.geteuid() == 0 else ["sudo", "-u", user.name]
+        if user.uid == os.geteuid():
+            switch = []
+        return shlex.join([*switch, "posd", *config, *map(str, words)])
+
+    def systemctl(self, *words: str) -> tuple[str, ...]:
+        """Write a command to the service manager about posd's unit; none where no unit runs this configuration."""
+        return () if self.service is None else (self.as_root("systemctl", *words, "posd"),)
+
+    def edit(self, file: object = "") -> str:
+        """Write the command that opens the configuration."""
+        return self.as_root("editor", file or self.config_file)
+
     def failed(self, check: str, subject: str = "") -> bool:
         """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""
         return any(
@@ -170,24 +254,9 @@ class Shop:
         )
 
 
-def daemon_uid(shop: Shop) -> int | None:
-    """Return the user of posd: of its process, else the owner of the state directory; None where that is not known."""
-    if shop.running.uid is not None:
-        return shop.running.uid
-    with suppress(OSError):
-        return shop.settings.database.path.parent.stat().st_uid
-    with suppress(KeyError):
-        return pwd.getpwnam("posd").pw_uid
-    return None
-
-
 def me() -> str:
     """Return the name of the user that runs this."""
     return user_name(os.geteuid())
-
-
-#: What to do where something may not be read.
-AS_ROOT = "run posd doctor as root (sudo posd doctor), or as the user of posd, to see it"
 
 
 def may_not_read(error: PermissionError) -> str:
@@ -200,4 +269,4 @@ def permitted(subject: object, findings: Findings) -> Findings:
     try:
         yield from findings
     except PermissionError as error:
-        yield warning(subject, may_not_read(error), AS_ROOT)
+        yield unseen(subject, may_not_read(error))

@@ -1,18 +1,21 @@
 """The daemon: does it run, does it answer, what does it say of itself; which program holds the port of its listener."""
 
+import errno
 import os
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from posd import __version__
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, warning
-from posd.config import parse
+from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, refusal, warning
+from posd.cli.doctor.users import bindable, group_name, tried_as
+from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
 SEE_OTHERS = "see what the other lines say of it"
@@ -22,48 +25,69 @@ OF_HEALTH = ("storage", "webhook_listener", "discovery")
 _PEER_CREDENTIALS = struct.Struct("iII")
 
 
-def check_service(shop: Shop) -> Findings:
-    """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
+def find(shop: Shop) -> dict[Path, str]:
+    """Find the process of the daemon, without asking it anything.
+
+    Return its sockets that cannot be connected to -> why. The socket of the tills may be held by systemd, which starts
+    posd for a call: it is left alone while no daemon holds its lock.
+    """
     running = shop.running
     running.pid = _lock_holder(shop)
-    reasons = {}
-    for path in _sockets(shop):
+    config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
+    sockets = [shop.socket] if shop.socket else [config.local_api.admin_socket]
+    if not shop.socket and running.pid is not None:
+        sockets.append(config.local_api.till_socket)
+    closed = {}
+    for path in sockets:
         try:
-            running.pid, running.uid = _process(path)
-            yield from _ask(shop, path)
+            pid, uid = _process(path)
         except OSError as error:
-            reasons[path] = error.strerror or str(error)
-        except (Unreachable, Problem) as error:
-            yield failure(
-                path, f"posd is there and does not answer as it should: {error}", "restart posd; look at its log"
-            )
-            return
+            closed[path] = error.strerror or str(error)
         else:
-            return
-    path, reason = next(iter(reasons.items()))
-    if running.there:
-        where = f"local_api.directory ({path.parent})"
-        closed = any(os.path.exists(path) and not os.access(path, os.W_OK) for path in reasons)  # noqa: PTH110
-        tell = warning if closed else failure
-        todo = (
-            "join the group of the socket, or run posd doctor as root (sudo posd doctor)"
-            if closed
-            else f"restart posd; if that does not help, look at its log, and at {'--socket' if shop.socket else where}"
-        )
-        yield tell("posd", f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})", todo)
-    else:
+            if running.pid is None:
+                running.pid, running.uid = pid, uid
+            shop.answering = path
+            break
+    with suppress(OSError):
+        running.uid = Path(f"/proc/{running.pid}").stat().st_uid
+    return closed
+
+
+def check_service(shop: Shop) -> Findings:
+    """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
+    running, closed = shop.running, find(shop)
+    log = ("journalctl -u posd -n 20 -o cat",) if shop.service is not None else ()
+    if (path := shop.answering) is not None:
+        try:
+            yield from _ask(shop, path)
+        except (Unreachable, Problem, OSError) as error:
+            meaning = f"posd is there and does not answer as it should: {error}"
+            yield failure(path, meaning, "restart posd; look at its log", *shop.systemctl("restart"), *log)
+        return
+    path, reason = next(iter(closed.items()))
+    if not running.there:
+        start = shop.systemctl("start") or (shop.posd("run"),)
         yield failure(
             "posd",
             f"posd does not run: no card can be charged. Nothing answers on {path} ({reason})",
-            "start it (systemctl start posd), then run posd doctor again: some things can be seen only then",
+            "start it, once all that has failed here is mended; then run posd doctor again: some things show only then",
+            *start,
+            *log,
         )
-
-
-def _sockets(shop: Shop) -> tuple[Path, ...]:
-    if shop.socket is not None:
-        return (shop.socket,)
-    config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
-    return (config.local_api.admin_socket, config.local_api.till_socket)
+    elif any(os.path.exists(path) and not os.access(path, os.W_OK) for path in closed):  # noqa: PTH110
+        group = group_name(next(path for path in closed if path.exists()).stat().st_gid)
+        meaning = f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})"
+        join = shop.as_root("usermod", "-aG", group, me())
+        yield warning("posd", meaning, "join the group of the socket and log in anew, or run this as root", join)
+    else:
+        place = "--socket" if shop.socket else f"local_api.directory ({path.parent})"
+        yield failure(
+            "posd",
+            f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})",
+            f"restart posd; if that does not help, look at its log, and at {place}",
+            *shop.systemctl("restart"),
+            *log,
+        )
 
 
 def _ask(shop: Shop, path: Path) -> Findings:
@@ -83,6 +107,7 @@ def _ask(shop: Shop, path: Path) -> Findings:
             "version",
             f"posd {version['version']} runs, but {__version__} is installed here",
             "restart posd when no payment is under way, so that what is installed is what runs",
+            *shop.systemctl("restart"),
         )
     for name in OF_HEALTH:
         state = shop.health(name)
@@ -146,51 +171,76 @@ class Holder:
 
 
 def check_ports(shop: Shop) -> Findings:
-    """Tell which program has the port."""
-    yield _port(shop)
+    """Tell which program has the ports that posd listens on."""
+    webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
+    yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port") or webhooks.port))
+    if metrics is not None:
+        yield _port(shop, "metrics.listen", metrics, metrics.port)
 
 
-def _port(shop: Shop) -> Said:
-    listen, running = shop.settings.webhooks.listen, shop.running
-    subject = str(listen)
+def _port(shop: Shop, key: str, listen: ListenAddress, actual: int) -> Said:
+    """Say of one of them whether it is free, or held by posd; `actual` is the port that posd says it has."""
+    running, subject, restart = shop.running, str(listen), shop.systemctl("restart")
     if listen.port == 0:
         return warning(
             subject,
-            "port 0 is any free port, for trials only: after a restart the terminals would call the old one",
-            'write a port into webhooks.listen, as in "0.0.0.0:8443"',
+            "port 0 is any free port, for trials only: after a restart it is another one",
+            f'write a port into {key}, as in "{listen.host}:8443"',
+            shop.edit(),
         )
-    actual = int(shop.served.get("port") or listen.port)
     if actual != listen.port:
         return failure(
             subject,
             f"posd runs and listens on port {actual}, not on the one that the configuration names",
             "restart posd when no payment is under way; the configuration was changed after it started",
+            *restart,
         )
-    reason = _taken(listen.host, listen.port)
+    reason = _refused(shop, listen)
     if reason == "":
         if running.there:
             return failure(
                 subject,
-                "posd runs, and nobody listens on the port that the configuration names: the terminals call in vain",
+                f"posd runs, and no program listens on the port that the configuration names ({key})",
                 "restart posd; the configuration was perhaps changed after it started",
+                *restart,
             )
         return ok(subject, "the port is free: posd can listen on it")
-    holders = list(listeners(listen.port))
-    ours = [one for one in holders if running.there and (one.pid or running.pid) == running.pid and _same(one, shop)]
-    strangers = [one for one in holders if one not in ours]
-    if ours:
-        return ok(subject, f"posd listens on it (process {running.pid})")
-    if strangers:
-        return failure(
+    if reason == os.strerror(errno.EADDRINUSE):
+        return _held(shop, key, listen)
+    if reason == os.strerror(errno.EADDRNOTAVAIL):
+        return refusal(
+            key,
             subject,
-            f"the port is taken by {strangers[0]}: posd cannot listen on it"
-            + (", and the terminals reach that program instead" if running.there else ", and will not start"),
-            "stop that program, or choose another port in webhooks.listen, then restart posd",
+            f"posd cannot listen on it ({reason}): this machine does not have the address {listen.host}",
+            f'write an address that it has, or all of them: {key.partition(".")[2]} = "0.0.0.0:{listen.port}"',
+            "ip -brief address",
+            shop.edit(),
         )
-    return failure(
+    return refusal(
+        key,
         subject,
-        f"posd cannot listen on it ({reason})",
-        "is it an address of this machine? Correct webhooks.listen; 0.0.0.0 is every IPv4 address",
+        f"posd cannot listen on it ({reason}): ports below 1024 are not for the user {shop.user.name}",
+        f"choose a port from 1024 on in {key}",
+        shop.edit(),
+    )
+
+
+def _held(shop: Shop, key: str, listen: ListenAddress) -> Said:
+    """Say which program has a port: posd, or another one."""
+    running = shop.running
+    holders = list(listeners(listen.port))
+    if running.there and any((one.pid or running.pid) == running.pid and _same(one, shop) for one in holders):
+        return ok(listen, f"posd listens on it (process {running.pid})")
+    holder = holders[0] if holders else None
+    pid = holder.pid if holder is not None else None
+    return refusal(
+        key,
+        listen,
+        f"the port is taken by {holder or 'a program that cannot be seen from here'}: posd cannot listen on it"
+        + (", and the terminals reach that program instead" if running.there else ", and will not start"),
+        f"stop that program, or choose another port in {key}; then start posd",
+        shop.as_root("kill", pid) if pid else shop.as_root("ss", "-ltnp", f"sport = :{listen.port}"),
+        *shop.systemctl("restart"),
     )
 
 
@@ -198,18 +248,15 @@ def _same(holder: Holder, shop: Shop) -> bool:
     return shop.running.uid is None or holder.uid == shop.running.uid
 
 
-def _taken(host: str, port: int) -> str:
-    """Try to bind as posd does, without listening; return why it cannot, "" where it can."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except PermissionError:  # a port below 1024: the service manager may let posd have it, and not this user
-            return "in use" if any(listeners(port)) else ""
-        except OSError as error:
-            return error.strerror or str(error)
-    return ""
+def _refused(shop: Shop, listen: ListenAddress) -> str:
+    """Try to listen as the user of posd; return why it cannot, "" where it can."""
+    if shop.service is not None and "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities"):
+        return bindable(listen.host, listen.port)
+    reason = tried_as(shop.user, partial(bindable, listen.host, listen.port), str)
+    if reason == os.strerror(errno.EACCES) and not shop.can_try:
+        # A port below 1024: posd may perhaps have it, and not this user.
+        return os.strerror(errno.EADDRINUSE) if any(listeners(listen.port)) else ""
+    return reason
 
 
 def listeners(port: int) -> Iterator[Holder]:

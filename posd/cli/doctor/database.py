@@ -1,5 +1,6 @@
 """The database: can it be opened, is it whole, has it been looked after. Not a byte is written, nor a file made."""
 
+import shlex
 import sqlite3
 import time
 from contextlib import closing
@@ -8,9 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, ok, warning
+from posd.cli.doctor.context import Findings, Said, Shop, failure, may_not_read, ok, refusal, unseen, warning
 from posd.storage import changes, files, marks
-from posd.storage.connection import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
+from posd.storage.connection import KEY_TABLE, is_damage, refuse_lost, schema_version
 from posd.storage.errors import StoreError
 
 #: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
@@ -20,7 +21,8 @@ OPERATIONS_AT_A_TIME = 100_000
 #: posd cuts the WAL back to 4 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
 LARGE_WAL_BYTES = 64 * 1024 * 1024
 
-DAMAGED = f"nothing was changed. See what is wrong: posd verify. To put a backup in its place: {RESTORE}"
+DAMAGED = "see what is wrong, then put a backup in its place; what can be read of the damaged file is taken over"
+KEY = "database.path"
 
 
 def check(shop: Shop) -> Findings:
@@ -31,21 +33,38 @@ def check(shop: Shop) -> Findings:
             yield _missing(shop)
             return
         with closing(open_unchanged(path)) as db:
-            yield from _contents(db, path)
+            yield from _contents(db, shop, path)
         yield from _beside(path)
     except PermissionError as error:
         storage = shop.health("storage")
         if storage.get("status") == "ok":
             yield ok(path, f"{may_not_read(error)}; posd says of it: {storage.get('detail')}")
         else:
-            yield warning(path, may_not_read(error), AS_ROOT)
+            yield unseen(path, may_not_read(error))
     except sqlite3.Error as error:
         if is_damage(error):
-            yield failure(path, f"the database is damaged ({error}): posd will not start with it", DAMAGED)
+            meaning = f"the database is damaged ({error}): posd will not start with it"
+            yield refusal(KEY, path, meaning, DAMAGED, *_put_back(shop, shop.posd("verify")))
         elif getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
             yield warning(path, f"the database is in use just now ({error})", "try again in a moment")
         else:
-            yield warning(path, f"the database cannot be opened without changing it ({error})", "posd verify")
+            meaning = f"the database cannot be opened without changing it ({error})"
+            yield warning(path, meaning, "look at it", shop.posd("verify"))
+
+
+def newest_backup(shop: Shop) -> Path | None:
+    """Return the newest backup of the timer; None where there is none, or this user may not see it."""
+    try:
+        return max(shop.settings.database.backups.glob("*.db"), key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
+        return None
+
+
+def _put_back(shop: Shop, *first: str) -> tuple[str, ...]:
+    """Return the commands that put the newest backup in the place of the database."""
+    backup = newest_backup(shop)
+    restore = shop.posd("restore", backup) if backup else shop.posd("restore", "--without-backup")
+    return (*shop.systemctl("stop"), *first, restore, *shop.systemctl("start"))
 
 
 def open_unchanged(path: Path) -> sqlite3.Connection:
@@ -69,8 +88,12 @@ def _missing(shop: Shop) -> Said:
     path = shop.settings.database.path
     try:
         refuse_lost(path, shop.settings.database.callback_key, shop.settings.database.witness)
-    except StoreError as error:
-        return failure(path, str(error), "look for the file; posd will not start without it")
+    except StoreError:
+        meaning = (
+            "the database is not there, and it was before: it was lost or moved, and posd will not start without it"
+        )
+        todo = "look for the file and put it back; else restore the newest backup"
+        return refusal(KEY, path, meaning, todo, *_put_back(shop))
     if shop.running.answers:
         return failure(
             path, "posd runs, but its database is not there", "is this the configuration that posd runs with?"
@@ -78,35 +101,50 @@ def _missing(shop: Shop) -> Said:
     return ok(path, "not made yet: posd makes it at its first start")
 
 
-def _contents(db: sqlite3.Connection, path: Path) -> Findings:
+def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
     if path.stat().st_size == 0:
-        yield failure(path, "the database is empty: it was damaged", DAMAGED)
+        yield refusal(
+            KEY, path, "the database is empty: it was damaged, and posd will not start", DAMAGED, *_put_back(shop)
+        )
         return
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if KEY_TABLE in tables:
-        yield failure(
+        backup = path.with_name(f"{path.stem}-backup{path.suffix}")
+        yield refusal(
+            KEY,
             path,
-            "this is a backup that was put there by hand: nothing is known of what was started since",
-            "move it to another place, and restore it from there: posd restore BACKUP",
+            "this is a backup that was put there by hand: nothing is known of what was started since, so posd will "
+            "not start",
+            "move it to another place, and restore it from there",
+            *shop.systemctl("stop"),
+            shop.as_root("mv", path, backup),
+            shop.posd("restore", backup),
+            *shop.systemctl("start"),
         )
         return
     if not version or "transactions" not in tables:
-        yield failure(path, "this is no database of posd", f"correct database.path; {DAMAGED}")
+        meaning = "this is no database of posd: posd will not start"
+        yield refusal(KEY, path, meaning, "correct database.path, or move the file away", shop.edit())
         return
     if version > schema_version():
-        yield failure(
+        yield refusal(
+            KEY,
             path,
-            f"a newer posd has used it (schema {version}; this one knows schemas up to {schema_version()})",
-            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)",
+            f"a newer posd has used it (schema {version}; this one knows schemas up to {schema_version()}), so this "
+            "one will not start",
+            "install that version again, or restore a backup from before the upgrade",
+            f"ls -lt {shlex.quote(str(shop.settings.database.backups))}",
+            *_put_back(shop),
         )
         return
-    yield _whole(db, path, version)
+    if not shop.quick:
+        yield _whole(db, shop, path, version)
     if version == schema_version():
-        yield from _history(db)
+        yield from _history(db, shop)
 
 
-def _whole(db: sqlite3.Connection, path: Path, version: int) -> Said:
+def _whole(db: sqlite3.Connection, shop: Shop, path: Path, version: int) -> Said:
     end = time.monotonic() + QUICK_CHECK_SECONDS
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
     try:
@@ -117,28 +155,32 @@ def _whole(db: sqlite3.Connection, path: Path, version: int) -> Said:
         return warning(
             path,
             f"no damage was found in {QUICK_CHECK_SECONDS:g} s, but it is too large to be seen through in that time",
-            "check it whole when there is time: posd verify",
+            "check it whole when there is time",
+            shop.posd("verify"),
         )
     finally:
         db.set_progress_handler(None, 0)
     if found != ["ok"]:
-        return failure(path, f"the database is damaged ({found[0]})", DAMAGED)
+        return failure(path, f"the database is damaged ({found[0]})", DAMAGED, *_put_back(shop, shop.posd("verify")))
     older = f", {schema_version()} after the next start" if version < schema_version() else ""
     return ok(path, f"no damage found (quick check), schema {version}{older}")
 
 
-def _history(db: sqlite3.Connection) -> Findings:
+def _history(db: sqlite3.Connection, shop: Shop) -> Findings:
     happened = [item.words for item in marks.unseen_restores(db)]
     happened += [item.words for item in marks.unseen_gone_back(db)]
     for words in happened:
-        yield warning("restore", words, "look at it, then say so: posd restore --seen --operator NAME")
+        seen = shop.posd("restore", "--seen", "--operator", "NAME")
+        yield warning("restore", words, "look at it, then say so with your name", seen)
     newest = changes.newest_at(db)
     now = datetime.now(UTC)
     if newest is not None and (ahead := (parse_iso(newest) - now).total_seconds()) > 1:
         yield failure(
             "newest record",
             f"it is {ahead:.0f} s in the future ({newest}): the clock of this machine was set back",
-            "set the clock of this machine (timedatectl), and let a time service keep it",
+            "set the clock of this machine, and let a time service keep it",
+            shop.as_root("timedatectl", "set-ntp", "true"),
+            "timedatectl",
         )
 
 
@@ -149,7 +191,8 @@ def _beside(path: Path) -> Findings:
             wal,
             f"what is not yet in the database file has grown to {size // 1024 // 1024} MiB: something reads the "
             "database without end",
-            "find the program that has it open (fuser), and end it; posd then cuts the file back by itself",
+            "find the program that has it open, and end it; posd then cuts the file back by itself",
+            shlex.join(("fuser", "-v", str(wal))),
         )
     for fresh in files.waiting(path):
         yield warning(

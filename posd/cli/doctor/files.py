@@ -1,76 +1,206 @@
 """The configuration file, and the files of the daemon: what is wrong with them, which users own and may read them."""
 
 import errno
-import grp
 import os
-import pwd
+import sqlite3
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from posd import tls
 from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, daemon_uid, failure, me, ok, permitted, warning
-from posd.config import examine
-from posd.daemon.sockets import SOCKET_MODE
-from posd.records.callback_urls import NEW_KEY
+from posd.cli.doctor.context import (
+    Findings,
+    Shop,
+    failure,
+    me,
+    ok,
+    permitted,
+    refusal,
+    unseen,
+    warning,
+)
+from posd.cli.doctor.database import newest_backup, open_unchanged
+from posd.cli.doctor.users import barrier, mode, readable, writable
+from posd.config import HeaderError, HeaderValue
+from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
+from posd.storage import database_id
+from posd.terminals import trust
 
 # The configuration file: everything that is wrong with it, and with the files that it names.
 
 
 def check_configuration(shop: Shop) -> Findings:
-    """Tell each problem, or that there is none."""
-    known = set(shop.problems)
-    in_files = [problem for problem in examine(shop.config_file)[1] if problem not in known]
-    # What this user may not read the daemon may well be able to: that says nothing about the set-up.
-    closed = [problem for problem in in_files if os.strerror(errno.EACCES) in problem.reason and os.geteuid() != 0]
-    for problem in (*shop.problems, *in_files):
+    """Tell each problem of the file, and of the files that it names."""
+    for problem in shop.problems:
         subject = problem.key or problem.file
-        if problem in closed:
-            yield warning(subject, f"not looked at: {me()} may not read the file that it names", AS_ROOT)
-        else:
-            yield failure(subject, problem.reason, problem.cure)
-    if not shop.problems and len(closed) == len(in_files):
+        yield refusal(problem.key, subject, problem.reason, problem.cure, shop.edit(problem.file), file=problem.file)
+    if shop.config is None:
+        return
+    named = list(_named_files(shop))
+    yield from named
+    if not shop.problems and not named:
         yield ok(shop.config_file, "every key is known and every value can be used")
-    if shop.config is not None:
-        yield from _permissions(shop)
-        if not shop.settings.terminals and not shop.problems:
-            yield warning(
-                "terminals",
-                "the configuration names no terminal: every payment is refused",
-                'add a section [[terminals]] with serial = "…" for each terminal, then restart posd',
-            )
+    yield from _permissions(shop)
+    if not shop.settings.terminals and not shop.problems:
+        yield warning(
+            "terminals",
+            "the configuration names no terminal: every payment is refused",
+            'find them, add a section [[terminals]] with serial = "…" for each, and restart posd',
+            shop.posd("terminals", "find"),
+            shop.edit(),
+            *shop.systemctl("restart"),
+        )
+
+
+def _named(shop: Shop) -> Iterator[tuple[str, Path | HeaderValue]]:
+    """Yield each file and each credential that the configuration names, with the first key that does."""
+    config = shop.settings
+    for name in ("certificate", "private_key"):
+        if path := getattr(config.webhooks, name):
+            yield f"webhooks.{name}", path
+    tables = {"terminal_defaults": config.terminal_defaults}
+    tables |= {f"terminals[{number}]": terminal for number, terminal in enumerate(config.terminals)}
+    headers = {"profile": config.profile_headers["local"], "profile.cloud": config.profile_headers["cloud"]}
+    headers = {"terminal_defaults": config.terminal_defaults.headers} | headers
+    headers |= {at: table.headers for at, table in tables.items()}
+    known: set[object] = set()
+    for at, table in tables.items():
+        if table.ca_file and table.ca_file not in known:
+            known.add(table.ca_file)
+            yield f"{at}.ca_file", table.ca_file
+    for at, values in headers.items():
+        for name, value in values.items():
+            if value.value is None and value not in known:
+                known.add(value)
+                yield f"{at}.headers.{name}", value
+
+
+def _named_files(shop: Shop) -> Findings:
+    """Open what the configuration names, as posd does."""
+    for key, value in _named(shop):
+        if isinstance(value, Path):
+            yield from _opened(shop, key, value, f"names {value}, which cannot be read")
+            if key.endswith("ca_file"):
+                yield from _ca_file(shop, key, value)
+        elif value.file is not None:
+            found = list(_opened(shop, key, value.file, f"names {value.file}, which cannot be read"))
+            yield from found or _header(shop, key, value, value.file)
+        else:
+            yield from _credential(shop, key, str(value.credential))
+
+
+def _opened(shop: Shop, key: str, path: Path, meaning: str) -> Findings:
+    """Tell where a file that the configuration names cannot be opened by posd."""
+    closed = barrier(shop.user, readable, path) if shop.can_try else readable(path)
+    if closed is None:
+        if shop.service is not None and shop.service.hides(path):
+            hidden = f"names {path}, which the unit of posd hides from it (ProtectHome=, PrivateTmp=)"
+            yield refusal(key, key, hidden, *_elsewhere(shop, key, path))
+        return
+    reason = f"{meaning} ({closed.reason})"
+    if closed.number == errno.EACCES and not shop.can_try:
+        yield unseen(key, f"not looked at: {me()} may not read {path}")
+    elif closed.number != errno.EACCES:
+        yield refusal(key, key, reason, "put the file there, or correct the path", shop.edit())
+    elif closed.at != path:
+        yield refusal(key, key, f"{reason}: {_standing(shop, closed.at, 'pass through')}", *_elsewhere(shop, key, path))
+    else:
+        standing = _standing(shop, path, "read")
+        yield refusal(key, key, f"{reason}: {standing}", "let posd read it", *_let_read(shop, path))
+
+
+def _let_read(shop: Shop, path: Path) -> Iterator[str]:
+    """Yield the commands that let posd read a file, or pass through a directory, of another user."""
+    if path.stat().st_uid == shop.user.uid:
+        yield shop.as_root("chmod", "u+rX", path)
+    else:
+        yield shop.as_root("chgrp", shop.user.group, path)
+        yield shop.as_root("chmod", "g+rX", path)
+
+
+def _elsewhere(shop: Shop, key: str, path: Path) -> tuple[str, ...]:
+    """Return words and commands that put a file where posd may read it."""
+    copy = shop.config_file.parent / path.name
+    todo = f'copy it beside the configuration, and write {key.rpartition(".")[2]} = "{copy}" there'
+    return todo, shop.as_root("install", "-m", "0640", "-g", shop.user.group, path, copy), shop.edit()
+
+
+def _standing(shop: Shop, path: Path, what: str) -> str:
+    """Say whose a file is, and which user may not do something with it."""
+    found = path.stat()
+    return (
+        f"{path} belongs to {user_name(found.st_uid)} ({mode(found)}), and the user {shop.user.name} may not {what} it"
+    )
+
+
+def _ca_file(shop: Shop, key: str, path: Path) -> Findings:
+    if not os.access(path, os.R_OK):
+        return  # told before
+    try:
+        trust.context(path, "")
+    except OSError as error:
+        todo = "put the CA of the terminal there, in PEM form; see which certificate it shows"
+        find = shop.posd("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
+        yield refusal(key, key, str(error), todo, find, shop.edit())
+
+
+def _header(shop: Shop, key: str, value: HeaderValue, path: Path) -> Findings:
+    try:
+        value.resolve()
+    except HeaderError as error:
+        yield refusal(key, key, f"cannot be used: {error.reason}", error.cure, shop.as_root("editor", path))
+
+
+def _credential(shop: Shop, key: str, name: str) -> Findings:
+    """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
+    if shop.service is None:
+        return
+    source = shop.service.credential(name)
+    edit = shop.systemctl("edit")
+    if source is None:
+        todo = f"add the line LoadCredential={name}:/etc/posd/credentials/{name} below [Service], then restart posd"
+        meaning = f"the unit of posd passes no credential {name}"
+        yield refusal(key, key, meaning, todo, *edit, *shop.systemctl("restart"))
+    elif source and os.geteuid() == 0 and (closed := readable(Path(source))):
+        meaning = f"systemd cannot read {source} for the credential {name} ({closed.reason})"
+        yield refusal(key, key, meaning, "put the secret there", shop.as_root("editor", source))
 
 
 def _permissions(shop: Shop) -> Findings:
     file = shop.config_file
-    mode = stat.S_IMODE(file.stat().st_mode)
-    if mode & stat.S_IWOTH:
+    found = file.stat()
+    if found.st_mode & stat.S_IWOTH:
         yield failure(
             file,
             "everybody on this machine may change the configuration, and so decide which terminals are believed",
-            f"chmod o-w {file}",
+            "close it to others",
+            shop.as_root("chmod", "o-w", file),
         )
     secret = any(
         header.value is not None
         for headers in (*shop.settings.profile_headers.values(), *(one.headers for one in shop.settings.terminals))
         for header in headers.values()
     )
-    if secret and mode & stat.S_IROTH:
+    if secret and found.st_mode & stat.S_IROTH:
         yield warning(
             file,
             "it has values of headers in it, which may be keys, and everybody on this machine may read them",
             "put the values into files of their own (headers = {NAME = {file = …}}), or close the configuration to "
-            f"others: chmod o-r {file}",
+            "others",
+            *_without_others(shop, file),
+        )
+    if shop.can_try and (closed := barrier(shop.user, readable, file)):
+        yield refusal(
+            "",
+            file,
+            f"posd cannot read its configuration ({closed.reason}): {_standing(shop, closed.at, 'read')}",
+            "let posd read it",
+            *_let_read(shop, closed.at),
+            file=str(file),
         )
 
-
-Tell = Callable[[object, str, str], Said]
-
-#: What to do about a secret that others may know.
-KEY_ANEW = f"while no payment is open: stop posd, move the key away, {NEW_KEY}, and start posd"
-PAIR_ANEW = "get a new pair (of posd's own: posd tls init)"
-CA_ANEW = "make a new CA (posd tls init --force), and put its ca.crt on every terminal"
 
 #: All users but the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -84,102 +214,211 @@ def check_files(shop: Shop) -> Findings:
 
 def _directory(shop: Shop) -> Findings:
     directory = shop.settings.database.path.parent
+    closed = list(to_write(shop, "database.path", directory, "posd cannot make its database there"))
+    yield from closed
+    if closed:
+        return
     if not directory.exists():
-        yield warning(
-            directory,
-            "the state directory does not exist yet",
-            "posd makes it at its first start, where it may; else create it for the user of posd, with mode 0700",
-        )
+        yield ok(directory, "the state directory does not exist yet: it is made at the first start")
         return
     found = directory.stat()
-    if not stat.S_ISDIR(found.st_mode):
-        yield failure(directory, "this is no directory", "move it away, or correct database.path")
-    elif found.st_mode & stat.S_IWOTH or found.st_mode & stat.S_IWGRP:
+    if found.st_mode & stat.S_IWOTH or found.st_mode & stat.S_IWGRP:
         yield failure(
             directory,
-            f"others may put files into the state directory ({_mode(found)}), and exchange the database or a key",
-            f"chmod 0700 {directory}",
+            f"others may put files into the state directory ({mode(found)}), and exchange the database or a key",
+            "close it to others",
+            shop.as_root("chmod", "0700", directory),
         )
     elif found.st_mode & OTHERS:
-        yield ok(directory, f"others may see what lies in it ({_mode(found)}), not change it; 0700 is tighter")
+        yield ok(directory, f"others may see what lies in it ({mode(found)}), not change it; 0700 is tighter")
     else:
         yield ok(directory, f"only {user_name(found.st_uid)} may look into it")
+
+
+def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
+    """Tell where posd cannot make or write a file or directory of its own, which has the mode `made`.
+
+    Raise PermissionError.
+    """
+    if shop.service is not None and shop.service.read_only(path):
+        unit = f"the unit of posd lets it write nothing there (ProtectSystem=strict), and {consequence}"
+        todo = f"add the line ReadWritePaths={path} below [Service], then restart posd"
+        yield refusal(key, path, unit, todo, *shop.systemctl("edit"), *shop.systemctl("restart"))
+        return
+    if shop.service is not None and not path.exists() and path in (*shop.service.made, *_parents(shop.service.made)):
+        return  # systemd makes it
+    if not shop.can_try:
+        path.stat()
+        return
+    closed = barrier(shop.user, writable, path)
+    if closed is None:
+        return
+    at, user = closed.at, shop.user.name
+    if closed.number == errno.EROFS:
+        why = f"the file system of {at} cannot be written ({closed.reason})"
+        todo = "find out why: a disk that fails is often mounted so; then mount it to be written"
+        mount = _mount_point(at)
+        commands = ["dmesg --level=err,warn | tail -n 20", shop.as_root("mount", "-o", "remount,rw", mount)]
+    elif closed.number == errno.ENOTDIR:
+        why, todo = f"{at} is no directory", "move it away, or correct the path"
+        commands = [shop.as_root("mv", at, f"{at}.old")]
+    else:
+        found = at.stat()
+        why = f"{at} belongs to {user_name(found.st_uid)} ({mode(found)}), and posd runs as {user}"
+        todo = f"give it to {user}"
+        if at == path:
+            commands = [shop.as_root("chown", f"{user}:", at)]
+            if found.st_uid == shop.user.uid:
+                commands = [shop.as_root("chmod", "u+rwX", at)]
+        elif path.exists():
+            todo, commands = f"let {user} pass through it", [shop.as_root("chmod", "o+x", at)]
+        else:
+            commands = [shop.as_root("install", "-d", "-m", made, "-o", user, "-g", shop.user.group, path)]
+    yield refusal(key, path, f"{consequence}: {why}", todo, *commands)
+
+
+def _parents(paths: list[Path]) -> list[Path]:
+    return [path.parent for path in paths]
+
+
+def _mount_point(path: Path) -> Path:
+    return next(one for one in (path, *path.parents) if one.is_mount())
 
 
 def _database(shop: Shop) -> Findings:
     path = shop.settings.database.path
     if not path.exists():
         return  # the check of the database tells of it
-    yield from _owned(shop, path, "posd cannot write to it: no payment can start")
-    for suffix in ("-wal", "-shm"):
-        beside = path.with_name(path.name + suffix)
+    closed = False
+    for beside, consequence in (
+        (path, "posd cannot write to it, and no payment can start"),
+        (path.with_name(f"{path.name}-wal"), "posd cannot use the database with it"),
+        (path.with_name(f"{path.name}-shm"), "posd cannot use the database with it"),
+        (shop.settings.database.lock, "posd cannot lock its database, and will not start"),
+        (shop.settings.database.witness, "posd cannot note there what is started, and will not start"),
+        (shop.settings.database.alive, "posd cannot note there that it runs"),
+    ):
         if beside.exists():
-            yield from _owned(shop, beside, "posd cannot use the database with it")
-    lock = shop.settings.database.lock
-    if lock.exists():
-        yield from _owned(shop, lock, "posd cannot lock its database and will not start")
+            for said in to_write(shop, "database.path", beside, consequence):
+                closed = True
+                yield said
     if path.stat().st_mode & OTHERS:
         yield warning(
             path,
-            f"others may read the payments ({_mode(path.stat())})",
-            f"chmod 0600 {path} (posd does so itself when it starts)",
+            f"others may read the payments ({mode(path.stat())})",
+            "close it to others (posd does so itself when it starts)",
+            shop.as_root("chmod", "0600", path),
         )
-    else:
+    elif not closed:
         yield ok(path, f"only {user_name(path.stat().st_uid)} may read it")
 
 
 def _callback_key(shop: Shop) -> Findings:
     path = shop.settings.database.callback_key
+    if shop.service is not None and shop.service.credential(CREDENTIAL) is not None:
+        yield ok(path, "the callback key is a credential of the unit")
+        return
+    lost = (
+        "put it back from a backup (where there is none: a new one; callbacks of payments under way are then refused)"
+    )
     if path.exists():
-        yield from _private(shop, path, "could make up the outcome of a payment", KEY_ANEW)
-    elif shop.settings.database.path.exists():
-        yield warning(
-            path,
-            "there is no callback key beside the database. Where systemd hands it to posd (LoadCredential) that is "
-            "right; else posd will not start, for callbacks under way would be refused with another one",
-            f"if it was lost, put it back from a backup: posd restore BACKUP. Only where there is none: {NEW_KEY}",
-        )
+        said = list(_private(shop, path, "database.path", "could make up the outcome of a payment", _key_anew(shop)))
+        yield from said
+        if os.access(path, os.R_OK) and not any(item.refused for item in said):
+            try:
+                load_keys(path, may_make=False)
+            except KeyFileError:
+                meaning = "it is damaged: no callback key (64 hex digits a line), and posd will not start"
+                yield refusal("database.path", path, meaning, lost, *_key_back(shop))
+    elif _used(shop):
+        meaning = "the callback key is lost, without which callbacks under way are refused: posd will not start"
+        yield refusal("database.path", path, meaning, lost, *_key_back(shop))
+
+
+def _used(shop: Shop) -> bool:
+    """Tell whether the database has known payments, so that its callback key cannot be made anew, as posd judges it."""
+    if shop.settings.database.witness.exists():
+        return True
+    try:
+        with closing(open_unchanged(shop.settings.database.path)) as db:
+            return database_id.last_seq(db) > 0
+    except (OSError, sqlite3.Error):
+        return False  # the check of the database tells of it
+
+
+def _key_anew(shop: Shop) -> tuple[str, ...]:
+    path = shop.settings.database.callback_key
+    return (
+        *shop.systemctl("stop"),
+        shop.as_root("mv", path, f"{path}.old"),
+        shop.posd("restore", "--new-callback-key", "--operator", "NAME"),
+        *shop.systemctl("start"),
+    )
+
+
+def _key_back(shop: Shop) -> tuple[str, ...]:
+    backup = newest_backup(shop)
+    return (
+        *shop.systemctl("stop"),
+        shop.posd("restore", backup) if backup else shop.posd("restore", "--new-callback-key", "--operator", "NAME"),
+        *shop.systemctl("start"),
+    )
 
 
 def _certificate_files(shop: Shop) -> Findings:
     key, given = shop.private_key, shop.settings.webhooks.private_key
+    made = tls.files(shop.settings.database.tls_directory)
+    anew = shop.posd("tls", "init")
     if key.exists():
-        yield from _private(
-            shop, key, "could pose as this machine towards the terminals", PAIR_ANEW, group_may=given is not None
+        power = "could pose as this machine towards the terminals"
+        yield from _private(shop, key, "webhooks.private_key", power, (anew,), group_may=given is not None)
+    if given is not None:
+        return
+    if shop.certificate.exists():
+        yield from _closed(shop, shop.certificate, "webhooks.certificate", "posd cannot show it to the terminals")
+    yield from to_write(shop, "database.path", made.certificate.parent, "posd cannot renew its certificate")
+    ca_anew = shop.posd("tls", "init", "--force")
+    if made.ca_key.exists():
+        power = "could make certificates that all terminals trust; then put the new ca.crt on every terminal"
+        yield from _private(shop, made.ca_key, "database.path", power, (ca_anew,))
+    elif made.ca_certificate.exists():
+        yield warning(
+            made.ca_key,
+            "the key of the CA is not there: the certificate cannot be renewed before its end",
+            "put it back from a backup; without one make a new CA, and put its ca.crt on every terminal",
+            ca_anew,
         )
-    if not shop.certificate.exists():
-        return  # the check of the certificate tells of it
-    if not _may_read(shop, shop.certificate):
-        yield _closed_to_posd(shop, shop.certificate, "posd cannot show it to the terminals, and will not start")
-    if given is None:
-        made = tls.files(shop.settings.database.tls_directory)
-        if made.ca_key.exists():
-            yield from _private(
-                shop, made.ca_key, "could make certificates that all terminals trust", CA_ANEW, unreadable=warning
-            )
-        elif made.ca_certificate.exists():
-            yield warning(
-                made.ca_key,
-                "the key of the CA is not there: the certificate cannot be renewed before its end",
-                f"put it back from a backup; without one: {CA_ANEW}",
-            )
+
+
+def _backups(shop: Shop) -> Findings:
+    backups = shop.settings.database.backups
+    if backups.exists():  # else it is made in the state directory
+        yield from to_write(shop, "database.path", backups, "no backup can be written there")
 
 
 def _header_files(shop: Shop) -> Findings:
-    paths = {header.file for one in shop.settings.terminals for header in one.headers.values() if header.file}
-    for path in sorted(paths):
-        if not path.exists():
+    for key, value in _named(shop):
+        path = value.file if isinstance(value, HeaderValue) else None
+        if path is None or not path.exists():
             continue  # the check of the configuration tells of it
-        if not _may_read(shop, path):
-            yield _closed_to_posd(shop, path, "posd cannot send this header, and will not start")
-        elif path.stat().st_mode & stat.S_IRWXO:
+        if path.stat().st_mode & stat.S_IRWXO:
             yield warning(
                 path,
-                f"everybody on this machine may read what is sent to the terminals as a key ({_mode(path.stat())})",
-                f"chmod o-rwx {path}",
+                f"everybody on this machine may read what is sent to the terminals as a key ({mode(path.stat())})",
+                "close it to others",
+                *_without_others(shop, path),
             )
-        else:
+        elif not shop.failed("configuration", key):
             yield ok(path, "posd may read it, and not everybody")
+
+
+def _without_others(shop: Shop, path: Path) -> Iterator[str]:
+    """Yield the commands that close a file to others and leave it to posd."""
+    if shop.user.uid not in (0, path.stat().st_uid):
+        yield shop.as_root("chgrp", shop.user.group, path)
+        yield shop.as_root("chmod", "g+r,o-rwx", path)
+    else:
+        yield shop.as_root("chmod", "o-rwx", path)
 
 
 #: What is looked at, as it is named where this user may not look -> how.
@@ -188,161 +427,51 @@ PARTS: Mapping[str, Callable[[Shop], Findings]] = {
     "database": _database,
     "callback key": _callback_key,
     "certificate files": _certificate_files,
+    "backups": _backups,
     "header files": _header_files,
 }
 
 
 def _private(
-    shop: Shop, path: Path, power: str, anew: str, *, unreadable: Tell = failure, group_may: bool = False
+    shop: Shop, path: Path, key: str, power: str, anew: tuple[str, ...], *, group_may: bool = False
 ) -> Findings:
     """Judge a secret: posd must be able to read it, and no other user. A key of the shop's own may be its group's."""
     found = path.stat()
-    open_to = found.st_mode & (stat.S_IRWXO if group_may else OTHERS)
-    if open_to:
+    if found.st_mode & (stat.S_IRWXO if group_may else OTHERS):
         yield failure(
             path,
-            f"others may read this secret ({_mode(found)}): who has it {power}",
-            f"chmod 0600 {path}. If somebody may have read it: {anew}",
+            f"others may read this secret ({mode(found)}): a user who has read it {power}",
+            "close it to others; where another user may have read it, make a new one too, while no payment is open: "
+            + "; ".join(anew),
+            shop.as_root("chmod", "o-rwx" if group_may else "0600", path),
         )
-    elif not _may_read(shop, path):
-        yield _closed_to_posd(shop, path, "posd cannot read it", unreadable)
-    else:
+        return
+    closed = list(_closed(shop, path, key, "posd cannot read it"))
+    yield from closed
+    if not closed:
         yield ok(path, f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it")
 
 
-def _owned(shop: Shop, path: Path, consequence: str) -> Findings:
-    """Tell where a file that posd writes belongs to another user."""
-    wanted, found = daemon_uid(shop), path.stat().st_uid
-    if wanted and wanted != found:  # root may write it all the same
-        owner = user_name(wanted)
-        yield failure(
-            path, f"it belongs to {user_name(found)}, not to {owner}: {consequence}", f"chown {owner}: {path}"
-        )
-
-
-def _closed_to_posd(shop: Shop, path: Path, consequence: str, tell: Tell = failure) -> Said:
-    owner = user_name(daemon_uid(shop) or 0)
-    return tell(
+def _closed(shop: Shop, path: Path, key: str, consequence: str) -> Findings:
+    """Tell where posd cannot read a file of its own. Raise PermissionError."""
+    if not shop.can_try:
+        with path.open("rb"):
+            return
+    closed = barrier(shop.user, readable, path)
+    if closed is None:
+        return
+    if closed.number != errno.EACCES:
+        yield refusal(key, path, f"{consequence} ({closed.reason})", "look at the disk", "dmesg | tail -n 20")
+        return
+    at, found = closed.at, closed.at.stat()
+    commands = shop.as_root("chown", f"{shop.user.name}:", at)
+    if found.st_uid == shop.user.uid:
+        commands = shop.as_root("chmod", "u+rX", at)
+    yield refusal(
+        key,
         path,
-        f"{consequence}: it belongs to {user_name(path.stat().st_uid)} ({_mode(path.stat())}), posd runs as {owner}",
-        f"chown {owner}: {path}",
+        f"{consequence}: {at if at != path else 'it'} belongs to {user_name(found.st_uid)} ({mode(found)}), and posd "
+        f"runs as {shop.user.name}",
+        f"give it to {shop.user.name}",
+        commands,
     )
-
-
-def _may_read(shop: Shop, path: Path) -> bool:
-    """Tell whether the user of posd may read a file, by its mode; the directories above it are not looked at."""
-    uid, found = daemon_uid(shop), path.stat()
-    if not uid:  # root may; of a user that is not known nothing can be said
-        return True
-    if found.st_uid == uid:
-        return bool(found.st_mode & stat.S_IRUSR)
-    if found.st_gid in _groups(uid):
-        return bool(found.st_mode & stat.S_IRGRP)
-    return bool(found.st_mode & stat.S_IROTH)
-
-
-def _groups(uid: int) -> list[int]:
-    try:
-        user = pwd.getpwuid(uid)
-    except KeyError:
-        return []
-    return os.getgrouplist(user.pw_name, user.pw_gid)
-
-
-def _mode(found: os.stat_result) -> str:
-    return f"mode {stat.S_IMODE(found.st_mode):04o}"
-
-
-# The local sockets: the groups that may use them, and whether this user is in them.
-
-
-def check_access(shop: Shop) -> Findings:
-    """Tell of the groups, the socket directory, and the two sockets."""
-    api = shop.settings.local_api
-    for key, group in (("till_group", api.till_group), ("admin_group", api.admin_group)):
-        yield _group(key, group)
-    yield from permitted(api.directory, _sockets(shop))
-
-
-def _sockets(shop: Shop) -> Findings:
-    api = shop.settings.local_api
-    yield _socket_directory(api.directory)
-    if shop.running.there:
-        yield _socket(api.till_socket, api.till_group, "tills")
-        yield _socket(api.admin_socket, api.admin_group, "operators")
-
-
-def _group(key: str, group: str) -> Said:
-    if not group:
-        return ok(key, "empty: the group that posd itself runs as")
-    try:
-        grp.getgrnam(group)
-    except KeyError:
-        return failure(
-            group,
-            f"the group of local_api.{key} does not exist: posd will not start",
-            f'create it (systemd-sysusers, or groupadd {group}), or set {key} = "" for the group of posd itself',
-        )
-    else:
-        return ok(group, f"the group of local_api.{key} exists")
-
-
-def _socket_directory(directory: Path) -> Said:
-    if not directory.exists():
-        return ok(directory, "the directory of the sockets is made when posd starts")
-    mode = directory.stat().st_mode
-    if mode & stat.S_IWOTH:
-        return failure(
-            directory,
-            f"everybody may exchange the sockets (mode {stat.S_IMODE(mode):04o}), and pose as posd towards the tills",
-            f"chmod 0755 {directory}",
-        )
-    if not mode & stat.S_IXOTH:
-        return warning(
-            directory,
-            f"only some users may pass through it (mode {stat.S_IMODE(mode):04o}): others cannot reach their socket",
-            f"chmod 0755 {directory}, unless all tills and operators belong to its group",
-        )
-    return ok(directory, "tills and operators can reach the sockets in it")
-
-
-def _socket(path: Path, group: str, users: str) -> Said:
-    if not path.exists():
-        return failure(path, f"posd runs, but its socket for {users} is not there", "restart posd")
-    found = path.stat()
-    mode = stat.S_IMODE(found.st_mode)
-    owner = _group_name(found.st_gid)
-    if mode & stat.S_IRWXO:
-        return failure(
-            path,
-            f"everybody on this machine may use the socket for {users} (mode {mode:04o}, it should be 0660)",
-            f"chmod 0660 {path}, and find out what has changed it",
-        )
-    if mode & SOCKET_MODE != SOCKET_MODE:
-        return failure(
-            path, f"{users} cannot use their socket (mode {mode:04o}, it should be 0660)", f"chmod 0660 {path}"
-        )
-    if group and owner != group:
-        return failure(
-            path,
-            f"the socket for {users} belongs to the group {owner}; local_api says {group}",
-            "restart posd, if the configuration was changed; else find out what has changed the socket",
-        )
-    return _use(path, owner, users)
-
-
-def _use(path: Path, group: str, users: str) -> Said:
-    if os.access(path, os.W_OK):
-        return ok(path, f"{me()} may use it; its group is {group}")
-    if group in map(_group_name, _groups(os.geteuid())):
-        return warning(
-            path, f"{me()} belongs to {group}, but not yet in this session", "log out and in again, then try again"
-        )
-    return ok(path, f"for {users}: the group {group} may use it; {me()} is not in it, and may not")
-
-
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)

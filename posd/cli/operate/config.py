@@ -1,22 +1,25 @@
 """`posd config`: is the configuration right, and what is in force."""
 
-import grp
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from posd import tls
 from posd.base.text import shown
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.shell import pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
 from posd.config.show import entries, profile_entries, toml_lines
-from posd.terminals import trust
+
+if TYPE_CHECKING:
+    from posd.cli.doctor.context import Finding
 
 #: What stands behind a value that does not come from its own key.
 SOURCE_NOTES = {
@@ -25,6 +28,9 @@ SOURCE_NOTES = {
     "profile": "with those of [profile]",
     "profile.cloud": "with those of [profile.cloud]",
 }
+
+#: characters before what is to be done about a problem.
+INDENT = 4
 
 #: How `posd config show --profile` writes whether what a row starts can be aborted.
 ABORTABLE = {True: "yes", False: "no", None: "-"}
@@ -36,25 +42,53 @@ def config() -> None:
 
 
 @config.command()
+@click.option("--file-only", is_flag=True, help="Check the file alone: it is for another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
-def check(given: Context, as_json: bool) -> None:
-    """Check the configuration file and the files that it names.
+def check(given: Context, file_only: bool, as_json: bool) -> None:
+    """Check the configuration file, and that posd can start with it on this machine.
 
-    Exit code 0: it can be used. 2: it cannot; every problem is listed, with what to do about it.
+    What posd opens at its start is opened here, as its user where this is run by root: files, folders, keys, ports,
+    groups, the database. Nothing is changed. Exit code 0: it can be used. 2: it cannot; every problem is listed, with
+    what to do about it.
     """
-    loaded = load_or_exit(given.config_path, as_json=as_json)
-    notes = list(_not_yet(loaded))
+    loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
+    refused, unseen = ([], []) if file_only else _refused(loaded, given)
     if as_json:
-        click.echo(json.dumps({"file": str(loaded.file), "ok": True, "problems": [], "notes": notes}))
-        return
-    _say(f"{loaded.file}: the configuration is right.")
-    for label, value in _summary(loaded):
-        _say(f"  {label + ':':<12} {value}")
-    if notes:
-        _say("On this machine posd cannot start with it yet:")
-    for note in notes:
-        _say(f"  {note}", fg="yellow")
+        problems = [{"file": one.file, "key": one.key, "reason": _reason(one), "cure": _cure(one)} for one in refused]
+        notes = [_reason(one) for one in unseen]
+        document = {"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}
+        click.echo(json.dumps(document))
+    elif refused:
+        for one in refused:
+            _print_problem(one.file, one.key, _reason(one), one.todo, one.commands)
+        _say(f"{_problems(len(refused))}: posd would not start with it on this machine.", err=True)
+    else:
+        _say(f"{loaded.file}: the configuration is right.")
+        for label, value in _summary(loaded):
+            _say(f"  {label + ':':<12} {value}")
+        for one in unseen:
+            _say(f"  {_reason(one)}", fg="yellow")
+        if unseen:
+            _say("To see what is not looked at, run it as root: sudo posd config check", fg="yellow")
+    sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
+
+
+def _refused(loaded: Config, given: Context) -> "tuple[list[Finding], list[Finding]]":
+    """Return what posd would refuse at its start here, and what this user may not look at."""
+    from posd.cli.doctor.checks import refusals  # it loads more than the other commands of this file need
+    from posd.cli.doctor.context import Shop
+
+    return refusals(Shop(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None))
+
+
+def _reason(one: "Finding") -> str:
+    """Say what is wrong, and with what: the key alone does not say it where it is not written in the file."""
+    return one.meaning if one.subject == one.key else f"{one.subject}: {one.meaning}"
+
+
+def _cure(one: "Finding") -> str:
+    return "\n".join((one.todo, *one.commands))
 
 
 @config.command()
@@ -95,33 +129,32 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
 
 def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
     for problem in problems:
-        key = f"{click.style(shown(problem.key), bold=True)} " if problem.key else ""
-        click.echo(f"{shown(problem.file)}: {key}{click.style(shown(problem.reason), fg='red')}", err=True)
-        _say(f"    {problem.cure}", err=True)
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    _say(f"{count}: the configuration cannot be used until this is mended.", err=True)
+        _print_problem(problem.file, problem.key, problem.reason, problem.cure)
+    _say(f"{_problems(len(problems))}: the configuration cannot be used until this is mended.", err=True)
 
 
-def _not_yet(loaded: Config) -> Iterable[str]:
-    """Say what else than the file keeps the daemon from starting here: certificates and groups."""
-    made = tls.files(loaded.database.tls_directory)
-    try:
-        tls.server_context(
-            loaded.webhooks.certificate or made.certificate, loaded.webhooks.private_key or made.private_key
+def _print_problem(file: str, key: str, reason: str, cure: str, commands: Iterable[str] = ()) -> None:
+    """Write it to stderr: wrapped on a terminal, each text a line in a pipe."""
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+    indent = " " * INDENT
+    for text, first, style in ((f"{file}: {f'{key} ' if key else ''}{reason}", "", {"fg": "red"}), (cure, indent, {})):
+        lines = textwrap.wrap(
+            shown(text),
+            width,
+            initial_indent=first,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-    except tls.TlsError as error:
-        yield str(error)
-    for ca_file in dict.fromkeys(terminal.ca_file for terminal in loaded.terminals):
-        try:
-            trust.context(ca_file, "")
-        except OSError as error:
-            yield str(error)
-    for group in dict.fromkeys((loaded.local_api.till_group, loaded.local_api.admin_group)):
-        try:
-            if group:
-                grp.getgrnam(group)
-        except KeyError:
-            yield f"the group {group} does not exist; create it (systemd-sysusers, or groupadd {group})"
+        for line in lines:
+            _say(line, err=True, **style)
+    for command in commands:
+        for line in pasted(command, INDENT, width):
+            _say(line, err=True)
+
+
+def _problems(count: int) -> str:
+    return "1 problem" if count == 1 else f"{count} problems"
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shlex
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from posd import tls
 from tests.cli.processes import Done, posd
@@ -22,7 +25,7 @@ SERIAL = "SN-0001"
 #: Nothing here waits for a time to pass, so that a loaded machine makes no difference.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
 
-Found = dict[str, str]
+Found = dict[str, Any]
 #: How it exits while posd does not run, whatever else is wrong.
 STOPPED = 3
 
@@ -117,6 +120,7 @@ class SetUp:
     terminal: Terminal
     port: int
     config: str = ""
+    metrics: int = 0
 
     @property
     def file(self) -> Path:
@@ -159,6 +163,22 @@ class SetUp:
         assert done.returncode == code, done.stdout
         assert done.stderr == ""
         return self.read(done)
+
+    def check(self) -> tuple[int, list[tuple[str, str]]]:
+        """Run `posd config check` with the file as it is; return its exit code, and file and key of each problem."""
+        done = posd("config", "check", "--json", config=self.file)
+        document = json.loads(done.stdout)
+        assert document["ok"] == (not document["problems"])
+        assert all(one["reason"] and one["cure"] for one in document["problems"])
+        return done.returncode, [(one["file"], one["key"]) for one in document["problems"]]
+
+    def cure(self, commands: list[str]) -> None:
+        """Do what a person does who pastes the commands into a shell."""
+        for command in commands:
+            if command.startswith("posd "):
+                assert posd(*shlex.split(command)[1:]).returncode == 0, command
+            else:
+                subprocess.run(command, shell=True, check=True)
 
     def read(self, done: Done) -> list[Found]:
         """Return what it found."""
@@ -210,3 +230,15 @@ def warnings(found: list[Found]) -> set[tuple[str, str]]:
 
 #: Depends on the machine that the tests run on, and is explained in words: no test says anything of it.
 OF_THIS_MACHINE = {("clock", "this machine")}
+
+
+def traces(home: Path) -> dict[str, object]:
+    """Return all that a change would show in: names, modes, times and contents."""
+    return {
+        str(path): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None,
+        )
+        for path in (home, *sorted(home.rglob("*")))
+    }

@@ -1,0 +1,112 @@
+"""How systemd runs posd: the unit, read from its files, which works in an image and without systemd too."""
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from posd.cli.app.context import CONFIG_FILE
+
+#: Where units and their drop-ins lie; the last that has a file of a name counts (systemd.unit(5)).
+DIRECTORIES = ("/usr/lib/systemd/system", "/run/systemd/system", "/etc/systemd/system")
+UNIT = "posd.service"
+#: Makes the certificate before the first start of the unit above.
+TLS_UNIT = "posd-tls-init.service"
+
+#: Directories that systemd makes before the start, and gives to the user: key of the unit -> what is above them.
+_MADE = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run", "CacheDirectory": "/var/cache"}
+_HOMES = ("/home", "/root", "/run/user")
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - they are named, and nothing is made there
+_CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The section `[Service]` of the unit, drop-ins included: key -> its values in their order.
+
+    `makes_certificate`: a unit before it makes the certificate where there is none.
+    """
+
+    settings: Mapping[str, Sequence[str]]
+    makes_certificate: bool
+
+    def last(self, key: str) -> str:
+        """Return the value of a key that has one, "" where it is not given."""
+        return next(reversed(self.settings.get(key, ())), "")
+
+    def words(self, key: str) -> list[str]:
+        """Return all words of a key that may be given several times."""
+        return [word for value in self.settings.get(key, ()) for word in value.split()]
+
+    @property
+    def made(self) -> list[Path]:
+        """The directories that systemd makes for it."""
+        return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
+
+    def hides(self, path: Path) -> bool:
+        """Tell whether the unit keeps a file from the daemon that its user may read."""
+        hidden = [*_HOMES] if self.last("ProtectHome") in ("yes", "true", "tmpfs") else []
+        hidden += _TEMPORARY if self.last("PrivateTmp") in ("yes", "true") else ()
+        return _below(path, map(Path, hidden))
+
+    def read_only(self, path: Path) -> bool:
+        """Tell whether the unit keeps the daemon from writing where its user may."""
+        writable = [Path(word.lstrip("-+")) for word in self.words("ReadWritePaths")]
+        return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
+
+    def credential(self, name: str) -> str | None:
+        """Return where a credential comes from: a path, or "" where that is not said; None without that credential."""
+        for key in _CREDENTIALS:
+            for value in self.settings.get(key, ()):
+                given, _, source = value.partition(":")
+                if given == name:
+                    return source if key.startswith("Load") and source.startswith("/") else ""
+        imported = any(fnmatch.fnmatch(name, pattern) for pattern in self.words("ImportCredential"))
+        return "" if imported else None
+
+
+def _below(path: Path, directories: Iterable[Path]) -> bool:
+    return any(path == directory or directory in path.parents for directory in directories)
+
+
+def read(config_file: Path) -> Service | None:
+    """Return the unit that runs posd with this configuration; None where there is none, or it is masked."""
+    unit = _files(UNIT)
+    if unit is None:
+        return None
+    settings: dict[str, list[str]] = {}
+    drop_ins = {path.name: path for directory in DIRECTORIES for path in Path(directory, f"{UNIT}.d").glob("*.conf")}
+    for path in (unit, *(drop_ins[name] for name in sorted(drop_ins))):
+        for key, value in _section(path):
+            if value:
+                settings.setdefault(key, []).append(value)
+            else:
+                settings[key] = []  # an empty value takes back all before it
+    service = Service(settings, _files(TLS_UNIT) is not None)
+    return service if config_file == _configuration(service) else None
+
+
+def _files(name: str) -> Path | None:
+    """Return the file of a unit, None where there is none or it is masked (a link to /dev/null)."""
+    found = [path for directory in DIRECTORIES if (path := Path(directory, name)).exists()]
+    return found[-1] if found and found[-1].is_file() else None
+
+
+def _configuration(service: Service) -> Path:
+    words = service.last("ExecStart").split()
+    return Path(words[words.index("--config") + 1] if "--config" in words[:-1] else CONFIG_FILE)
+
+
+def _section(path: Path) -> Iterable[tuple[str, str]]:
+    """Yield the assignments in `[Service]`; nothing where the file cannot be read."""
+    section = ""
+    try:
+        text = path.read_text("utf-8", "replace").replace("\\\n", " ")
+    except OSError:
+        return
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and "=" in line and line[0] not in "#;":
+            key, _, value = line.partition("=")
+            yield key.strip(), value.strip()

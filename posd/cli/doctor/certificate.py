@@ -398,6 +398,8 @@ def check_callbacks(shop: Shop) -> Findings:
                 terminal.serial,
                 f"this machine has no way to {address.base_url}: it cannot be told where to call back",
                 problem.detail.rpartition("; ")[2],
+                "ip -brief address",
+                "ip route",
             )
     for (host, port), serials in called.items():
         subject = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -428,6 +430,7 @@ def _distrust(shop: Shop) -> Findings:
             f"{moment(item['last_at'])}): its callbacks do not come",
             f"{WORDS.get(item['alert'], 'put ca.crt on it (posd tls ca)')}. Once that is done this line goes away "
             "within a day, or when posd is restarted",
+            f"{shop.posd('tls', 'ca')} > ca.crt",
         )
 
 
@@ -440,6 +443,9 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
             f"{who} will call this address; what should be posd {error}",
             "does another program have this address and port? Does webhooks.listen lead there, and is "
             "webhooks.advertise_host this machine?",
+            "ip -brief address",
+            shop.as_root("ss", "-ltnp", f"sport = :{port}"),
+            shop.edit(),
         )
     serving = _fingerprint(shown) == shop.served.get("fingerprint_sha256")
     try:
@@ -453,8 +459,8 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
         return tell(
             subject,
             f"posd still shows another certificate ({_fingerprint(shown)}) than the one on the disk ({expected})",
-            "see the lines of the certificate, then reload posd (systemctl reload posd); its log says why it did not "
-            "take up the new one",
+            "see the lines of the certificate, then reload posd; its log says why it did not take up the new one",
+            *shop.systemctl("reload"),
         )
     if _fingerprint(shown) != expected:
         return failure(
@@ -463,6 +469,8 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
             f"{described(shown)}; that of posd has {expected}",
             "another program or machine has this address and port: stop it, or correct webhooks.advertise_host and "
             "webhooks.listen",
+            shop.as_root("ss", "-ltnp", f"sport = :{port}"),
+            shop.edit(),
         )
     refused = _judged(shop, host, port)
     if refused is None:
@@ -470,7 +478,8 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
     return tell(
         subject,
         f"{who} will call it; posd answers with its certificate, and a strict client refuses it: {refused}",
-        "see the lines of the certificate" if told_before else "see posd tls status",
+        "see the lines of the certificate" if told_before else "see what is wrong with it",
+        shop.posd("tls", "status"),
     )
 
 

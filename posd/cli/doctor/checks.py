@@ -95,4 +95,6 @@ def _found(name: str, said: Said, shop: Shop) -> Finding:
     given = msgspec.structs.asdict(said)
     if said.refused and not said.file:
         given["file"] = str(shop.config_file)
+    if said.unseen:
+        given["commands"] = (f"sudo {shop.command('doctor')}",)
     return Finding(check=name, **given)

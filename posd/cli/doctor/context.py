@@ -83,7 +83,6 @@ def unseen(subject: object, meaning: str) -> Said:
         subject=str(subject),
         meaning=meaning,
         todo=todo,
-        commands=("sudo posd doctor",),
         unseen=True,
     )
 
@@ -134,7 +133,8 @@ class Shop:
     """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
 
     `found` is all that was said so far. `answering`: the socket on which posd answers. `clocks`: what -> how many
-    seconds its clock is ahead of this machine's. `quick`: only what posd opens at its start is looked at.
+    seconds its clock is ahead of this machine's. `read_only`: mount points that were told of. `quick`: only what posd
+    opens at its start is looked at.
     """
 
     config_file: Path
@@ -147,6 +147,7 @@ class Shop:
     clocks: dict[str, float] = field(default_factory=dict)
     found: list[Finding] = field(default_factory=list)
     quick: bool = False
+    read_only: set[Path] = field(default_factory=set)
     service: Service | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -229,14 +230,18 @@ class Shop:
         """Write a command that needs root."""
         return shlex.join(([] if os.geteuid() == 0 else ["sudo"]) + [str(word) for word in words])
 
-    def posd(self, *words: object) -> str:
-        """Write a command of posd, for its user: what root would make, that user could not read."""
+    def command(self, *words: object) -> str:
+        """Write a command of posd that any user may give."""
         config = [] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)]
-        user = self.user
-        switch = ["runuser", "-u", user.name, "--"] if os.geteuid() == 0 else ["sudo", "-u", user.name]
+        return shlex.join(["posd", *config, *map(str, words)])
+
+    def posd(self, *words: object) -> str:
+        """Write a command of posd for its user: what root would make, that user could not read."""
+        command, user = self.command(*words), self.user
         if user.uid == os.geteuid():
-            switch = []
-        return shlex.join([*switch, "posd", *config, *map(str, words)])
+            return command
+        switch = ["runuser", "-u", user.name, "--"] if os.geteuid() == 0 else ["sudo", "-u", user.name]
+        return f"{shlex.join(switch)} {command}"
 
     def systemctl(self, *words: str) -> tuple[str, ...]:
         """Write a command to the service manager about posd's unit; none where no unit runs this configuration."""

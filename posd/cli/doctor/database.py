@@ -170,7 +170,7 @@ def _history(db: sqlite3.Connection, shop: Shop) -> Findings:
     happened = [item.words for item in marks.unseen_restores(db)]
     happened += [item.words for item in marks.unseen_gone_back(db)]
     for words in happened:
-        seen = shop.posd("restore", "--seen", "--operator", "NAME")
+        seen = shop.command("restore", "--seen", "--operator", "NAME")
         yield warning("restore", words, "look at it, then say so with your name", seen)
     newest = changes.newest_at(db)
     now = datetime.now(UTC)

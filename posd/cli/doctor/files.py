@@ -47,8 +47,8 @@ def check_configuration(shop: Shop) -> Findings:
         yield warning(
             "terminals",
             "the configuration names no terminal: every payment is refused",
-            'find them, add a section [[terminals]] with serial = "…" for each, and restart posd',
-            shop.posd("terminals", "find"),
+            'see which are announced, add a section [[terminals]] with serial = "…" for each, and restart posd',
+            shop.command("terminals", "--all"),
             shop.edit(),
             *shop.systemctl("restart"),
         )
@@ -142,7 +142,7 @@ def _ca_file(shop: Shop, key: str, path: Path) -> Findings:
         trust.context(path, "")
     except OSError as error:
         todo = "put the CA of the terminal there, in PEM form; see which certificate it shows"
-        find = shop.posd("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
+        find = shop.command("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
         yield refusal(key, key, str(error), todo, find, shop.edit())
 
 
@@ -255,10 +255,11 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
         return
     at, user = closed.at, shop.user.name
     if closed.number == errno.EROFS:
+        if (mount := _mount_point(at)) in shop.read_only:
+            return  # told before
+        shop.read_only.add(mount)
         why = f"the file system of {at} cannot be written ({closed.reason})"
-        todo = "find out why: a disk that fails is often mounted so; then mount it to be written"
-        mount = _mount_point(at)
-        commands = ["dmesg --level=err,warn | tail -n 20", shop.as_root("mount", "-o", "remount,rw", mount)]
+        todo, *commands = mount_again(shop, at)
     elif closed.number == errno.ENOTDIR:
         why, todo = f"{at} is no directory", "move it away, or correct the path"
         commands = [shop.as_root("mv", at, f"{at}.old")]
@@ -279,6 +280,15 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
 
 def _parents(paths: list[Path]) -> list[Path]:
     return [path.parent for path in paths]
+
+
+def mount_again(shop: Shop, path: Path) -> tuple[str, ...]:
+    """Return words and commands about a file system that is mounted read-only."""
+    return (
+        "find out why: a disk that fails is often mounted so; then mount it again",
+        f"{shop.as_root('dmesg', '--level=err,warn')} | tail -n 20",
+        shop.as_root("mount", "-o", "remount,rw", _mount_point(path)),
+    )
 
 
 def _mount_point(path: Path) -> Path:

@@ -1,18 +1,20 @@
 """The machine: its clock, room on its disks, its firewall."""
 
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 from posd.base.times import parse_iso
 from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
+from posd.cli.doctor.files import mount_again
 from posd.clock import kernel
 from posd.clock.rules import Kernel
 from posd.payments.wire import read_event
@@ -24,7 +26,12 @@ MINUTES_SECONDS = 60.0
 #: The newest events that are looked at.
 EVENTS = 50
 
-SET = "let a time service keep the clock (systemd-timesyncd, chrony, ntpd), and see that it runs: timedatectl"
+SET = "let a time service keep the clock (systemd-timesyncd, chrony, ntpd), and see that it runs"
+
+
+def _set(shop: Shop) -> tuple[str, str]:
+    """Return the commands for that."""
+    return shop.as_root("timedatectl", "set-ntp", "true"), "timedatectl"
 
 
 def check_clock(shop: Shop) -> Findings:
@@ -32,22 +39,26 @@ def check_clock(shop: Shop) -> Findings:
     state = kernel.state(time.time())
     if state is Kernel.UNSYNCHRONISED:
         yield warning(
-            "this machine", "no time service keeps the clock right: the system says it is not synchronised", SET
+            "this machine",
+            "no time service keeps the clock right: the system says it is not synchronised",
+            SET,
+            *_set(shop),
         )
     elif state is Kernel.SYNCHRONISED:
         yield ok("this machine", "a time service keeps the clock")
     said = shop.health("clock")
     if said.get("status") == "degraded":
-        yield failure("posd", str(said.get("detail")), str(said.get("todo")))
+        yield failure("posd", str(said.get("detail")), str(said.get("todo")), shop.command("clock"))
     elif said.get("status") == "ok":
         yield ok("posd", "posd believes the clock of this machine")
     for serial, ahead in shop.clocks.items():
         apart = f"its clock is {_span(ahead)} {'ahead of' if ahead > 0 else 'behind'} the one of this machine"
         todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
         if abs(ahead) >= MINUTES_SECONDS:
-            yield failure(serial, f"{apart}: certificates and the times of payments do not fit together", todo)
+            meaning = f"{apart}: certificates and the times of payments do not fit together"
+            yield failure(serial, meaning, todo, *_set(shop))
         elif abs(ahead) >= USUAL_SECONDS:
-            yield warning(serial, apart, todo)
+            yield warning(serial, apart, todo, *_set(shop))
         else:
             yield ok(serial, "its clock agrees with the one of this machine")
     if shop.config is not None:
@@ -62,6 +73,7 @@ def check_clock(shop: Shop) -> Findings:
                     f"events of it arrived {_span(ahead)} before the time that they bear: its clock was ahead of this "
                     "machine's",
                     f"compare both clocks now; {SET}",
+                    *_set(shop),
                 )
 
 
@@ -111,35 +123,43 @@ MIB = 1024 * 1024
 def check_disk(shop: Shop) -> Findings:
     """Tell how much room is left where the database lies, and whether sockets can be made."""
     directory = shop.settings.database.path.parent
-    yield from permitted(directory, _room(directory, LEAST_BYTES, FEW_BYTES))
+    yield from permitted(directory, _room(shop, directory, LEAST_BYTES, FEW_BYTES))
     sockets = shop.settings.local_api.directory
     if _existing(sockets).exists() and _device(sockets) != _device(directory):
-        yield from permitted(sockets, _room(sockets, 64 * 1024, 64 * 1024))  # two sockets and a lock file
+        yield from permitted(sockets, _room(shop, sockets, 64 * 1024, 64 * 1024))  # two sockets and a lock file
 
 
-def _room(directory: Path, least: int, few: int) -> Findings:
+def _room(shop: Shop, directory: Path, least: int, few: int) -> Findings:
     found = os.statvfs(_existing(directory))
     free = found.f_bavail * found.f_frsize
+    place = str(_existing(directory))
+    make_room = (
+        shlex.join(("df", "-h", place)),
+        shop.as_root("journalctl", "--vacuum-size=200M"),
+        shop.as_root("du", "-xh", "--threshold=100M", "/"),
+    )
     if found.f_flag & os.ST_RDONLY:
-        yield failure(
-            directory,
-            "the file system cannot be written (mounted read-only): no payment can start",
-            "find out why (dmesg): a disk that fails is often mounted so; then mount it writable again",
-        )
+        if not shop.failed("files"):
+            meaning = "the file system cannot be written (mounted read-only): no payment can start"
+            yield failure(directory, meaning, *mount_again(shop, _existing(directory)))
     elif free < least:
         yield failure(
             directory,
             f"the disk is nearly full ({free / MIB:.1f} MiB free): posd refuses payments when nothing can be written",
             "free the disk: old logs, downloads, backups; posd goes on by itself, without a restart",
+            *make_room,
         )
     elif found.f_files and found.f_favail < LEAST_FILES:
         yield failure(
             directory,
             f"the disk has room, but no more than {found.f_favail} files can be made on it (inodes)",
-            "remove files that nobody needs; a directory with very many small ones is the usual reason",
+            "remove files that are not needed; a directory with very many small ones is the usual reason",
+            shlex.join(("df", "-i", place)),
+            shop.as_root("du", "-x", "--inodes", "--threshold=10000", "/"),
         )
     elif free < few:
-        yield warning(directory, f"{free / MIB:.0f} MiB are free on this disk", "make room before it runs out")
+        meaning = f"{free / MIB:.0f} MiB are free on this disk"
+        yield warning(directory, meaning, "make room before it runs out", *make_room)
     else:
         yield ok(directory, f"{free / MIB:,.0f} MiB are free on this disk".replace(",", " "))
 
@@ -169,8 +189,10 @@ def check_firewall(shop: Shop) -> Findings:
     """Tell which firewall there is, and what it has to let in."""
     port = str(shop.settings.webhooks.port) if shop.config is not None else ""
     wanted = f"TCP port {port or '8443 (webhooks.listen)'}"
-    if shop.config is None or shop.settings.discovery.enabled:
+    discovery = shop.config is None or shop.settings.discovery.enabled
+    if discovery:
         wanted += " and UDP port 5353 (mDNS)"
+    ports = [f"{port or 8443}/tcp"] + (["5353/udp"] if discovery else [])
     todo = f"see that {wanted} may come in from the terminals' network"
     found = False
     for name, how, rules in _firewalls():
@@ -178,11 +200,26 @@ def check_firewall(shop: Shop) -> Findings:
         if port and port in rules:
             yield ok(name, f"{how}; its rules name port {port}", todo)
         else:
-            yield warning(name, f"{how}: it may keep the terminals out", todo)
+            yield warning(name, f"{how}: it may keep the terminals out", todo, *_let_in(shop, name, ports))
     if not found:
         yield ok(
             "this machine", "no firewall was found here; one in the network (router, WLAN) cannot be seen from here"
         )
+
+
+def _let_in(shop: Shop, name: str, ports: Sequence[str]) -> Iterator[str]:
+    """Yield the commands that let these ports in; for nftables, whose tables have any name, that shows the rules."""
+    match name:
+        case "ufw":
+            yield from (shop.as_root("ufw", "allow", port) for port in ports)
+        case "firewalld":
+            yield from (shop.as_root("firewall-cmd", "--permanent", f"--add-port={port}") for port in ports)
+            yield shop.as_root("firewall-cmd", "--reload")
+        case "iptables":
+            for number, protocol in (port.split("/") for port in ports):
+                yield shop.as_root("iptables", "-I", "INPUT", "-p", protocol, "--dport", number, "-j", "ACCEPT")
+        case _:
+            yield shop.as_root("nft", "list", "ruleset")
 
 
 def _firewalls() -> Iterator[tuple[str, str, str]]:

@@ -184,6 +184,8 @@ def check(shop: Shop) -> Findings:
             "discovery.interfaces names this address, and no interface of this machine has it: no terminal is found "
             "there",
             "did this machine get another address? Correct discovery.interfaces, or leave it empty for all interfaces",
+            "ip -brief address",
+            shop.edit(),
         )
     if not ears and not missing:
         tell = failure if needing else warning
@@ -191,6 +193,7 @@ def check(shop: Shop) -> Findings:
             "interfaces",
             "this machine has no network interface with an address, except to itself",
             "check cable, WLAN and DHCP of this machine",
+            "ip -brief address",
         )
         return
     listen(ears, discovery.service_types)
@@ -202,16 +205,16 @@ def check(shop: Shop) -> Findings:
     heard = {item.serial for item in found}
     lost = [serial for serial in needing if serial not in heard and serial not in shop.addresses]
     for ear in ears:
-        yield _judge(ear, [item.serial for item in _of(ear, shop)], {*shop.terminals_by_serial}, needing, lost)
+        yield _judge(shop, ear, [item.serial for item in _of(ear, shop)], {*shop.terminals_by_serial}, needing, lost)
 
 
-def _judge(ear: Ear, serials: list[str], fleet: set[str], needing: list[str], lost: list[str]) -> Said:
+def _judge(shop: Shop, ear: Ear, serials: list[str], fleet: set[str], needing: list[str], lost: list[str]) -> Said:
     """Say how it stands on one interface: which terminals were heard there, and whether that is enough."""
     if ear.error:
         tell = failure if needing else warning
-        return tell(
-            ear.name, f"mDNS does not work here: {ear.error}", "check this interface, and the firewall (UDP 5353)"
-        )
+        todo = "check this interface, and the firewall (UDP 5353)"
+        listening = shop.as_root("ss", "-lunp", "sport = :5353")
+        return tell(ear.name, f"mDNS does not work here: {ear.error}", todo, "ip -brief address", listening)
     known, strangers = sorted({*serials} & fleet), ", ".join(sorted({*serials} - fleet))
     if known or (strangers and not lost):
         beside = f"; {strangers} too, which the configuration does not name" if strangers else ""
@@ -222,6 +225,7 @@ def _judge(ear: Ear, serials: list[str], fleet: set[str], needing: list[str], lo
             f"a query was sent and answered, by {strangers}, which the configuration does not name; "
             f"{', '.join(lost)} can be found by mDNS alone, and was not heard",
             "is that the same device? Then write its serial into the configuration as it announces it",
+            shop.edit(),
         )
     others = f"; {len(ear.heard)} other devices answered" if ear.heard else " and nobody answered"
     if not lost:
@@ -231,6 +235,7 @@ def _judge(ear: Ear, serials: list[str], fleet: set[str], needing: list[str], lo
         f"a query was sent{others}: {', '.join(lost)} can be found by mDNS alone, and was not heard",
         "are they switched on, and in this network? Does the WLAN hold multicast back (client isolation, IGMP "
         "snooping)? Does a firewall of this machine keep UDP 5353 out? Else write base_url for them",
+        shop.command("terminals", "--all"),
     )
 
 

@@ -9,6 +9,7 @@ No credential goes with it.
 
 import asyncio
 import email.utils
+import shlex
 import socket
 import ssl
 import time
@@ -51,14 +52,17 @@ def check(shop: Shop) -> Findings:
         if reached.ahead is not None:
             shop.clocks[terminal.serial] = reached.ahead
         yield reached.said
-        yield from _of_daemon(terminal.serial, reached.said, documents.get(terminal.serial, {}))
+        yield from _of_daemon(shop, terminal.serial, reached.said, documents.get(terminal.serial, {}))
 
 
-def _of_daemon(serial: str, said: Said, document: Mapping[str, object]) -> Findings:
+def _of_daemon(shop: Shop, serial: str, said: Said, document: Mapping[str, object]) -> Findings:
     """Tell where posd has another experience with the terminal than we have now."""
     if said.todo == "" and document.get("reachable") is False and (reason := document.get("reason")):
         yield warning(
-            serial, f"it answers now; posd could not reach it at its last call ({reason})", "watch it: posd terminals"
+            serial,
+            f"it answers now; posd could not reach it at its last call ({reason})",
+            "watch it",
+            shop.command("terminals"),
         )
 
 
@@ -93,11 +97,11 @@ async def _reach(shop: Shop, terminal: TerminalConfig) -> Reached:
             terminal.connect_timeout_seconds,
         )
     except ssl.SSLError as error:
-        return Reached(await _refused(terminal, at, address.base_url, error))
+        return Reached(await _refused(shop, terminal, at, address.base_url, error))
     except (OSError, TimeoutError) as error:
-        return Reached(_unreachable(terminal, at, error))
+        return Reached(_unreachable(shop, terminal, at, host, error))
     try:
-        return await _speak(serial, at, parts.netloc, reader, writer, context is not None)
+        return await _speak(shop, terminal, at, parts.netloc, reader, writer, context is not None)
     finally:
         with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
             writer.transport.abort()
@@ -121,29 +125,34 @@ def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
         why = "it does not announce itself over mDNS"
         todo = (
             "is it switched on, and in this network? Is this its serial, as printed on it? If mDNS does not work in "
-            f"this network, {add}{_find(terminal)}"
+            f"this network, {add}"
         )
     else:
         why, todo = "discovery is switched off", f"{add}, or set discovery.enabled = true"
-    return failure(terminal.serial, f"no address is known: the configuration has none, and {why}", todo)
+    meaning = f"no address is known: the configuration has none, and {why}"
+    return failure(terminal.serial, meaning, todo, _look(shop, terminal), shop.edit())
 
 
-def _find(terminal: TerminalConfig) -> str:
-    """Say how to find a terminal that can be told by its certificate."""
-    return ". Or look for it: posd terminals find" if terminal.fingerprint_sha256 else ""
+def _look(shop: Shop, terminal: TerminalConfig) -> str:
+    """Return the command that looks for a terminal: by its certificate if that tells it, else among the announced."""
+    if terminal.fingerprint_sha256 or (terminal.server_name and terminal.ca_file):
+        return shop.command("terminals", "find", "--serial", terminal.serial)
+    return shop.command("terminals", "--all")
 
 
 def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
     todo = "see the configuration: terminals.ca_file"
     if any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found):
-        return warning(serial, f"{at}: not called, because its CA file cannot be used", todo)
-    return failure(serial, f"{at}: cannot be called: {reason}", todo)
+        return warning(serial, f"{at}: not called, because its CA file cannot be used", todo, shop.edit())
+    return failure(serial, f"{at}: cannot be called: {reason}", todo, shop.edit())
 
 
-def _unreachable(terminal: TerminalConfig, at: str, error: Exception) -> Said:
+def _unreachable(shop: Shop, terminal: TerminalConfig, at: str, host: str, error: Exception) -> Said:
+    look = _look(shop, terminal)
     match error:
         case socket.gaierror():
             meaning, todo = "this name is not known", "correct base_url, or the DNS of this network"
+            look = shlex.join(("getent", "hosts", host))
         case ConnectionRefusedError():
             meaning = "a device is there, and nobody listens on this port"
             todo = f"is the payment application running on the terminal? Is the port right ({PORTS})? {SAME_ADDRESS}"
@@ -151,24 +160,28 @@ def _unreachable(terminal: TerminalConfig, at: str, error: Exception) -> Said:
             meaning = f"no answer within {terminal.connect_timeout_seconds:g} s"
             todo = (
                 "is it switched on, awake, and in the same network as this machine? Does the network keep devices "
-                f"apart (client isolation)? {SAME_ADDRESS}{_find(terminal)}"
+                f"apart (client isolation)? {SAME_ADDRESS}"
             )
         case _:
             meaning = f"cannot be reached ({getattr(error, 'strerror', None) or str(error) or type(error).__name__})"
             todo = f"is it switched on, and is this machine in the same network? {SAME_ADDRESS}"
-    return failure(terminal.serial, f"{at}: {meaning}", todo)
+    return failure(terminal.serial, f"{at}: {meaning}", todo, look, shop.edit())
 
 
-async def _refused(terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
+async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
     """Tell why TLS failed, and what certificate was found in place of the expected one."""
     serial = terminal.serial
     if not isinstance(error, ssl.SSLCertVerificationError):
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-            return failure(serial, f"{at}: something answers there, but not over TLS", f"is the port right ({PORTS})?")
+            meaning = f"{at}: something answers there, but not over TLS"
+            return failure(
+                serial, meaning, f"is the port right ({PORTS})?", shop.command("terminals", "find"), shop.edit()
+            )
         return failure(
             serial,
             f"{at}: TLS fails ({judging.words(error)})",
-            "does the terminal speak TLS 1.2 or newer? Does it want something of its callers?",
+            "does the terminal speak TLS 1.2 or newer? Does it want a certificate of its callers?",
+            shop.command("terminals", "pin", serial),
         )
     shown = None
     with suppress(OSError, ValueError, TimeoutError):
@@ -178,16 +191,23 @@ async def _refused(terminal: TerminalConfig, at: str, base_url: str, error: ssl.
     return failure(
         serial,
         f"{at}: {trust.words(error, shown, expected, terminal.ca_file, datetime.now(UTC))}",
-        f"is it this terminal? Compare the certificate with the terminal's own display (posd terminals pin {serial}); "
-        "until it is trusted no payment is sent to it",
+        "is it this terminal? Compare the certificate with the terminal's own display; until it is trusted no payment "
+        "is sent to it",
+        shop.command("terminals", "pin", serial),
     )
 
 
 async def _speak(
-    serial: str, at: str, netloc: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls: bool
+    shop: Shop,
+    terminal: TerminalConfig,
+    at: str,
+    netloc: str,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    tls: bool,
 ) -> Reached:
     """Send the harmless request and read the head of what comes back."""
-    sent = time.time()
+    sent, serial = time.time(), terminal.serial
     try:
         writer.write(f"OPTIONS / HTTP/1.1\r\nhost: {netloc}\r\nuser-agent: posd\r\nconnection: close\r\n\r\n".encode())
         async with asyncio.timeout(REPLY_SECONDS):
@@ -200,12 +220,14 @@ async def _speak(
             f"{at}: {'TLS' if tls else 'the connection'} works, and {how} (OPTIONS /, which starts nothing)",
             "some devices answer only what they know; make a small payment and see. If that fails too, restart the "
             "payment application on the terminal",
+            shop.command("terminals"),
         )
         return Reached(said)
     received = time.time()
     line, _, rest = head.partition(b"\r\n")
     if not line.startswith(b"HTTP/1."):
-        said = failure(serial, f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?")
+        meaning, todo = f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?"
+        said = failure(serial, meaning, todo, _look(shop, terminal), shop.edit())
         return Reached(said)
     answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
     return Reached(ok(serial, answer), _ahead(rest, (sent + received) / 2))

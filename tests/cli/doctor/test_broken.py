@@ -154,17 +154,17 @@ def the_database_is_damaged(setup: SetUp, *_: Any) -> None:
     setup.database.write_bytes(content[:4096] + b"\x5a" * 8192 + content[12288:])
 
 
-@broken("database", "{state}/posd.db", "the database is damaged (file is not a database)", "database.path")
+@broken("database", "{state}/posd.db", "the database is damaged (file is not a database)", "database.path", cured=True)
 def the_database_is_overwritten(setup: SetUp, *_: Any) -> None:
     setup.database.write_bytes(b"nothing" * 1000)
 
 
-@broken("database", "{state}/posd.db", "the database is empty: it was damaged", "database.path")
+@broken("database", "{state}/posd.db", "the database is empty: it was damaged", "database.path", cured=True)
 def the_database_is_empty(setup: SetUp, *_: Any) -> None:
     setup.database.write_bytes(b"")
 
 
-@broken("database", "{state}/posd.db", "it was lost or moved", "database.path")
+@broken("database", "{state}/posd.db", "it was lost or moved", "database.path", cured=True)
 def the_database_is_lost(setup: SetUp, *_: Any) -> None:
     setup.database.unlink()
 
@@ -291,12 +291,12 @@ def a_header_has_two_lines(setup: SetUp, *_: Any) -> None:
     setup.config += 'headers = {X-Key = {file = "key"}}\n'
 
 
-@broken("files", "{state}/callback.key", "the callback key is lost", "database.path")
+@broken("files", "{state}/callback.key", "the callback key is lost", "database.path", cured=True)
 def the_callback_key_is_lost(setup: SetUp, *_: Any) -> None:
     setup.key.unlink()
 
 
-@broken("files", "{state}/callback.key", "it is damaged", "database.path")
+@broken("files", "{state}/callback.key", "it is damaged", "database.path", cured=True)
 def the_callback_key_is_damaged(setup: SetUp, *_: Any) -> None:
     setup.key.write_text("nothing\n")
 
@@ -415,11 +415,11 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
     assert (failed["check"], failed["subject"]) == (fault.check, fault.subject.format_map(known))
     assert fault.words.format_map(known) in failed["meaning"]
     assert failed["todo"]
+    assert failed["commands"]
     assert (failed["key"] if failed["refused"] else None) == fault.key
     if fault.key is not None:
         assert (code, failed["file"]) == (2, str(setup.file))
         assert problems == [(str(setup.file), fault.key)]
-        assert failed["commands"]
     else:
         assert (code, problems) == (0, [])
     if fault.cured:

@@ -45,6 +45,7 @@ def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: Set
     words = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "refused", "unseen"}
     assert all(set(one) == words for one in found)
     assert all(one["todo"] for one in found if one["status"] == "warning")
+    assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
     assert all(one["meaning"] for one in found)
 
 
@@ -303,6 +304,8 @@ def test_a_firewall_is_a_hint_with_the_ports_that_have_to_pass(setup: SetUp, tmp
         (told,) = (one for one in on_disk(run.python, setup) if one["check"] == "firewall")
     assert (told["subject"], told["status"]) == ("firewalld", "warning")
     assert f"TCP port {setup.port} and UDP port 5353 (mDNS) may come in" in told["todo"]
+    opening = [f"firewall-cmd --permanent --add-port={port}" for port in (f"{setup.port}/tcp", "5353/udp")]
+    assert told["commands"] == [*opening, "firewall-cmd --reload"]
 
 
 def on_disk(python: Path, setup: SetUp) -> list[dict[str, str]]:

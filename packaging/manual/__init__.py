@@ -1,6 +1,7 @@
-"""The manual: man pages and docs/commands.md, made from the commands themselves, so that neither can be wrong.
+"""The manual: man pages, docs/commands.md and docs/codes.md, made from the commands and codes themselves.
 
-`PYTHONPATH=packaging python -m manual --man DIR --markdown FILE` writes both. `pages` reads a click command into a
+`PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE` writes them. `codes` writes the table of
+`posd explain`. `pages` reads a click command into a
 page, `roff` and `markdown` write one, `configuration` turns the commented example of the configuration into
 posd.toml(5). What click does not know stands in two tables: `examples`, and `notes` (exit codes, what else to read).
 """

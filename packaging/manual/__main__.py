@@ -1,30 +1,36 @@
-"""Writing the manual: `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE`."""
+"""Writing the manual: `PYTHONPATH=packaging python -m manual --man DIR --markdown FILE --codes FILE`."""
 
 from pathlib import Path
 
 import click
 
-from manual import configuration
+from manual import codes, configuration
 from manual.markdown import markdown
 from manual.pages import pages
 from manual.roff import man_page
 
 
 @click.command()
-@click.option("--man", type=click.Path(path_type=Path), metavar="DIR", help="Write man pages to DIR/man1 and DIR/man5.")
+@click.option(
+    "--man", type=click.Path(path_type=Path), metavar="DIR", help="Write man pages to DIR/man1, man5 and man7."
+)
 @click.option("--markdown", "reference", type=click.Path(path_type=Path), metavar="FILE", help="Write commands.md.")
-def write(man: Path | None, reference: Path | None) -> None:
-    """Write the manual of every command: man pages, and docs/commands.md."""
-    if not (man or reference):
-        raise click.UsageError("say what to write: --man DIR, --markdown FILE, or both")
+@click.option("--codes", "all_codes", type=click.Path(path_type=Path), metavar="FILE", help="Write codes.md.")
+def write(man: Path | None, reference: Path | None, all_codes: Path | None) -> None:
+    """Write the manual of every command and code: man pages, docs/commands.md and docs/codes.md."""
+    if not (man or reference or all_codes):
+        raise click.UsageError("say what to write: --man DIR, --markdown FILE, --codes FILE, or several of them")
+    if all_codes:
+        all_codes.write_text(codes.markdown(), encoding="utf-8")
     if reference:
         reference.write_text(markdown(pages()), encoding="utf-8")
     if man:
-        for section in ("man1", "man5"):
+        for section in ("man1", "man5", "man7"):
             (man / section).mkdir(parents=True, exist_ok=True)
         for page in pages():
             (man / "man1" / f"{page.name}.1").write_text(man_page(page), encoding="utf-8")
         example = configuration.man_page(configuration.EXAMPLE.read_text(encoding="utf-8"))
+        (man / "man7" / "posd-codes.7").write_text(codes.man_page(), encoding="utf-8")
         (man / "man5" / "posd.toml.5").write_text(example, encoding="utf-8")
 
 

@@ -175,6 +175,11 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd doctor", "What is wrong here, what does it mean, what is to be done?"),
         Example("posd doctor --json", "For a program:"),
     ),
+    "explain": (
+        Example("posd explain in_doubt", "What it means, whether money is at stake, and what to do:"),
+        Example("posd explain terminal_busy gap", "Several of them:"),
+        Example("posd explain", "All of them:"),
+    ),
     "completion": (
         Example("posd completion bash > /etc/bash_completion.d/posd", "For bash, for all users:"),
         Example("posd completion zsh > ~/.zfunc/_posd", "For zsh; the directory has to be in fpath:"),

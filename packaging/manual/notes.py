@@ -117,6 +117,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
         (1, "Something has, a configuration that cannot be used too."),
         (3, "posd does not run, whatever else has failed."),
     ),
+    "explain": ((0, "Done."), (2, "Wrong usage, or a code that posd does not have; the message names the nearest.")),
     "openapi": ((0, "Done."), USAGE),
     "completion": ((0, "Done."), USAGE),
     # Those that follow are read where such a command exists.
@@ -131,7 +132,7 @@ FAMILIES: Sequence[Sequence[str]] = (
     ("charge", "preauth", "reauth", "capture", "tip", "void", "refund", "await", "abort", "show", "list"),
     ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
     ("print", "print-jobs", "resolve", "acknowledge"),
-    ("status", "watch", "logs", "metrics", "report", "doctor", "terminals", "clock"),
+    ("status", "watch", "logs", "metrics", "report", "doctor", "terminals", "clock", "explain"),
     ("backup", "restore", "verify", "prune"),
     ("run", "config", "tls", "terminals", "doctor", "status"),
     ("demo", "simulate"),
@@ -172,7 +173,7 @@ def related(path: Sequence[str], children: Sequence[str]) -> Iterator[str]:
 
     if not path:
         yield from (f"posd-{child}(1)" for child in children)
-        yield "posd.toml(5)"
+        yield from ("posd.toml(5)", "posd-codes(7)")
         return
     yield "posd(1)"
     here = "-".join(("posd", *path))

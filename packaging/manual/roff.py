@@ -14,7 +14,7 @@ ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", 
 MOST_CHARACTERS = 64
 
 #: words of a text that are typed as they stand, and come out bold: options, `in backticks`, names of pages.
-TYPED = re.compile(r"`(?P<code>[^`]+)`|(?P<option>(?<![\w-])--[a-z][a-z0-9-]*)|(?P<page>posd[a-z.-]*)(?P<of>\([15]\))")
+TYPED = re.compile(r"`(?P<code>[^`]+)`|(?P<option>(?<![\w-])--[a-z][a-z0-9-]*)|(?P<page>posd[a-z.-]*)(?P<of>\([157]\))")
 
 
 def man_page(page: Page) -> str:

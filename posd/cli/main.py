@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "restore": "posd.cli.operate.files:restore",
     "verify": "posd.cli.operate.files:verify",
     "prune": "posd.cli.operate.database:prune",
+    "explain": "posd.cli.explain.command:explain",
     "doctor": "posd.cli.doctor.command:doctor",
     "openapi": "posd.cli.operate.status:openapi",
     "completion": "posd.cli.operate.status:completion",

@@ -81,10 +81,11 @@ class Told(msgspec.Struct, frozen=True):
 
 def explained(facts: Facts, told: Told) -> tuple[MissingProof, ...]:
     """Return what is missing, each with what to do."""
-    return tuple(MissingProof(code, _detail(code, told)) for code in missing(facts))
+    return tuple(MissingProof(code, detail(code, told)) for code in missing(facts))
 
 
-def _detail(code: ProofCode, told: Told) -> str:
+def detail(code: ProofCode, told: Told) -> str:
+    """Return what one condition is about, and what to do."""
     identity, terminal = told.identity, told.terminal
     otherwise = f"or settle it by a person's word: posd resolve {identity} RESULT"
     match code:

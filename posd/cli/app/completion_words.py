@@ -21,7 +21,9 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Words = Callable[[click.Context], Iterable[tuple[str, str]]]
 
 
-def _offer(words: Words) -> Complete:
+def offer(words: Words) -> Complete:
+    """Return what offers these words, with their help; those that begin as what is typed."""
+
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
             found = dict(words(ctx))
@@ -52,12 +54,12 @@ def payments(query: str, *types: str, approved: bool = False, jobs: str | None =
         if jobs is not None:
             yield from _print_jobs(ctx, jobs)
 
-    return _offer(words)
+    return offer(words)
 
 
 def print_jobs(query: str = "") -> Complete:
     """Offer the ids of the newest print jobs that match."""
-    return _offer(lambda ctx: _print_jobs(ctx, query))
+    return offer(lambda ctx: _print_jobs(ctx, query))
 
 
 def _print_jobs(ctx: click.Context, query: str) -> Iterator[tuple[str, str]]:
@@ -79,8 +81,8 @@ def _attention(ctx: click.Context) -> Iterator[tuple[str, str]]:
                 yield from ((attention["code"], attention["detail"]) for attention in item["attention"])
 
 
-serials = _offer(_serials)
-attention_codes = _offer(_attention)
+serials = offer(_serials)
+attention_codes = offer(_attention)
 
 
 def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from manual import configuration
+from manual import codes, configuration
 from manual.examples import EXAMPLES
 from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
@@ -74,9 +74,9 @@ def test_no_example_is_of_a_command_that_does_not_exist() -> None:
 
 
 def test_what_is_read_beside_a_page_exists() -> None:
-    names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)"}
+    names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)", "posd-codes(7)"}
     assert {name for page in PAGES for name in page.see_also} <= names
-    mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([15]\)", man_page(page))}
+    mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([157]\)", man_page(page))}
     assert {name for name in mentioned if "\\" not in name} <= names
 
 
@@ -87,6 +87,12 @@ def test_every_command_has_a_page() -> None:
 def test_the_reference_is_what_the_commands_say() -> None:
     assert REFERENCE.read_text(encoding="utf-8") == markdown(PAGES), (
         "docs/commands.md is not what the commands say; its head says how to write it anew"
+    )
+
+
+def test_the_page_of_all_codes_is_made_of_the_table() -> None:
+    assert (ROOT / "docs" / "codes.md").read_text(encoding="utf-8") == codes.markdown(), (
+        "docs/codes.md is not what posd explain says; its head says how to write it anew"
     )
 
 
@@ -118,6 +124,7 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_writes_every_page(manual: Path) -> None:
     assert {file.name for file in (manual / "man1").iterdir()} == {f"{page.name}.1" for page in PAGES}
     assert [file.name for file in (manual / "man5").iterdir()] == ["posd.toml.5"]
+    assert [file.name for file in (manual / "man7").iterdir()] == ["posd-codes.7"]
     assert (manual / "commands.md").read_text(encoding="utf-8") == markdown(PAGES)
 
 

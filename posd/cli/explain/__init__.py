@@ -1,0 +1,1 @@
+"""`posd explain`: every code of posd in words, from one table."""

@@ -1,0 +1,95 @@
+"""`posd explain`: what a code means, how it comes about, whether money is at stake, and what to do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import click
+import msgspec
+
+from posd.base.negotiation import Language
+from posd.base.text import shown
+from posd.cli.app.completion_words import offer
+from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
+from posd.cli.app.output import Output, Pair
+from posd.cli.explain import table
+from posd.cli.explain.table import KINDS, Entry
+
+#: Labels of an entry: means, comes, money, do, see.
+LABELS: Mapping[str, Sequence[str]] = {
+    "en": ("means", "comes from", "money", "do", "more"),
+    "es": ("significa", "viene de", "dinero", "hacer", "más"),
+}
+ONLY_ENGLISH = "(Este texto está solo en inglés.)"
+
+
+def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    for code, rows in groupby(sorted(table.entries(), key=lambda entry: entry.code), key=lambda entry: entry.code):
+        yield code, ", ".join(KINDS[entry.kind][0] for entry in rows)
+
+
+@click.command()
+@click.argument("codes", nargs=-1, metavar="[CODE]...", shell_complete=offer(_codes))
+@json_option
+@click.pass_context
+def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
+    """Say what a code means, how it comes about, whether money is at stake, and what to do.
+
+    CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
+    another word of posd's. Without it all of them are listed. No daemon is asked. Problems, attentions, displays and
+    next steps are in Spanish where the configuration says `language = "es"`.
+    """
+    language = _language(context(ctx).config_path)
+    found = [entry for code in codes for entry in _find(code, language)] if codes else [*table.entries(language)]
+    if output.as_json:
+        output.json(msgspec.json.encode(found))
+    elif codes:
+        for place, entry in enumerate(found):
+            if place and not output.rich:
+                output.line()
+            _show(output, entry, language)
+    else:
+        _list(output, found)
+
+
+def _find(code: str, language: Language) -> Sequence[Entry]:
+    found = table.find(code, language)
+    if not found:
+        every = "posd explain lists all of them"
+        raise click.UsageError(f"posd has no code {shown(code)}{table.near(code)} ({every})")
+    return found
+
+
+def _language(config_path: str) -> Language:
+    """Return the language of the configuration; English where it cannot be read."""
+    from posd.config import examine
+
+    config, _ = examine(Path(config_path), check_files=False)
+    return Language.EN if config is None else Language(config.local_api.language)
+
+
+def _show(output: Output, entry: Entry, language: Language) -> None:
+    """Write one entry."""
+    means, comes, money, do, more = LABELS[entry.language]
+    pairs: list[Pair] = [(means, entry.means), (comes, entry.comes), (money, entry.money), (do, entry.do)]
+    pairs = [(label, text) for label, text in pairs if text]
+    pairs += [("", f"  {command}") for command in entry.commands]
+    if entry.see:
+        pairs.append((more, f"docs/operations.md: {entry.see}"))
+    if entry.language != language:
+        pairs.append(("", ONLY_ENGLISH))
+    output.panel(entry.title, pairs, "cyan")
+
+
+def _list(output: Output, found: Sequence[Entry]) -> None:
+    """Write all entries: on a terminal a table for each kind, else a line each."""
+    if not output.rich:
+        output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])
+        return
+    for kind, rows in groupby(found, key=lambda entry: entry.kind):
+        title, where = KINDS[kind]
+        output.line(title[:1].upper() + title[1:], "bold")
+        output.line(where, "dim")
+        output.table(("code", "means"), [(entry.code, entry.means) for entry in rows], whole="code")
+        output.line()

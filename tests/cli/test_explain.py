@@ -1,0 +1,186 @@
+"""`posd explain`: every code that posd can show has its words, and no other; what a person types is found."""
+
+import ast
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+import posd as package
+from posd.api.documents import Checks
+from posd.base import limits
+from posd.base.negotiation import Language
+from posd.base.problems import PROBLEMS
+from posd.cli.doctor.checks import CHECKS
+from posd.cli.explain.command import explain
+from posd.cli.explain.spanish import TEXTS
+from posd.cli.explain.table import KINDS, Entry, entries, near
+from posd.clock.rules import Doubt
+from posd.logs.events import EVENTS
+from posd.payments.display import DisplayCode
+from posd.payments.lifecycle import Status
+from posd.payments.missing_proof import ProofCode
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
+from posd.printing.model import PrintAttentionCode
+from posd.records.model import Phase
+from tests.cli.manual.parsing import parse, words_of
+from tests.cli.processes import posd, posd_on_terminal
+from tests.support.tables import every
+
+PACKAGE = Path(package.__file__).parent
+ENTRIES = list(entries())
+SPANISH = list(entries(Language.ES))
+
+
+def called(path: str, method: str) -> set[str]:
+    """Return the first texts of the calls of a method in the files of a folder."""
+    return {
+        node.args[0].value
+        for file in (PACKAGE / path).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
+        if "noise" in ast.unparse(node.func) and node.args and isinstance(node.args[0], ast.Constant)
+    }
+
+
+def failures(path: str) -> set[tuple[str, str]]:
+    """Return type and code of each `Failure` that stands in the files of a folder with a literal code."""
+    found = set()
+    for file in (PACKAGE / path).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Failure":
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if isinstance(given[1], ast.Constant):
+                    found.add((ast.unparse(given[0]).strip("'"), given[1].value))
+    return found
+
+
+#: kind -> the codes that there are.
+CODES = {
+    "problem": set(PROBLEMS),
+    "attention": set(AttentionCode),
+    "print": set(PrintAttentionCode),
+    "proof": set(ProofCode),
+    "display": set(DisplayCode),
+    "next": set(NextStep),
+    "result": set(Result),
+    "phase": set(Phase),
+    "status": set(Status),
+    "evidence": set(EvidenceKind),
+    "failure": {code for kind, code in failures("payments") if kind == "posd"},
+    "simulated": {code for _, code in failures("simulator")},
+    "health": {"ok", "degraded", "failing"},
+    "check": set(Checks.__struct_fields__),
+    "doctor": set(CHECKS),
+    "limit": {limit.name for limit in limits.ALL},
+    "refused": called("httpd", "note") | called("api", "note"),
+    "doubt": set(Doubt),
+    "event": set(EVENTS),
+}
+
+
+@every("kind", KINDS)
+def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None:
+    assert CODES.keys() == KINDS.keys()
+    assert CODES[kind], "no code was found"
+    found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
+    assert set(found) == {str(code) for code in CODES[kind]}, "add it to posd/cli/explain/texts.py, or remove it there"
+    assert max(found.values()) == 1
+
+
+@every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")
+def test_an_entry_says_what_it_means_whether_money_is_at_stake_and_what_to_do(entry: Entry) -> None:
+    assert entry.means
+    assert entry.money
+    for text in (entry.means, entry.comes, entry.money, entry.do):
+        assert not re.search(r"[`{}|]", text)
+        assert text == text.strip()
+        assert not text or text[-1] in ".:?"
+    assert entry.do.endswith(":") == bool(entry.commands)
+    for command in entry.commands:
+        if command.startswith("posd "):
+            typed = command.replace("UUID", "ID").replace("RESULT", "approved").replace("AMOUNT", "1")
+            parse(words_of(re.sub(r"\bID\b", "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55", typed)))
+
+
+def test_a_code_is_explained_in_words() -> None:
+    done = posd("explain", "in_doubt")
+    assert done.returncode == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == "in_doubt (attention of a payment)"
+    assert "money: The customer may be charged: do not take the card again until this is settled." in rest
+    assert "  posd reconcile ID" in rest
+    assert "in_doubt (phase)" in rest
+
+
+def test_several_codes_in_any_case_and_as_json() -> None:
+    done = posd("explain", "TERMINAL_BUSY", "terminal_canceled", "--json")
+    found = json.loads(done.stdout)
+    assert [(entry["kind"], entry["code"]) for entry in found] == [
+        ("problem", "terminal_busy"),
+        ("status", "TERMINAL_CANCELED"),
+    ]
+    assert set(found[0]) == {field.name for field in msgspec.structs.fields(Entry)}
+
+
+def test_without_a_code_all_are_listed() -> None:
+    done = posd("explain")
+    assert [line.split("\t")[:2] for line in done.stdout.splitlines()[1:]] == [[e.kind, e.code] for e in ENTRIES]
+    assert len(json.loads(posd("explain", "--json").stdout)) == len(ENTRIES)
+
+
+def test_an_unknown_code_names_the_nearest() -> None:
+    done = posd("explain", "in_dubt", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "posd has no code in_dubt; did you mean in_doubt?" in done.stderr
+    assert near("missing reference").codes[0] == "missing_reference"
+    assert "store.damaged" in near("damaged").codes
+    assert near("zzzz").codes == ()
+    assert "\\u001b" in posd("explain", "\x1b[31m").stderr
+
+
+def test_it_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    for words in ((), ("conflicting_final", "payments_of_process")):
+        seen = posd_on_terminal("explain", *words, socket=tmp_path / "none")
+        assert seen.returncode == 0
+        assert max(map(len, seen.screen.splitlines())) <= 80
+        assert "posd.cannot_start" in seen.screen or words
+
+
+@pytest.mark.parametrize("language", ["es", "en"])
+def test_the_language_is_that_of_the_configuration(tmp_path: Path, language: str) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[local_api]\nlanguage = "{language}"\n')
+    assert posd("explain", "present_card", config=config).stdout.splitlines()[1] == (
+        "significa: Presente la tarjeta." if language == "es" else "means: Present the card."
+    )
+    only_english = "solo en inglés" in posd("explain", "storage", config=config).stdout
+    assert only_english == (language == "es")
+
+
+def test_what_is_translated_is_in_spanish_and_the_rest_is_the_same() -> None:
+    for english, spanish in zip(ENTRIES, SPANISH, strict=True):
+        assert (english.kind, english.code, english.commands) == (spanish.kind, spanish.code, spanish.commands)
+        if english.kind in TEXTS:
+            assert spanish.language == "es"
+            for name in ("means", "comes", "money", "do"):
+                there, here = getattr(english, name), getattr(spanish, name)
+                assert bool(there) == bool(here), f"{english.title}: {name}"
+                assert there != here or not there or there == "No.", f"{english.title}: {name}"
+        else:
+            assert english == spanish
+
+
+def test_a_broken_configuration_is_no_obstacle(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[local_api\n")
+    assert posd("explain", "gap", config=config).returncode == 0
+
+
+def test_a_shell_is_offered_the_codes() -> None:
+    offered = {item.value: item.help for item in explain.params[0].shell_complete(click.Context(explain), "In_")}
+    assert offered == {"in_doubt": "attention of a payment, attention of a print job, phase"}

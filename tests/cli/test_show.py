@@ -333,6 +333,8 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path:
         "    posd reprocess",
         f"    posd acknowledge {ID} quarantined_event",
         f"    posd acknowledge {OTHER_ID} quarantined_event",
+        "",
+        "  more of it: posd explain conflicting_final quarantined_event",
     ]
     assert sum("was set aside" in line for line in lines) == 1
 

@@ -169,14 +169,15 @@ def test_a_refusal_tells_what_to_type(tmp_path: Path, refusal: Answer, told: lis
         done = posd("capture", NEW_ID, "5", socket=tmp_path / "s")
         program = posd("capture", NEW_ID, "5", "--json", socket=tmp_path / "s")
     assert (done.returncode, program.returncode) == (1, 1)
-    assert done.stderr.splitlines() == told
+    code = json.loads(refusal.body)["code"]
+    assert done.stderr.splitlines() == [*told, f"  more of it: posd explain {code}"]
     assert program.stdout.encode() == refusal.body + b"\n"
 
 
 def test_a_reference_that_does_not_fit_has_no_id_to_look_at(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [problem(422, "unknown_original", "it is a charge")]):
         done = posd("capture", "--reference", REFERENCE, "5", socket=tmp_path / "s")
-    assert (done.returncode, done.stderr) == (1, "posd: it is a charge\n")
+    assert (done.returncode, done.stderr) == (1, "posd: it is a charge\n  more of it: posd explain unknown_original\n")
 
 
 # what is said

@@ -82,7 +82,8 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
     with Stub(tmp_path / "s", [GONE, problem(503, "draining", "stopping")]):
         unknown = posd(*AWAIT, socket=tmp_path / "s")
         stopping = posd(*AWAIT, socket=tmp_path / "s")
-    assert (unknown.returncode, unknown.stderr) == (1, "posd: no such payment\n")
+    assert unknown.returncode == 1
+    assert unknown.stderr == "posd: no such payment\n  more of it: posd explain not_found\n"
     assert stopping.returncode == 3
 
 

@@ -1,6 +1,6 @@
 """What a person does about an attention, about a reservation and about a refusal: in words, and commands to type."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from posd.cli.payments.words import words_of
@@ -165,6 +165,15 @@ SPELLINGS: Mapping[str, str] = {
     '"repeat": true': "--repeat",
     "`transaction_reference`": "--reference UUID",
 }
+
+
+#: Where a person reads more of a code.
+EXPLAINED = "more of it: posd explain {codes}"
+
+
+def explained_by(codes: Iterable[str]) -> str:
+    """Return the command that says what codes mean, each of them once."""
+    return EXPLAINED.format(codes=" ".join(dict.fromkeys(codes)))
 
 
 def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:

@@ -7,7 +7,8 @@ from typing import IO, Any
 
 import click
 
-from posd.cli.app.advice import LOOK_FIRST, SPELLINGS
+from posd.base.problems import PROBLEMS
+from posd.cli.app.advice import LOOK_FIRST, SPELLINGS, explained_by
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
@@ -44,6 +45,8 @@ def explain(error: Exception, context: Context) -> Failure:
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():
             lines = [*problem_lines(error, context.about), *_directed(error, context)]
+            if error.code in PROBLEMS:  # a newer posd may have others
+                lines.append(f"  {explained_by([error.code])}")
             return Failure(lines, for_problem(error.code), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]

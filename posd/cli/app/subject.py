@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from posd.base.text import shown
-from posd.cli.app.advice import Advice
+from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice, explained_by
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
 from posd.cli.app.context import context
@@ -171,10 +171,12 @@ class Progress(ABC):
 
 def show_attention(output: Output, subject: Subject, document: Document) -> None:
     """Write what a person should look at, why, and what to do about it."""
-    for attention in document["attention"]:
+    advised = [(item, subject.advice(item["code"], document)) for item in document["attention"]]
+    for attention, advice in advised:
         detail = attention.get("detail")
         output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
-        _show_advice(output, subject.advice(attention["code"], document), [subject.id(document)])
+        _show_advice(output, advice, [subject.id(document)])
+    _show_explained(output, [(attention["code"], advice) for attention, advice in advised])
 
 
 def show_missing_proof(output: Output, document: Document) -> None:
@@ -197,6 +199,16 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
         _show_advice(output, advice, ids[:COMMANDS_FOR])
         if len(ids) > COMMANDS_FOR:
             output.line(f"and so for {len(ids) - COMMANDS_FOR} more, with their ids", indent=4)
+    if concerned:
+        output.line()
+        _show_explained(output, concerned)
+
+
+def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
+    """Say how to read more of attentions, of those that this version knows."""
+    known = [code for code, advice in advised if advice.words != UNKNOWN_ATTENTION.words]
+    if known:
+        output.line(explained_by(known), "dim", indent=2)
 
 
 def _show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:

@@ -175,6 +175,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd doctor", "What is wrong here, what does it mean, what is to be done?"),
         Example("posd doctor --json", "For a program:"),
     ),
+    "support": (
+        Example("posd support posd-1.tar.gz", "Show what is in it, and write it when you say yes:"),
+        Example("posd support /tmp/posd-1.tar.gz --log /var/log/posd.log --yes", "From a script, without a journal:"),
+    ),
     "explain": (
         Example("posd explain in_doubt", "What it means, whether money is at stake, and what to do:"),
         Example("posd explain terminal_busy gap", "Several of them:"),

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "posd.cli.operate.files:verify",
     "prune": "posd.cli.operate.database:prune",
     "explain": "posd.cli.explain.command:explain",
+    "support": "posd.cli.operate.support:support",
     "doctor": "posd.cli.doctor.command:doctor",
     "openapi": "posd.cli.operate.status:openapi",
     "completion": "posd.cli.operate.status:completion",

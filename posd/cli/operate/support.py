@@ -1,0 +1,470 @@
+"""`posd support`: one archive for a person who helps from afar. What it must not hold is not collected, and removed.
+
+Each part is taken by itself: where one cannot be had, the archive says why. Nothing of a payment but its id is in it:
+log lines have allow-listed fields, and the database gives its schema and how many rows there are.
+"""
+
+import gzip
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import ssl
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from posd import __version__
+from posd.base.text import shown
+from posd.cli.app.completion_words import files as offer_files
+from posd.cli.app.connection import Api, Problem, Unreachable, can_open, json_option
+from posd.cli.app.context import Context, context
+from posd.cli.app.errors import Failure
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, size
+from posd.cli.app.parameters import asks
+from posd.cli.doctor.database import open_unchanged
+from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
+from posd.config import Config, ConfigProblem, examine, parse
+from posd.config.show import toml_lines
+from posd.logs.events import EVENTS
+from posd.logs.output import FIELDS
+from posd.storage import files
+from posd.storage.connection import schema_version
+
+#: The newest so many lines of the log, and at most so many bytes of them.
+LOG_LINES = 5000
+LOG_BYTES = 4 * 1024 * 1024
+#: What any other part may have, in bytes: a daemon that is well stays far below it.
+PART_BYTES = 2 * 1024 * 1024
+#: How long the doctor may take, and the counting of one table, in seconds.
+DOCTOR_SECONDS = 240
+COUNT_SECONDS = 20.0
+OPERATIONS_AT_A_TIME = 100_000
+
+REMOVED = "[removed]"
+#: Lines of the log that have it all in their code: the detail can quote the acquirer's reference.
+DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
+#: Fields of a line beside those of its event, and those that hold words.
+LINE_FIELDS = FIELDS | {"timestamp", "level", "event", "logger", "exception"}
+TEXTS = frozenset({"detail", "error", "reason"})
+#: What systemd says of the service; any other line that is none of posd's is left out.
+SYSTEMD = re.compile(r"(posd[\w@-]*\.(service|socket|timer): |(Starting|Started|Stopping|Stopped) posd).{0,300}")
+
+#: Keys of the configuration whose values are secret, and headers as a whole.
+SECRET_KEY = re.compile(r"\bheaders\b|secret|token|passw|dsn|code$|authorization|api.?key", re.IGNORECASE)
+QUOTED = re.compile(r"\"([^\"]*)\"|'([^']*)'")
+#: A shorter one would be found in words that are none.
+LEAST_SECRET = 6
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+#: What is secret wherever it stands: a user and a password in a URL, the token of a callback address.
+ALWAYS = (
+    (re.compile(r"(://)[^/@\s\"']+@"), rf"\1{REMOVED}@"),
+    (re.compile(r"(/webhooks/\w+/[^/\s\"']+/)[\w.~-]+"), rf"\1{REMOVED}"),
+)
+
+WHAT_IS_NOT_IN_IT = (
+    "Not in it: tokens, headers, keys, metadata, sale, references, ticket numbers, authorization codes, card data, "
+    "names and notes of operators. Ids of payments, serial numbers and addresses are in it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the archive: what is in it, and its content; or why it could not be had."""
+
+    name: str
+    says: str
+    content: str = ""
+    missing: str = ""
+
+
+class NotHad(Exception):
+    """A part cannot be had; the message says why."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """What the parts are taken from. `config` has defaults for what cannot be read of it."""
+
+    given: Context
+    log: str | None
+    unit: str
+    config: Config = field(init=False)
+    problems: Sequence[ConfigProblem] = field(init=False)
+    api: Api = field(init=False)
+
+    def __post_init__(self) -> None:
+        path = Path(self.given.config_path)
+        found, self.problems = examine(path, check_files=False)
+        self.config = found or parse("", file=path, check_files=False)
+        local = self.config.local_api
+        socket = Path(self.given.socket_path) if self.given.socket_path else local.admin_socket
+        self.api = Api(socket if self.given.socket_path or can_open(socket) else local.till_socket)
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), shell_complete=offer_files)
+@click.option("--log", metavar="FILE", help="A file with posd's log, - for standard input; without it, the journal.")
+@click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
+@click.option("--yes", is_flag=True, help="Do not ask whether to write it.")
+@json_option
+@click.pass_context
+def support(ctx: click.Context, output: Output, file: Path, log: str | None, unit: str, yes: bool) -> None:
+    """Write an archive (.tar.gz) for a person who helps from afar.
+
+    It has versions, configuration without secrets, health, doctor, metrics, the last lines of the log, and the schema
+    of the database with the number of rows. No token, metadata, sale, reference, ticket number, authorization code,
+    card data or operator's name is in it. What is in it is shown before it is written. posd need not run, and the
+    configuration need not be right: what cannot be had is named in the archive.
+    """
+    if not (yes or asks()):
+        raise click.UsageError("there is no terminal to ask on whether to write it: say --yes")
+    _refuse_existing(file, output)
+    machine = Machine(context(ctx), log, unit)
+    with output.busy("collecting; posd doctor can take a minute"):
+        parts = collect(machine)
+    listing = _listing(parts)
+    aside = Output(as_json=False, stream=sys.stderr) if output.as_json else output
+    for line in () if output.as_json and yes else listing:
+        aside.line(line)
+    if not yes and not click.confirm(f"Write {file}?", err=True):
+        aside.line("Nothing was written.")
+        sys.exit(ExitCode.NOT_DONE)
+    try:
+        _write(file, archive(parts, datetime.now(UTC)))
+    except FileExistsError:
+        _refuse_existing(file, output)
+    except OSError as error:
+        raise Failure(f"cannot write {file}: {error.strerror}", ExitCode.NOT_DONE, output) from error
+    document = {
+        "file": str(file),
+        "members": {part.name: part.says for part in parts if not part.missing},
+        "missing": {part.name: part.missing for part in parts if part.missing},
+    }
+    output.json(msgspec.json.encode(document))
+    output.line(f"{file} is written ({size(file.stat().st_size)}), readable for its owner alone.", "green")
+
+
+def collect(machine: Machine) -> list[Part]:
+    """Take every part that can be had, without what must not be in it."""
+    scrub = Scrubber(machine)
+    parts = []
+    for name, (says, take) in PARTS.items():
+        try:
+            part = Part(name, says, scrub(_cut(take(machine))))
+        except (NotHad, Problem, Unreachable) as error:
+            part = Part(name, says, missing=shown(scrub(str(error))))
+        except (OSError, sqlite3.Error, subprocess.SubprocessError, ValueError) as error:
+            part = Part(name, says, missing=shown(scrub(f"{type(error).__name__}: {error}")))
+        parts.append(part)
+    return parts
+
+
+def archive(parts: Sequence[Part], now: datetime) -> bytes:
+    """Return the archive: a folder with what could be had, and contents.txt."""
+    contents = "\n".join((f"Made by posd {__version__} at {now:%Y-%m-%dT%H:%M:%SZ}.", "", *_listing(parts), ""))
+    members = {"contents.txt": contents, **{part.name: part.content for part in parts if not part.missing}}
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        for name, content in members.items():
+            raw = content.encode()
+            member = tarfile.TarInfo(f"posd-support/{name}")
+            member.size, member.mode, member.mtime = len(raw), 0o600, int(now.timestamp())
+            tar.addfile(member, io.BytesIO(raw))
+    return packed.getvalue()
+
+
+def _listing(parts: Sequence[Part]) -> list[str]:
+    had = [f"  {part.name}: {part.says} ({size(len(part.content.encode()))})" for part in parts if not part.missing]
+    lacks = [f"  {part.name}: {part.missing}" for part in parts if part.missing]
+    lines = ["In the archive:", *had]
+    if lacks:
+        lines += ["Could not be had:", *lacks]
+    return [*lines, WHAT_IS_NOT_IN_IT]
+
+
+def _refuse_existing(file: Path, output: Output) -> None:
+    if os.path.lexists(file):
+        raise Failure(f"{file} is there already; name another file", ExitCode.USAGE, output)
+    if not file.absolute().parent.is_dir():
+        raise Failure(f"{file.absolute().parent} is no directory", ExitCode.USAGE, output)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Put the file in place with mode 0600, whole or not at all. Raise FileExistsError, or another OSError."""
+    fresh = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        files.create_private(fresh)
+        fresh.write_bytes(content)
+        files.keep_owner(fresh)
+        files.sync(fresh)
+        try:
+            os.link(fresh, file)
+        except FileExistsError:
+            raise
+        except OSError:  # a stick has no hard links
+            if os.path.lexists(file):
+                raise FileExistsError from None
+            fresh.rename(file)
+        files.sync(file.absolute().parent)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _cut(text: str) -> str:
+    """Return a text without its end, where it is longer than a part may be."""
+    return text if len(text) <= 2 * PART_BYTES else f"{text[: 2 * PART_BYTES]}\n(cut: it is longer)\n"
+
+
+# What must not be in it.
+
+
+class Scrubber:
+    """Removes from a text the secrets that this machine has, and what is secret wherever it stands."""
+
+    def __init__(self, machine: Machine) -> None:
+        found = {*_secrets_of_files(machine), *_keys(machine.config.database.callback_key)}
+        every = {one.strip() for one in found if len(one.strip()) >= LEAST_SECRET}
+        forms = {
+            form for one in every for form in (one, msgspec.json.encode(one).decode()[1:-1], json.dumps(one)[1:-1])
+        }
+        # The longest first: one secret may be a part of another.
+        self._known = sorted(forms, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        for secret in self._known:
+            text = text.replace(secret, REMOVED)
+        for pattern, instead in ALWAYS:
+            text = pattern.sub(instead, text)
+        return text
+
+
+def _secrets_of_files(machine: Machine) -> Iterator[str]:
+    path = Path(machine.given.config_path)
+    for file in (path, *sorted((path.parent / "config.d").glob("*.toml"))):
+        try:
+            text = file.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            yield from _secret_lines(text)
+        else:
+            yield from _secret_values(document, path.parent, secret=False)
+
+
+def _secret_lines(text: str) -> Iterator[str]:
+    """Yield the quoted texts behind secret keys, and in secret tables, of a file that cannot be read as TOML."""
+    table = ""
+    for line in text.splitlines():
+        name, _, rest = line.partition("=")
+        if name.lstrip().startswith("["):
+            table = name.strip().strip("[]")
+        elif SECRET_KEY.search(f"{table}.{name.strip()}"):
+            yield from (one or other for one, other in QUOTED.findall(rest))
+
+
+def _secret_values(value: Any, directory: Path, *, secret: bool) -> Iterator[str]:
+    """Yield the texts below a key that is secret, and what stands in the files that they name."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _secret_values(item, directory, secret=secret)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if secret and name == "file" and isinstance(item, str):
+                yield from _keys(directory / item)
+            elif not (secret and name == "credential"):
+                yield from _secret_values(item, directory, secret=secret or bool(SECRET_KEY.search(name)))
+    elif secret and isinstance(value, str):
+        yield from (value, *value.split())
+
+
+def _keys(path: Path) -> list[str]:
+    """Return the words of a file with secrets; nothing where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64 * 1024).decode("utf-8", "replace").split()
+    except OSError:
+        return []
+
+
+# The parts.
+
+
+def _versions(machine: Machine) -> str:  # noqa: ARG001 - as all of them
+    release = {}
+    with suppress(OSError):
+        release = platform.freedesktop_os_release()
+    document = {
+        "posd": __version__,
+        "schema": schema_version(),
+        "python": sys.version,
+        "sqlite": sqlite3.sqlite_version,
+        "openssl": ssl.OPENSSL_VERSION,
+        "system": release.get("PRETTY_NAME", ""),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "packages": {one.name: one.version for one in sorted(metadata.distributions(), key=lambda one: one.name)},
+    }
+    return _json(document)
+
+
+def _configuration(machine: Machine) -> str:
+    lines = [f"# {problem.file}: {problem.key} {problem.reason}" for problem in machine.problems]
+    if lines:
+        lines = ["# The file cannot be used. What can be read of it, with defaults for the rest:", *lines]
+    for line, source in toml_lines(machine.config):
+        lines.append(line if source is None else f"{line}  # {source}")
+    return "\n".join(lines) + "\n"
+
+
+def _service(machine: Machine) -> str:
+    command = shutil.which("systemctl")
+    if command is None:
+        raise NotHad("there is no systemd here")
+    properties = "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStartTimestamp,"
+    properties += "ExecMainExitTimestamp,ExecMainCode,ExecMainStatus,MemoryCurrent,FragmentPath"
+    units = [f"{machine.unit}.{kind}" for kind in ("service", "socket")]
+    done = subprocess.run(  # noqa: S603 - words of our own and of the caller, no shell
+        [command, "show", "--no-pager", f"--property={properties}", *units],
+        capture_output=True, text=True, errors="replace", timeout=20, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise NotHad(f"systemctl: {'; '.join(done.stderr.splitlines()) or done.returncode}")
+    return done.stdout
+
+
+def _health(machine: Machine) -> str:
+    return _json(machine.api.get("/health", also={503}).body)
+
+
+def _metrics(machine: Machine) -> str:
+    return machine.api.metrics()
+
+
+def _doctor(machine: Machine) -> str:
+    socket = ["--socket", machine.given.socket_path] if machine.given.socket_path else []
+    command = [sys.executable, "-m", "posd", "--config", machine.given.config_path, *socket, "doctor", "--json"]
+    try:
+        done = subprocess.run(  # noqa: S603 - words of our own, no shell
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotHad(f"posd doctor did not end within {DOCTOR_SECONDS} s") from error
+    try:
+        return _json(msgspec.json.decode(done.stdout))
+    except msgspec.DecodeError as error:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise NotHad(f"posd doctor failed: {said[-1] if said else done.returncode}") from error
+
+
+def _log(machine: Machine) -> str:
+    source = of_journal(machine.unit, [f"--lines={LOG_LINES}"]) if machine.log is None else of_file(machine.log)
+    kept: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
+    left_out = 0
+    try:
+        with source as found:
+            for raw in found:
+                line = _line(stripped(raw))
+                left_out += line is None
+                kept.extend([] if line is None else [line])
+    except NoLog as error:
+        raise NotHad(str(error)) from error
+    if not kept:
+        raise NotHad(f"there is no line of posd in it ({left_out} others)")
+    ids = {str(line[name]).lower() for line in kept for name in ("transaction", "print_job") if name in line}
+    texts: deque[str] = deque()
+    total = 0
+    for line in reversed(kept):
+        text = msgspec.json.encode({name: _known_ids(name, value, ids) for name, value in line.items()}).decode()
+        total += len(text)
+        if total > LOG_BYTES:
+            break
+        texts.appendleft(text)
+    head = msgspec.json.encode({"lines": len(texts), "others_left_out": left_out}).decode()
+    return "\n".join((head, *texts)) + "\n"
+
+
+def _line(raw: bytes) -> dict[str, Any] | None:
+    """Return what is kept of a line of the log; None where it is none of posd's, nor of systemd about posd."""
+    line = read(raw)
+    if line is None:
+        text = raw.decode("utf-8", "replace")
+        return {"systemd": text} if SYSTEMD.fullmatch(text) else None
+    if line["event"] not in EVENTS:
+        return None
+    without = {"detail"} if line["event"] in DETAIL_LEFT_OUT else set()
+    return {name: value for name, value in line.items() if name in LINE_FIELDS - without}
+
+
+def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
+    """Remove from words each UUID that is not the id of a payment: it may be a reference."""
+    if name not in TEXTS or not isinstance(value, str):
+        return value
+    return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REMOVED, value)
+
+
+def _database(machine: Machine) -> str:
+    path = machine.config.database.path
+    if not path.exists():
+        raise NotHad(f"{path} is not there")
+    document: dict[str, Any] = {"path": str(path), "bytes": {}}
+    for suffix in ("", *files.COMPANIONS):
+        with suppress(FileNotFoundError):
+            document["bytes"][path.name + suffix] = path.with_name(path.name + suffix).stat().st_size
+    with closing(open_unchanged(path)) as db:
+        for pragma in ("user_version", "application_id", "page_size", "page_count", "freelist_count", "journal_mode"):
+            document[pragma] = db.execute(f"PRAGMA {pragma}").fetchone()[0]
+        rows = db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        document["rows"] = {name: _count(db, name) for kind, name, _ in rows if kind == "table"}
+        document["schema"] = [sql for _, _, sql in rows if sql]
+    return _json(document)
+
+
+def _count(db: sqlite3.Connection, table: str) -> int | str:
+    """Count the rows of a table, for so long as that may take."""
+    until = time.monotonic() + COUNT_SECONDS
+    db.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS_AT_A_TIME)
+    name = table.replace('"', '""')
+    try:
+        count: int = db.execute(f'SELECT COUNT(*) FROM "{name}"').fetchone()[0]  # noqa: S608 - a table of the schema
+    except sqlite3.Error as error:
+        return f"not counted: {error}"
+    finally:
+        db.set_progress_handler(None, 0)
+    return count
+
+
+def _json(document: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+#: file -> what is in it, and how it is taken.
+PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
+    "versions.json": ("versions of posd, its packages and this machine", _versions),
+    "config.toml": ("the configuration as its file has it, without secrets", _configuration),
+    "service.txt": ("what systemd knows of the service and its socket", _service),
+    "health.json": ("the checks of posd status", _health),
+    "doctor.json": ("the findings of posd doctor", _doctor),
+    "metrics.txt": ("the metrics", _metrics),
+    "log.jsonl": (f"the newest lines of the log, at most {LOG_LINES}", _log),
+    "database.json": ("schema, sizes and numbers of rows of the database", _database),
+}

@@ -1,0 +1,224 @@
+"""`posd support`: what is in the archive, what must never be in it, and what cannot be had."""
+
+import asyncio
+import json
+import sqlite3
+import stat
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd.cli.app.context import Context
+from posd.cli.operate.support import PARTS, REMOVED, Machine, Part, Scrubber, _line, _write, archive
+from tests.cli.processes import Done, posd, posd_on_terminal
+from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
+from tests.logs.test_secrets import (
+    DEBUG,
+    MARKS,
+    called_wrongly,
+    configured,  # noqa: F401 - a fixture
+    paid,
+    printed,
+    troubled,
+)
+from tests.support.daemon import running
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.secrets import Secrets
+from tests.support.terminal import ScriptedTerminal
+
+#: Fields of events whose values must not be in the archive.
+OF_THE_ACQUIRER = {"transaction_reference", "ticket_number", "authorization_code", "franchise", "card_type", "merchant"}
+
+
+def members(file: Path) -> dict[str, str]:
+    """Return the members of an archive, and their texts."""
+    with tarfile.open(file) as archived:
+        found = {}
+        for member in archived.getmembers():
+            content = archived.extractfile(member)
+            assert content is not None
+            found[member.name.removeprefix("posd-support/")] = content.read().decode()
+        return found
+
+
+def values(document: Any, names: set[str]) -> Iterator[str]:
+    """Yield the texts below the names of a JSON document."""
+    if isinstance(document, list):
+        for item in document:
+            yield from values(item, names)
+    elif isinstance(document, dict):
+        for name, item in document.items():
+            if name in names and isinstance(item, str):
+                yield item
+            yield from values(item, names)
+
+
+def stored(database: Path) -> list[Any]:
+    """Return the bodies of all events that posd has."""
+    with closing(sqlite3.connect(database)) as db:
+        return [json.loads(content) for (content,) in db.execute("SELECT body FROM events")]
+
+
+@pytest.mark.slow
+async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+    configured: str,  # noqa: F811
+) -> None:
+    file, log = home / "support.tar.gz", home / "posd.log"
+    async with running(home, configured, DEBUG) as daemon:
+        identity = await paid(daemon, terminal)
+        await troubled(daemon, terminal)
+        await printed(daemon, terminal)
+        await called_wrongly(daemon)
+        given = await with_references(daemon, terminal)
+        person = {"operator": MARKS["operator"], "note": MARKS["note"], "code": "conflicting_final"}
+        path = f"/transactions/{identity}/acknowledge"
+        assert (await daemon.call("POST", path, person, socket=daemon.admin_socket)).status == 200
+        lines = [json.dumps(line) for line in daemon.lines]
+        assert [line for line in daemon.lines if "reference " in line.get("detail", "")], "the log names a reference"
+        log.write_text("\n".join((*lines, f"Traceback: {MARKS['fault']}", "posd.service: Succeeded.")))
+        done = await asyncio.to_thread(support, file, daemon.config_file, "--log", str(log))
+        events = stored(daemon.database)
+    assert (done.returncode, stat.S_IMODE(file.stat().st_mode)) == (0, 0o600)
+    found = members(file)
+    assert set(found) >= {"contents.txt", *PARTS} - {"service.txt"}, found["contents.txt"]
+
+    secrets = Secrets(MARKS)
+    secrets.add_key(home / "state" / "callback.key")
+    secrets.add_callbacks("callback", (item.callback for item in terminal.requests if item.method == "POST"))
+    secrets.add_callbacks("print callback", (item.print_callback for item in terminal.prints))
+    for number, value in enumerate({*values(events, OF_THE_ACQUIRER), *given}):
+        secrets.values[f"of the acquirer {number}"] = value
+    assert len(secrets.values) > len(MARKS) + 12
+    assert secrets.found_in([{"member": name, "text": text} for name, text in found.items()]) == []
+    assert secrets.found_in([{"text": done.stdout + done.stderr}]) == []
+
+    assert identity in found["log.jsonl"]
+    assert '{"systemd":"posd.service: Succeeded."}' in found["log.jsonl"].replace(", ", ",").replace(": {", ":{")
+    told = [json.loads(line) for line in found["log.jsonl"].splitlines()]
+    assert {"payment.outcome", "payment.attention", "webhook.quarantined"} <= {line.get("event") for line in told}
+    assert json.loads(found["health.json"])["checks"]["storage"]["status"] == "ok"
+    assert {finding["check"] for finding in json.loads(found["doctor.json"])} >= {"configuration", "daemon", "database"}
+    assert "posd_health{" in found["metrics.txt"]
+    assert json.loads(found["database.json"])["rows"]["transactions"] >= 5
+    assert 'serial = "' in found["config.toml"]
+
+    assert "is there already" in support(file, home / "config.toml").stderr
+    down(home, log)
+
+
+async def with_references(daemon: Any, terminal: ScriptedTerminal) -> list[str]:  # noqa: F811
+    """A payment whose approval has all that an acquirer says, and a second one that contradicts it; what was said."""
+    identity, mark = str(uuid4()), "acquirer.mark.qx9"
+    amount = {"iva": 1.20, "subtotal_iva": 10.00}
+    started = await daemon.call("PUT", f"/transactions/{identity}", {"amount": amount, "sale": f"{MARKS['sale']}/2"})
+    assert started.status == 201
+    said = {name: f"{mark}.{name}" for name in sorted(OF_THE_ACQUIRER)}
+    for status, previous in APPROVED:
+        changes = {"raw_response": said | {"message_fields": {"F38": f"{mark}.F38"}}} if status == "APPROVAL" else {}
+        assert (
+            await deliver(terminal.requests[-1].callback, body(identity, status, previous, **changes), daemon.ca) == 200
+        )
+    again = {"raw_response": said | {"transaction_reference": f"{mark}.other"}}
+    content = body(identity, "APPROVAL", "APPROVAL_REQUESTED", **again)
+    assert await deliver(terminal.requests[-1].callback, content, daemon.ca) == 200
+    return [*said.values(), f"{mark}.F38", f"{mark}.other"]
+
+
+def down(home: Path, log: Path) -> None:  # noqa: F811
+    """With the daemon down and the configuration broken, what there is is taken, and the rest is named."""
+    config, file = home / "config.toml", home / "second.tar.gz"
+    config.write_text(config.read_text() + "\n[broken\n")
+    done = support(file, config, "--log", str(log), "--json")
+    assert done.returncode == 0
+    document, found = json.loads(done.stdout), members(file)
+    assert {"health.json", "metrics.txt", "database.json"} <= document["missing"].keys()
+    assert {"config.toml", "doctor.json", "log.jsonl", "versions.json"} <= document["members"].keys() & found.keys()
+    assert "cannot be used" in found["config.toml"]
+    assert "health.json: cannot reach posd" in found["contents.txt"]
+    assert Secrets(MARKS).found_in([{"member": name, "text": text} for name, text in found.items()]) == []
+
+
+def support(file: Path, config: Path, *more: str) -> Done:
+    """Run the command without a question."""
+    return posd("support", str(file), "--yes", *more, config=config)
+
+
+def test_without_a_terminal_it_asks_for_yes(tmp_path: Path) -> None:
+    done = posd("support", str(tmp_path / "s.tar.gz"), config=tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert "say --yes" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["there", "dangling", "no/file"])
+def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
+    (tmp_path / "there").write_text("kept")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    done = support(tmp_path / place, tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert (tmp_path / "there").read_text() == "kept"
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(OSError, match=r"exist|No such"):
+        _write(tmp_path / place, b"x")
+    assert {item.name for item in tmp_path.iterdir()} == {"there", "dangling"}
+
+
+@pytest.mark.slow
+def test_a_person_sees_what_is_in_it_and_can_say_no(tmp_path: Path) -> None:
+    seen = posd_on_terminal("support", str(tmp_path / "s.tar.gz"), socket=tmp_path / "none", types="n\n")
+    assert seen.returncode == 1
+    for words in ("In the archive:", "versions.json", "Could not be had:", "Not in it: tokens", "Nothing was written."):
+        assert words in seen.screen
+    assert not (tmp_path / "s.tar.gz").exists()
+
+
+def test_the_archive_is_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "s.tar.gz"
+    parts = [Part("a.txt", "an a", "aé"), Part("b.txt", "a b", missing="it is not there")]
+    _write(file, archive(parts, datetime(2026, 11, 20, tzinfo=UTC)))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    found = members(file)
+    assert found.keys() == {"contents.txt", "a.txt"}
+    assert found["a.txt"] == "aé"
+    assert "  b.txt: it is not there" in found["contents.txt"].splitlines()
+    assert [item.name for item in tmp_path.iterdir()] == ["s.tar.gz"]
+
+
+@pytest.mark.parametrize("broken", ["", "\n[broken"])
+def test_secrets_of_the_configuration_are_removed_also_where_it_is_broken(tmp_path: Path, broken: str) -> None:
+    (tmp_path / "code").write_text("inside-of-file\n")
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[terminal_defaults]\nbusiness_code = "the-business-code"\nheaders = {X-A = "value \\"a\\" here"}\n'
+        '[collect]\ndsn = "postgresql://u:p@h/d"\n'
+        f'[[terminals]]\nserial = "SN-0001"\n[terminals.headers]\nX-B = {{file = "code"}}\nX-C = "of a table"\n{broken}'
+    )
+    scrub = Scrubber(Machine(Context(str(config), str(tmp_path / "none")), None, "posd"))
+    removed = [
+        "the-business-code",
+        "postgresql://u:p@h/d",
+        "of a table",
+        *([] if broken else ['value "a" here', "inside-of-file"]),
+    ]
+    for secret in removed:
+        assert scrub(f"<{secret}>") == f"<{REMOVED}>"
+        assert secret not in scrub(json.dumps([secret]))
+    assert scrub("SN-0001 https://me:word@10.0.0.1/x") == f"SN-0001 https://{REMOVED}@10.0.0.1/x"
+    assert scrub("/webhooks/transactions/ID/c2VjcmV0 ok") == f"/webhooks/transactions/ID/{REMOVED} ok"
+
+
+def test_of_the_log_only_what_posd_writes_is_kept() -> None:
+    line = {"event": "payment.attention", "level": "warning", "code": "gap", "detail": "x", "metadata": "y"}
+    assert _line(json.dumps(line).encode()) == {"event": "payment.attention", "level": "warning", "code": "gap"}
+    assert _line(b"posd.service: Main process exited, code=killed") is not None
+    for other in (b"Traceback (most recent call last):", b'{"event": "of.another"}', b"[1, 2]"):
+        assert _line(other) is None

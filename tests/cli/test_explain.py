@@ -158,7 +158,7 @@ def test_the_language_is_that_of_the_configuration(tmp_path: Path, language: str
     assert posd("explain", "present_card", config=config).stdout.splitlines()[1] == (
         "significa: Presente la tarjeta." if language == "es" else "means: Present the card."
     )
-    only_english = "solo en inglés" in posd("explain", "storage", config=config).stdout
+    only_english = "solo en inglés" in posd("explain", "payments_of_user", config=config).stdout
     assert only_english == (language == "es")
 
 

@@ -26,7 +26,7 @@ ONLY_ENGLISH = "(Este texto está solo en inglés.)"
 
 def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
     for code, rows in groupby(sorted(table.entries(), key=lambda entry: entry.code), key=lambda entry: entry.code):
-        yield code, ", ".join(KINDS[entry.kind][0] for entry in rows)
+        yield code, ", ".join(entry.of for entry in rows)
 
 
 @click.command()
@@ -37,8 +37,8 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
     """Say what a code means, how it comes about, whether money is at stake, and what to do.
 
     CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
-    another word of posd's. Without it all of them are listed. No daemon is asked. Problems, attentions, displays and
-    next steps are in Spanish where the configuration says `language = "es"`.
+    another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the
+    configuration says `language = "es"`, but those of limits and of lines of the log.
     """
     language = _language(context(ctx).config_path)
     found = [entry for code in codes for entry in _find(code, language)] if codes else [*table.entries(language)]
@@ -87,9 +87,12 @@ def _list(output: Output, found: Sequence[Entry]) -> None:
     if not output.rich:
         output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])
         return
-    for kind, rows in groupby(found, key=lambda entry: entry.kind):
-        title, where = KINDS[kind]
-        output.line(title[:1].upper() + title[1:], "bold")
-        output.line(where, "dim")
-        output.table(("code", "means"), [(entry.code, entry.means) for entry in rows], whole="code")
+    for _, group in groupby(found, key=lambda entry: entry.kind):
+        first, *rest = group
+        output.line(first.of[:1].upper() + first.of[1:], "bold")
+        if first.language == Language.EN:
+            output.line(KINDS[first.kind][1], "dim")
+        output.table(
+            ("code", LABELS[first.language][0]), [(one.code, one.means) for one in (first, *rest)], whole="code"
+        )
         output.line()

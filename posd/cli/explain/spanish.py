@@ -1,4 +1,4 @@
-"""The Spanish texts of `posd explain`: of problems, attentions of payments, displays and next steps.
+"""The Spanish texts of `posd explain`: of all but limits and lines of the log.
 
 A row has the texts of the English one, in its order: means, comes, money, do. Commands and headings are those of the
 English row, and what a display means is its own text.
@@ -409,10 +409,430 @@ _NEXT: Mapping[str, Text] = {
     ),
 }
 
+_PRINTS = "No: una impresión no mueve dinero."
+_PAPER = "Mire el papel; luego:"
+
+_PRINT: Mapping[str, Text] = {
+    "print_stuck": Text(
+        "El terminal tomó la impresión hace mucho y no la terminó.",
+        "Su impresora no tiene papel, está abierta o atascada, o el terminal está apagado.",
+        _PRINTS,
+        "Mire su impresora (papel, tapa, atasco) y su pantalla: cuando siga, esto termina por sí mismo. Si no, mire "
+        "qué hay en el papel y ciérrela:",
+    ),
+    "in_doubt": Text(
+        "No se sabe si el terminal tomó la impresión.",
+        "Se envió, y no llegó una respuesta que valga.",
+        _PRINTS,
+        "posd sigue preguntando, y nunca la envía otra vez. Mire qué hay en el papel, y ciérrela:",
+    ),
+    "quarantined_event": Text(
+        "Un mensaje del terminal sobre la impresión no se pudo usar, y se apartó.",
+        "Su forma está rota.",
+        _PRINTS,
+        "Vea por qué, arregle lo que nombra su razón, haga que se aplique; borre este aviso si no se puede:",
+    ),
+    "unknown_status": Text(
+        "El terminal informa un estado de la impresión que esta versión no conoce.",
+        "El programa del terminal es más nuevo que posd.",
+        _PRINTS,
+        "Mire el papel; actualice posd, o ciérrela:",
+    ),
+    "id_mismatch": Text(
+        "El terminal dio a la impresión dos ids propios.",
+        "Un error del terminal: lo que dijo puede ser de otra impresión.",
+        _PRINTS,
+        _PAPER,
+    ),
+    "conflicting_final": Text(
+        "El terminal informó dos finales distintos de la impresión; vale el primero.",
+        "Un error del terminal.",
+        _PRINTS,
+        _PAPER,
+    ),
+    "outcome_corrected": Text(
+        "El final que se dijo primero era falso, y se corrigió.",
+        "Un rechazo o la palabra de una persona dijo cómo terminó, y después el terminal dijo otra cosa.",
+        _PRINTS,
+        "Vea si se imprimió otra vez mientras tanto; luego:",
+    ),
+    "orphan": Text(
+        "Esta base de datos no conocía la impresión.",
+        "La base de datos se restauró de una copia, o esta máquina es un clon de otra.",
+        _PRINTS,
+        _PAPER,
+    ),
+}
+
+_SETTLE = "O ciérrelo por la palabra de una persona: posd resolve ID RESULT."
+_PROOF_MONEY = "Puede que se haya cobrado al cliente: no pase la tarjeta otra vez hasta que esté aclarado."
+
+#: What is to be done stands in means, as in English.
+_PROOF: Mapping[str, Text] = {
+    "was_acknowledged": Text(
+        "El terminal SERIAL dijo algo de este pago: nunca se toma por uno que no empezó. Pregunte por su fin: posd "
+        f"reconcile ID. {_SETTLE}"
+    ),
+    "search_not_confirmed": Text(
+        "No está confirmado que la búsqueda (search) funcione en el terminal SERIAL como dice el perfil: su respuesta "
+        "no prueba nada. Véala funcionar una vez; luego escriba confirmed = true bajo [profile.search] y recargue "
+        f"posd. {_SETTLE}"
+    ),
+    "abort_not_confirmed": Text(
+        "No está confirmado que abortar (abort) funcione en el terminal SERIAL como dice el perfil: su respuesta no "
+        "prueba nada. Véalo funcionar una vez; luego escriba confirmed = true bajo [profile.abort] y recargue posd. "
+        f"{_SETTLE}"
+    ),
+    "search_never_found_any": Text(
+        "Una búsqueda nunca encontró otro pago del terminal SERIAL: que no encuentre ninguno no prueba nada. Si ya "
+        "hizo uno, también cancelado, búsquelo: posd reconcile ITS_ID. Si no, mire el terminal, cierre este por la "
+        "palabra de una persona (posd resolve ID RESULT), y haga un pago hasta su fin: la próxima duda puede "
+        "aclararse sola."
+    ),
+    "identity_conflict": Text(
+        "Dos equipos dicen ser el terminal SERIAL: ninguna respuesta de ellos prueba nada. Mírelos, y diga cuál es: "
+        f"posd terminals identity SERIAL. {_SETTLE}"
+    ),
+    "terminal_unreachable": Text(
+        "No se puede llegar al terminal SERIAL donde se envió el pago. Enciéndalo y revise su red; posd pregunta otra "
+        f"vez por sí mismo. {_SETTLE}"
+    ),
+    "abort_not_asked": Text(
+        "No se preguntó dos veces al terminal SERIAL, con 60 s entre ellas, si ejecuta algo. Pregúntele: posd abort "
+        "ID, luego posd reconcile ID, y ambas otra vez después de ese tiempo; o ponga probe_with_abort = true bajo "
+        f"[reconcile]. {_SETTLE}"
+    ),
+}
+
+_AGAIN = "Para intentar otra vez, inicie un pago nuevo."
+_OTHER_CARD = "Otra tarjeta, u otra forma de pagar: un pago nuevo."
+_UNLESS = "No, salvo que antes se haya consultado al banco (reached_acquirer no es entonces false)."
+
+_RESULTS: Mapping[str, Text] = {
+    "approved": Text("Se cobró al cliente.", "El banco aprobó.", "Sí: se cobró al cliente.", "Nada más."),
+    "declined": Text("El banco lo rechazó; no se cobró al cliente.", "El banco dijo que no.", "No.", _OTHER_CARD),
+    "rejected": Text(
+        "El terminal lo rechazó; no se cobró al cliente.",
+        "El terminal lo terminó antes de consultar al banco: una tarjeta que no puede leer, un PIN errado, el tiempo.",
+        _UNLESS,
+        _AGAIN,
+    ),
+    "canceled": Text(
+        "Fue cancelado; no se cobró al cliente.",
+        "El cliente o el cajero lo terminó en el terminal, o lo hizo una orden de abortar.",
+        _UNLESS,
+        _AGAIN,
+    ),
+    "not_started": Text(
+        "No empezó; no se cobró al cliente.",
+        "El terminal rechazó la solicitud, está probado que no se envió, o que el terminal nunca lo ejecutó.",
+        "No.",
+        f"Arregle lo que nombra su razón. {_AGAIN}",
+    ),
+}
+
+_PHASES: Mapping[str, Text] = {
+    "starting": Text("La solicitud va al terminal.", "La caja acaba de iniciarlo.", _MAY, "Espere medio minuto."),
+    "in_doubt": Text(
+        "No se sabe si el terminal lo tomó.",
+        "La solicitud se envió, y no llegó una respuesta que valga.",
+        _MAY,
+        "posd pregunta al terminal por sí mismo. Mire su pantalla; pregunte ahora:",
+    ),
+    "active": Text(
+        "El terminal lo tiene y trabaja en él.",
+        "El terminal lo confirmó, o llegó un evento suyo.",
+        "Pronto puede cobrarse: no cobre otra vez.",
+        "Siga la pantalla del terminal, y espere el resultado:",
+    ),
+    "final": Text(
+        "Terminó; el resultado dice cómo.",
+        "Lo dijo el terminal, está probado, o lo dijo una persona.",
+        "Como dice el resultado.",
+        "Mire el resultado:",
+    ),
+}
+
+_STATUS: Mapping[str, Text] = {
+    "TERMINAL_ACKNOWLEDGED": Text(
+        "El terminal lo tiene: mire su pantalla, puede pedir la tarjeta.",
+        "",
+        "Todavía no: no se cobra nada antes de leer una tarjeta.",
+        "Siga el terminal.",
+    ),
+    "CARD_PRESENTED": Text(
+        "Se leyó la tarjeta; puede que el cliente deba poner el PIN.", "", "Todavía no; puede pasar ahora.", "Espere."
+    ),
+    "APPROVAL_REQUESTED": Text("Se consulta al banco; ya no se puede abortar.", "", _MAY, "Espere."),
+    "APPROVAL": Text("El banco aprobó.", "", "Sí: se cobró al cliente.", "Nada más."),
+    "DECLINED": Text("El banco lo rechazó.", "", "No.", _OTHER_CARD),
+    "TERMINAL_REJECTED": Text("El terminal lo rechazó.", "", _UNLESS, _AGAIN),
+    "TERMINAL_CANCELED": Text("Cancelado en el terminal.", "", _UNLESS, _AGAIN),
+}
+
+_COUNTS = "Es la palabra del terminal: cuenta."
+
+_EVIDENCE: Mapping[str, Text] = {
+    "event": Text("El terminal lo informó.", "Un evento del terminal dice el final.", _COUNTS),
+    "search": Text(
+        "Se preguntó al terminal.",
+        "posd preguntó al terminal, y su respuesta dice el final; o no encontró nada, como parte de una prueba.",
+        _COUNTS,
+    ),
+    "refusal": Text(
+        "El terminal rechazó la solicitud.",
+        "El terminal respondió con un error (HTTP 3xx o 4xx).",
+        "No, según el terminal: un evento que llegue después lo corrige.",
+    ),
+    "unsent": Text("La solicitud nunca se envió.", "No hubo conexión con el terminal.", "No."),
+    "abort": Text(
+        "Se pidió al terminal abortar, y no ejecutaba nada.",
+        "Se le pidió dos veces, como parte de una prueba.",
+        "No.",
+    ),
+    "operator": Text(
+        "La palabra de una persona.",
+        "La orden posd resolve.",
+        "Lo dijo una persona. Lo que el terminal diga después vale más, y lo corrige.",
+    ),
+}
+
+_FAILURES: Mapping[str, Text] = {
+    "refused": Text(
+        "El terminal rechazó la solicitud.",
+        "Respondió con un error: está ocupado, no conoce la llamada, o la solicitud no es como la quiere.",
+        "No. El terminal dice que no lo ejecuta.",
+        "Mire qué respondió; luego inicie un pago nuevo:",
+    ),
+    "unsent": Text(
+        "La solicitud nunca se envió.",
+        "No hubo conexión con el terminal: está apagado, su dirección está mal, o no se confía en su certificado.",
+        "No.",
+        "Vea por qué, e inicie un pago nuevo:",
+    ),
+    "proved_not_started": Text(
+        "Está probado que el terminal nunca ejecutó el pago.",
+        "Dos veces, con una pausa, el terminal no ejecutaba nada y una búsqueda no lo encontró, con operaciones que se "
+        "sabe que funcionan.",
+        "No.",
+        _AGAIN,
+    ),
+    "resolved": Text(
+        "Una persona dijo que el pago no empezó.",
+        "La orden posd resolve ID not_started.",
+        "No, por la palabra de esa persona.",
+        _AGAIN,
+    ),
+}
+
+_SIMULATED: Mapping[str, Text] = {
+    "05": Text("El banco rechaza y no da una razón.", "Un código del banco, en ISO 8583.", "No.", _OTHER_CARD),
+    "51": Text("La tarjeta no tiene fondos suficientes.", "Un código del banco, en ISO 8583.", "No.", _OTHER_CARD),
+    "CARD_WAIT_EXHAUSTED": Text(
+        "No se presentó una tarjeta a tiempo.", "El terminal espera una tarjeta solo un tiempo.", "No.", _AGAIN
+    ),
+    "PIN_WAIT_EXHAUSTED": Text(
+        "No se puso el PIN a tiempo.", "El terminal espera el PIN solo un tiempo.", "No.", _AGAIN
+    ),
+}
+
+_DO = "Haga lo que dice la comprobación:"
+
+_HEALTH: Mapping[str, Text] = {
+    "ok": Text("Todo está como debe.", "Todas las comprobaciones están bien.", "No.", "Nada."),
+    "degraded": Text(
+        "Los pagos siguen, y algo necesita pronto a una persona.",
+        "Al menos una comprobación está en degraded.",
+        "Se puede pagar; los resultados pueden llegar tarde.",
+        _DO,
+    ),
+    "failing": Text(
+        "No se puede pagar.",
+        "Al menos una comprobación está en failing.",
+        "Los pagos nuevos se rechazan, y no se envían. Los abiertos siguen en el terminal.",
+        _DO,
+    ),
+}
+
+_CHECKS: Mapping[str, Text] = {
+    "storage": Text(
+        "Si se puede leer y escribir en la base de datos.",
+        "El disco está lleno o dañado, o el archivo de la base de datos fue movido.",
+        "Los pagos nuevos se rechazan y no se envían. Los abiertos siguen, y posd pregunta por ellos.",
+        "Libere el disco, o ponga el archivo en su lugar; la comprobación dice cuál:",
+    ),
+    "webhook_listener": Text(
+        "Si los terminales pueden llamar a posd.",
+        "posd no acepta conexiones, o estuvo ausente más tiempo del que los terminales repiten un evento.",
+        "Los pagos abiertos pueden cobrarse sin un evento: posd pregunta a los terminales.",
+        "Mire qué está abierto, y pregunte por cada uno:",
+    ),
+    "certificate": Text(
+        "Si el certificado que ven los terminales está bien.",
+        "Termina pronto o terminó, no corresponde a las direcciones de esta máquina, o un terminal lo rechaza.",
+        "Un terminal que lo rechaza no envía eventos: los resultados llegan tarde, por una búsqueda.",
+        "Vea qué está mal, y haga uno nuevo:",
+    ),
+    "discovery": Text(
+        "Si se oyen los anuncios de los terminales (mDNS).",
+        "La red de esta máquina no está, o su puerto está en uso.",
+        "No. Los terminales con base_url en la configuración funcionan.",
+        "Mire la red de esta máquina:",
+    ),
+    "clock": Text(
+        "Si se confía en el reloj de esta máquina.",
+        "Saltó, retrocedió, o está antes del día en que se hizo esta versión de posd.",
+        "No. Los pagos siguen; no se borra nada ni se hace un certificado hasta que se confíe en él.",
+        "Compárelo con otro reloj. Corríjalo, o diga que está bien:",
+    ),
+    "restore": Text(
+        "Si la base de datos pudo olvidar pagos, y una persona lo revisó.",
+        "La base de datos se restauró de una copia, o retrocedió (por ejemplo, una copia de la máquina).",
+        "Los pagos que olvidó pueden estar cobrados: no cobre otra vez por ellos.",
+        "Compare los pagos desde entonces con los terminales; luego diga que lo revisó:",
+    ),
+    "identity": Text(
+        "Si es seguro qué equipo es cada terminal.",
+        "Dos equipos responden con un mismo número de serie, o un terminal cambió de dirección y no puede probar quién "
+        "es.",
+        "No se envía nada a ese terminal. Lo que está abierto en él puede cobrarse.",
+        "Mire el terminal y su dirección, y diga cuál equipo es:",
+    ),
+}
+
+_FINDING = "Haga lo que dice el resultado."
+
+_DOCTOR: Mapping[str, Text] = {
+    "configuration": Text(
+        "Si se puede leer el archivo de configuración, y está bien.", "", "No.", "Corrija lo que nombra; luego:"
+    ),
+    "daemon": Text("Si posd funciona y responde.", "", "No.", "Inícielo, y vea por qué terminó:"),
+    "files": Text("Si las claves y los archivos están, enteros, y cerrados para otros.", "", "No.", _FINDING),
+    "access": Text("Si las cajas y los operadores pueden abrir los sockets.", "", "No.", _FINDING),
+    "database": Text(
+        "Si la base de datos está entera, y corresponde a esta versión.", "", "No.", "Revísela por completo:"
+    ),
+    "disk": Text("Si el disco de la base de datos tiene lugar.", "", "No.", "Libere el disco."),
+    "port": Text(
+        "Si el puerto de los terminales es de posd.",
+        "",
+        "No.",
+        "Detenga lo otro que escucha allí, o ponga otro puerto en webhooks.listen.",
+    ),
+    "firewall": Text(
+        "Si un cortafuegos de esta máquina deja fuera a los terminales.",
+        "",
+        "No.",
+        "Abra el puerto para la red de los terminales.",
+    ),
+    "mdns": Text(
+        "Si se pueden oír los anuncios de los terminales.", "", "No.", "Mire la red, o dé a cada terminal un base_url."
+    ),
+    "certificate": Text("Si el certificado está bien, y es el que posd muestra.", "", "No.", "Haga uno nuevo:"),
+    "terminal": Text("Si se llega a cada terminal, y muestra el certificado esperado.", "", "No.", "Vea dónde está:"),
+    "callback": Text(
+        "Si cada terminal podría llegar a la dirección que posd le da para sus eventos.", "", "No.", _FINDING
+    ),
+    "clock": Text(
+        "Si el reloj de esta máquina coincide con los de los terminales.",
+        "",
+        "No.",
+        "Corrija el reloj, o vea por qué no se confía en él:",
+    ),
+}
+
+_STRANGER = "Nada, si es raro. Si son muchos: busque el equipo en esa dirección."
+_REPEATS = "Nada: los terminales lo envían otra vez."
+_LOST = "No se pierde ningún pago: los terminales repiten un evento, y posd pregunta por lo que no llega."
+
+_REFUSED: Mapping[str, Text] = {
+    "accept_failed": Text(
+        "No se pudo aceptar una conexión.",
+        "El sistema no tiene más descriptores o memoria.",
+        _LOST,
+        "Vea qué más funciona en esta máquina.",
+    ),
+    "too_many_connections": Text(
+        "Una dirección, o todas juntas, tienen demasiadas conexiones.",
+        "Una avalancha, o un equipo que abre conexiones sin fin.",
+        _LOST,
+        _STRANGER,
+    ),
+    "unproven_cut": Text(
+        "Una conexión sin un token válido se cortó para una nueva.", "Muchos extraños a la vez.", _LOST, _STRANGER
+    ),
+    "tls_handshake_failed": Text(
+        "Un equipo empezó TLS y no lo terminó.",
+        "No confía en el certificado, o no es un terminal.",
+        _LOST,
+        _STRANGER,
+    ),
+    "connection_broke": Text("Una conexión terminó a la mitad.", "La red, o un equipo que se apagó.", _LOST, _STRANGER),
+    "untaken_answer": Text("Un equipo no leyó la respuesta.", "Es lento, o no es un terminal.", _LOST, _STRANGER),
+    "unknown_path": Text(
+        "Una llamada de una ruta que posd no tiene.",
+        "Un programa que explora la red, o un navegador.",
+        _LOST,
+        _STRANGER,
+    ),
+    "wrong_token": Text(
+        "Una llamada de vuelta sin el token correcto.",
+        "Un extraño; o un terminal que ejecuta un pago de otro posd, o de otra clave.",
+        _LOST,
+        "Vea qué equipo está en esa dirección, y si se cambió la base de datos o su clave:",
+    ),
+    "no_room": Text(
+        "No hubo lugar para el cuerpo de una llamada de vuelta.", "Muchos cuerpos grandes a la vez.", _LOST, _REPEATS
+    ),
+    "slow_body": Text("El cuerpo de una llamada de vuelta no llegó a tiempo.", "Una red lenta.", _LOST, _REPEATS),
+}
+
+_DOUBTS: Mapping[str, str] = {
+    "before_build": "El reloj está antes del día en que se hizo esta versión de posd.",
+    "behind": "El reloj está antes de una hora que posd ya vio.",
+    "stepped_back": "El reloj retrocedió mientras posd funcionaba.",
+    "stepped_ahead": "El reloj saltó adelante mientras posd funcionaba, y nada confirma la hora nueva.",
+    "far_ahead": "El reloj está muy adelante de la última hora en que se confió, y nada lo confirma.",
+}
+
 #: kind -> code -> its texts.
 TEXTS: Mapping[str, Mapping[str, Text]] = {
     "problem": _PROBLEMS,
     "attention": _ATTENTION,
+    "print": _PRINT,
+    "proof": {code: row._replace(money=_PROOF_MONEY) for code, row in _PROOF.items()},
     "display": _DISPLAY,
     "next": _NEXT,
+    "result": _RESULTS,
+    "phase": _PHASES,
+    "status": _STATUS,
+    "evidence": _EVIDENCE,
+    "failure": _FAILURES,
+    "simulated": _SIMULATED,
+    "health": _HEALTH,
+    "check": _CHECKS,
+    "doctor": _DOCTOR,
+    "refused": _REFUSED,
+    "doubt": {code: _CHECKS["clock"]._replace(means=means, comes="") for code, means in _DOUBTS.items()},
+}
+
+#: The kinds, as in `table.KINDS`.
+KINDS: Mapping[str, str] = {
+    "problem": "problema",
+    "attention": "aviso de un pago",
+    "print": "aviso de una impresión",
+    "proof": "prueba que falta",
+    "display": "texto de la caja",
+    "next": "paso siguiente",
+    "result": "resultado",
+    "phase": "fase",
+    "status": "estado del terminal",
+    "evidence": "prueba",
+    "failure": "razón",
+    "simulated": "razón del terminal simulado",
+    "health": "salud",
+    "check": "comprobación de la salud",
+    "doctor": "comprobación de posd doctor",
+    "refused": "rechazo en la red",
+    "doubt": "duda del reloj",
 }

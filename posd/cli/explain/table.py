@@ -13,8 +13,7 @@ import msgspec
 from posd.base import limits, problems
 from posd.base.negotiation import Language
 from posd.cli.app.advice import ATTENTION_ADVICE, NEXT_STEPS, Advice
-from posd.cli.explain import texts
-from posd.cli.explain.spanish import TEXTS
+from posd.cli.explain import spanish, texts
 from posd.cli.explain.texts import Text
 from posd.cli.payments.words import EVIDENCE, OPERATIONS, RESULTS, STATUS_HINTS
 from posd.cli.printing.progress import ATTENTION_ADVICE as PRINT_ADVICE
@@ -77,7 +76,12 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """The code, and what it is a code of."""
-        return f"{self.code} ({KINDS[self.kind][0]})"
+        return f"{self.code} ({self.of})"
+
+    @property
+    def of(self) -> str:
+        """What it is a code of."""
+        return spanish.KINDS[self.kind] if self.language == Language.ES else KINDS[self.kind][0]
 
 
 class Near(NamedTuple):
@@ -93,8 +97,8 @@ def entries(language: Language = Language.EN) -> Iterator[Entry]:
     """Yield every entry, in the order of the kinds; what is not translated is in English."""
     for kind, rows in _KINDS.items():
         for code, text in rows():
-            if language is Language.ES and kind in TEXTS:
-                words = TEXTS[kind][code]._replace(commands=text.commands, see=text.see)
+            if language is Language.ES and kind in spanish.TEXTS:
+                words = spanish.TEXTS[kind][code]._replace(commands=text.commands, see=text.see)
                 if kind == "display":
                     words = words._replace(means=_shown(code, language))
                 yield Entry(kind, code, *words, language="es")
@@ -172,9 +176,11 @@ def _evidence() -> Iterator[tuple[str, Text]]:
 def _limits() -> Iterator[tuple[str, Text]]:
     found = texts.PROBLEMS["limit_reached"]
     for limit in limits.ALL:
-        means = f"At most {limit.value:,} {limit.unit}, of {limit.of}."
-        if limit in (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS):
-            means = f"At least {limit.value:,} {limit.unit}."
+        much = f"{limit.value:,} {limit.unit}"
+        if limit.unit.startswith("bytes"):
+            much = f"{limit.value // limits.MIB} MiB{limit.unit.removeprefix('bytes')}"
+        least = limit in (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
+        means = f"At least {much}." if least else f"At most {much} of {limit.of}."
         answer = f"Past it the answer is {limit.answer.replace('`', '')}."
         money = "What is refused is not sent. How a payment ends gets in past it."
         yield limit.name, Text(means, f"{limit.reason} {answer}", money, found.do, found.commands)

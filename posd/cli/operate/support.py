@@ -143,7 +143,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
     listing = _listing(parts)
     aside = Output(as_json=False, stream=sys.stderr) if output.as_json else output
     for line in () if output.as_json and yes else listing:
-        aside.line(line)
+        aside.line(line.strip(), indent=len(line) - len(line.lstrip()))
     if not yes and not click.confirm(f"Write {file}?", err=True):
         aside.line("Nothing was written.")
         sys.exit(ExitCode.NOT_DONE)

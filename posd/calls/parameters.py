@@ -3,6 +3,7 @@
 What is not described is refused by name (problem `invalid_request`).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from enum import StrEnum
@@ -104,6 +105,12 @@ def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
         raise Problem("invalid_request", detail, errors=errors)
 
 
+def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
+    """Raise Problem where ids that begin so are asked for with more than `limit`: it would be of another order."""
+    if page.id is not None and (summed or not page.by_id):
+        raise invalid("id", "goes with `limit` alone: leave the other filters, `cursor` and `totals` out")
+
+
 def check_no_body(request: Request) -> None:
     """Raise Problem for a call that takes no body and has one; an empty object says nothing."""
     body: bytes = request.state.body
@@ -180,12 +187,19 @@ def _uuid(text: str) -> str:
     return canonical
 
 
+def _uuid_prefix(text: str) -> str:
+    if not _UUID_PREFIX.fullmatch(text):
+        raise ValueError("must be the beginning of a UUID: 1 to 36 of 0-9, a-f and '-'")
+    return text.lower()
+
+
 def _print_job_id(text: str) -> str:
     if not is_print_job_id(text):
         raise ValueError(ID_RULE)
     return text
 
 
+_UUID_PREFIX = re.compile("[0-9A-Fa-f-]{1,36}", re.ASCII)
 TEXT = Kind(str, {"type": "string"})
 FLAG = Kind(_flag, {"type": "boolean"})
 SECONDS = Kind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT_SECONDS})
@@ -232,6 +246,14 @@ TOTALS = Parameter(
     "`true`: adds `totals` over all payments that fit the filters, on each page",
     default=False,
 )
+_BEGINNING = (
+    "only those whose id begins so: the first by id, on one page; `limit` alone may stand beside it. The id that "
+    "was given in full is the first"
+)
+BEGINNING = Parameter(
+    "id", Kind(_uuid_prefix, {"type": "string", "pattern": f"^{_UUID_PREFIX.pattern}$"}), _BEGINNING, example="7f3c1f0e"
+)
+JOB_BEGINNING = Parameter("id", JOB_ID, _BEGINNING, example="receipt-10")
 NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")
 AFTER = Parameter("after", SEQ, "only what comes after this place", default=0)
 ANY_METADATA = Parameter(

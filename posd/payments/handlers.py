@@ -188,6 +188,7 @@ ROUTES = (
         ("storage_unavailable",),
         query=(
             at.LIMIT,
+            at.BEGINNING,
             at.PHASE,
             at.OPEN,
             at.TERMINAL,
@@ -408,6 +409,7 @@ class TransactionCalls:
         query = request.state.query
         metadata, summed = query.pop(parameters.METADATA), query.pop("totals")
         page = Page(**query, metadata=metadata)
+        parameters.check_alone(page, summed=summed)
         now, language = self._context.now(), self._language_of(request)
 
         def read(db: sqlite3.Connection) -> TransactionPage:

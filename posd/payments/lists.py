@@ -85,7 +85,12 @@ class Page(Filters, frozen=True, kw_only=True):
 
 
 def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.Transaction], str | None]:
-    """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
+
+    Of ids that begin so it is one page, by id.
+    """
+    if page.id is not None:
+        return rows.beginning(db, page.id, page.limit), None
     found = [item for walk, also in _walks(db, page) for item in rows.select(db, walk, also, page.limit + 1)]
     found.sort(key=lambda item: (item.created_at, item.client_transaction_id), reverse=True)
     shown = found[: page.limit]

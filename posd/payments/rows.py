@@ -12,6 +12,7 @@ from posd.base import index_words
 from posd.base.json_types import encode
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
+from posd.records import pages
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
 from posd.storage.errors import StaleState
@@ -119,6 +120,13 @@ def _transaction(row: tuple[Any, ...]) -> Transaction:
         if (value := values[name]) is not None:
             values[name] = read(value)
     return Transaction(**values)
+
+
+def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transaction]:
+    """Return the first transactions whose id begins so, by id."""
+    where, parameters = pages.beginning("client_transaction_id", prefix)
+    query = f"{SELECT} WHERE {where} ORDER BY client_transaction_id LIMIT ?"
+    return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
 
 
 def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:

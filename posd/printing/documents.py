@@ -235,7 +235,12 @@ class Page(Filters, frozen=True, kw_only=True):
 
 
 def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.PrintJob], str | None]:
-    """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
+
+    Of ids that begin so it is one page, by id.
+    """
+    if page.id is not None:
+        return rows.beginning(db, page.id, page.limit), None
     conditions = [*page.conditions().values(), *page.places("created_at", "print_job_id")]
     if page.external_reference is not None:
         conditions.append(("external_reference = ?", (page.external_reference,)))

@@ -88,6 +88,7 @@ class PrintJobCalls:
     async def list_print_jobs(self, request: Request) -> Response:
         """`GET /print-jobs`: newest first, filtered, in pages."""
         page = Page(**request.state.query)
+        at.check_alone(page)
 
         def read(db: sqlite3.Connection) -> PrintJobPage:
             found, cursor = documents.read_page(db, page)
@@ -189,6 +190,7 @@ ROUTES = (
         ("storage_unavailable",),
         query=(
             at.LIMIT,
+            at.JOB_BEGINNING,
             at.PHASE,
             at.OPEN,
             at.TERMINAL,

@@ -9,6 +9,7 @@ import msgspec
 from posd.base.json_types import encode
 from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
+from posd.records import pages
 from posd.records.model import Phase
 from posd.storage.errors import StaleState
 from posd.storage.writer import Unit
@@ -155,6 +156,13 @@ def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
 def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, PrintJob]]:
     """Return the next jobs after a rowid, in the order in which they were recorded."""
     return [(row[0], _job(row[1:])) for row in db.execute(_SELECT_BY_ROWID, (after, limit))]
+
+
+def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[PrintJob]:
+    """Return the first jobs whose id begins so, by id, without their documents."""
+    where, parameters = pages.beginning("print_job_id", prefix)
+    query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id LIMIT ?"
+    return [_job(row) for row in db.execute(query, (*parameters, limit))]
 
 
 def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:

@@ -28,6 +28,12 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
     cursor: tuple[str, str] | None = None
+    id: str | None = None
+
+    @property
+    def by_id(self) -> bool:
+        """Whether ids are asked for that begin so, and nothing else."""
+        return self.id is not None and self == type(self)(limit=self.limit, id=self.id)
 
     def conditions(self) -> dict[str, Condition]:
         """Return the conditions that a row has to meet, but for its place, by the names of the filters."""
@@ -64,6 +70,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         if self.attention:
             return "attention"
         return "newest" if self.terminal is None else "terminal"
+
+
+def beginning(column: str, prefix: str) -> Condition:
+    """Return the condition that a column begins so, as a range of its index. No id has a character above `-._0-z`."""
+    return f"{column} >= ? AND {column} < ?", (prefix, prefix + "~")
 
 
 def joined(conditions: Iterable[Condition]) -> Condition:

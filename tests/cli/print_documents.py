@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.cli.documents import AT
 
-JOB = "receipt-1042"
+JOB = "b7a1c0de-0000-4000-8000-000000001042"
 
 
 def print_job(**fields: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from posd.printing.request import MAX_DOCUMENT_BYTES
-from tests.cli.documents import answer, attention
+from tests.cli.documents import ID, answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, UNSENT, print_job
 from tests.cli.processes import PATIENCE, Done, command, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
@@ -54,13 +54,13 @@ def test_a_text_becomes_a_document_and_an_object_is_sent_as_it_stands(
 
 def test_what_is_typed_is_what_is_sent(tmp_path: Path) -> None:
     done, stub = printed(
-        tmp_path, b"{}x", "--text", "--terminal", "SN-2", "--reference", "ticket 7", "--reprint-of", "a.1"
+        tmp_path, b"{}x", "--text", "--terminal", "SN-2", "--reference", "ticket 7", "--reprint-of", ID
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(stub.calls[0].body) == {
         "terminal": "SN-2",
         "external_reference": "ticket 7",
-        "reprint_of": "a.1",
+        "reprint_of": ID,
         "document": {"text": "{}x"},
     }
 

@@ -195,7 +195,7 @@ def test_resolve_goes_to_the_print_job_and_shows_its_end(tmp_path: Path, result:
     ("arguments", "words"),
     [
         ((JOB, "COMPLETED", "--operator", "Ana"), "--note"),
-        ((JOB, "approved", *BY_ANA), f"'{JOB}' is not a valid UUID"),
+        ((f"{JOB}x", "approved", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
         (("a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
         ((JOB, "completed", *BY_ANA), "COMPLETED"),
         ((JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: t
     assert words in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(JOB,), (JOB, "--print-job"), (ID, "--print-job")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(JOB, "--print-job"), (ID, "--print-job")], ids=" ".join)
 def test_acknowledge_goes_to_the_print_job(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     left = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
     with Stub(tmp_path / "s", [answer(left), answer(left)]) as stub:
@@ -227,10 +227,14 @@ def test_acknowledge_goes_to_the_print_job(tmp_path: Path, arguments: tuple[str,
 @pytest.mark.slow
 def test_acknowledge_on_a_terminal_shows_what_is_open(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(STUCK), answer(STUCK), answer(COMPLETED)]) as stub:
-        other = posd_on_terminal("acknowledge", JOB, "orphan", "--note", "x", socket=tmp_path / "s", types="y\n")
-        seen = posd_on_terminal("acknowledge", JOB, "print_stuck", "--note", "x", socket=tmp_path / "s", types="y\n")
+        other = posd_on_terminal(
+            "acknowledge", JOB, "--print-job", "orphan", "--note", "x", socket=tmp_path / "s", types="y\n"
+        )
+        seen = posd_on_terminal(
+            "acknowledge", JOB, "--print-job", "print_stuck", "--note", "x", socket=tmp_path / "s", types="y\n"
+        )
     assert (other.returncode, seen.returncode) == (1, 0)
-    assert "it is not open for receipt-1042 (open: print_stuck)" in " ".join(other.screen.split())
+    assert f"it is not open for {JOB} (open: print_stuck)" in " ".join(other.screen.split())
     assert [call.method for call in stub.calls] == ["GET", "GET", "POST"]
 
 

@@ -83,6 +83,8 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
 OLD = retention.Age("9", retention.MAX_ROWID)
 
 READS: dict[str, Read] = dict(every_list()) | {
+    "ids that begin so": lambda db: lists.read_page(db, lists.Page(limit=5, id=name(3)[:13])),
+    "print jobs that begin so": lambda db: print_listing.read_page(db, print_listing.Page(limit=5, id="print-")),
     "one": lambda db: transactions.get(db, name(2)),
     "open ones": transactions.open_ones,
     "called back": transactions.called_back,

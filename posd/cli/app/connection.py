@@ -61,9 +61,10 @@ class Api(Connection):
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID, shell_complete=payments("open=true"))
+#: An id, or the beginning of one: see `posd.cli.app.subject.find`.
+id_argument = click.argument("given_id", metavar="ID", shell_complete=payments("open=true"))
 #: of a command that takes any payment, not only an open one.
-any_id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID, shell_complete=payments(""))
+any_id_argument = click.argument("given_id", metavar="ID", shell_complete=payments(""))
 
 
 def json_option(command: Command) -> Command:

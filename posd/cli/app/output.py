@@ -18,6 +18,7 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from posd.base.ids import canonical_uuid
 from posd.base.money import EXACT
 from posd.base.text import escaped, shown
 
@@ -180,6 +181,20 @@ def _stacked(cells: Cells, top: int, below: int) -> list[Lines]:
 
 def _lines(text: Lines) -> Sequence[str]:
     return (text,) if isinstance(text, str) else text
+
+
+#: Characters of a short id.
+SHORT_ID = 8
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """Return the beginnings of UUIDs, as long as none of two are alike; what is no UUID is left whole."""
+    wholes = {identity for identity in ids if canonical_uuid(identity)}
+    length = next(
+        (n for n in range(SHORT_ID, 36) if len({whole[:n] for whole in wholes}) == len(wholes)),
+        36,
+    )
+    return [identity[:length] if identity in wholes else identity for identity in ids]
 
 
 def money(amount: Decimal | int) -> str:

@@ -14,6 +14,7 @@ import click
 
 from posd.base.ids import ID_RULE, is_print_job_id
 from posd.cli.app.connection import decode
+from posd.cli.app.output import SHORT_ID
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
@@ -88,25 +89,29 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
     return given
 
 
-def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[uuid.UUID | None, Decimal | None]:
+def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[str | None, Decimal | None]:
     """Read the arguments [ORIGINAL] [AMOUNT], where --reference may stand for ORIGINAL: exactly one of the two.
 
-    Raise UsageError where it is none or both, and BadParameter where a word is no UUID or no amount.
+    ORIGINAL may be the beginning of an id, which is not looked for here. Raise UsageError where it is none or both,
+    and BadParameter where a word is no amount.
     """
     first = words[0] if words else ""
-    named = bool(first) and (not AMOUNT.fullmatch(first) if reference is None else _is_uuid(first))
+    # What can be an amount is none of the shorter beginnings: a refund without ORIGINAL must not find one by chance.
+    named = bool(first) and (_is_uuid(first) or (reference is None and not _is_sum(first)))
     if named == (reference is not None):
         given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
         raise click.UsageError(
             f"{given}: name what it is for in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
             "(the acquirer's reference)"
         )
-    if named and not _is_uuid(first):
-        raise click.BadParameter(f"{first!r} is not a UUID", param_hint="ORIGINAL")
     rest = words[1:] if named else words
     if len(rest) > 1:
         raise click.UsageError(f"{rest[1]!r} is too much: beside --reference only AMOUNT is given")
-    return uuid.UUID(first) if named else None, amount(rest[0]) if rest else None
+    return first if named else None, amount(rest[0]) if rest else None
+
+
+def _is_sum(text: str) -> bool:
+    return AMOUNT.fullmatch(text) is not None and not (text.isdigit() and len(text) >= SHORT_ID)
 
 
 def _is_uuid(text: str) -> bool:

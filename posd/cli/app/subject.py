@@ -52,8 +52,11 @@ class Subject:
     The braces of a template hold {id}, {noun}, and in `started` {terminal} and {hint}.
     """
 
-    #: Its list in the API.
+    #: Its list in the API, and the command that shows that.
     plural: str
+    list: str
+    #: Whether its ids are UUIDs; else the till chose them freely.
+    uuids: bool
     #: The field of its id.
     key: str
     #: What it is called, in sentences and before its id.
@@ -88,9 +91,14 @@ class Subject:
         """Return the id of one."""
         return str(document[self.key])
 
+    @property
+    def path_name(self) -> str:
+        """What its list is called in paths of the API."""
+        return self.plural.replace("_", "-")
+
     def path(self, identity: object) -> str:
         """Return its path in the API."""
-        return f"/{self.plural.replace('_', '-')}/{identity}"
+        return f"/{self.path_name}/{identity}"
 
     def fill(self, template: str, document: Document, **more: str) -> str:
         """Fill the braces of a template."""
@@ -267,7 +275,7 @@ def _read_pages(
     totals: list[Document] = []
     page = dict(params)
     while True:
-        reply = api.get(f"/{subject.plural.replace('_', '-')}", page)
+        reply = api.get(f"/{subject.path_name}", page)
         output.json(reply.raw)
         documents += reply.body[subject.plural]
         totals += reply.body.get("totals", ())

@@ -19,6 +19,7 @@ from posd.base.text import escaped, shown
 from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.find_id import LEAST
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import login_name
 from posd.logs.events import EVENTS
@@ -67,8 +68,13 @@ class Selection:
         return (
             (not self.level or (level in LEVELS and LEVELS.index(level) >= LEVELS.index(self.level)))
             and line["event"].startswith(self.event)
-            and all(str(line.get(name, "")).lower() == value.lower() for name, value in self.fields.items())
+            and all(_is(name, str(line.get(name, "")).lower(), value.lower()) for name, value in self.fields.items())
         )
+
+
+def _is(name: str, value: str, wanted: str) -> bool:
+    """Whether a field has the value that is wanted; of a payment the beginning of its id will do."""
+    return value == wanted or (name == "transaction" and len(wanted) >= LEAST and value.startswith(wanted))
 
 
 def stripped(raw: bytes) -> bytes:
@@ -290,7 +296,7 @@ Found = tuple[bytes, dict[str, Any] | None]
 @click.option("--until", metavar="TIME", help="Until then.")
 @click.option("-p", "--level", type=click.Choice(LEVELS), help="Only this level and what is more important.")
 @click.option("--event", metavar="NAME", help="Only this event, or those that begin so: payment, webhook.q")
-@click.option("--transaction", metavar="ID", help="Only this payment.")
+@click.option("--transaction", metavar="ID", help="Only this payment: its id, or how that begins.")
 @click.option("--print-job", metavar="ID", help="Only this print job.")
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
 @click.option("--utc", is_flag=True, help="Times in UTC, not in local time.")

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import click
 
-from posd.base.ids import canonical_uuid
 from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Unreachable, connect, id_argument, json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_transaction
+from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
-from posd.cli.app.parameters import asks, caller, job_id
+from posd.cli.app.parameters import asks, caller
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof
 from posd.cli.payments.show import PAYMENT, show_outcome
 from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
@@ -147,11 +147,12 @@ def _agreed(look: Callable[[Output], None], question: str, word: str, signature:
 @id_argument
 @json_option
 @click.pass_context
-def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None:
+def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     """Ask the terminal now how a payment ended.
 
     Exit code 0 where it is approved, 1 where it ended otherwise, 4 where it is still open.
     """
+    _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api:
         try:
             with output.busy("asking the terminal"):
@@ -181,11 +182,12 @@ def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> 
 @signed
 @json_option
 @click.pass_context
-def release(ctx: click.Context, output: Output, transaction_id: uuid.UUID, **signature: Unpack[Signature]) -> None:
+def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpack[Signature]) -> None:
     """Free the terminal of a payment that will not end.
 
     It does not answer how it ends, or whether the customer was charged: the payment stays open.
     """
+    _, transaction_id = find(ctx, output, given_id, PAYMENT)
 
     def explain(aside: Output, transaction: Document) -> None:
         _check_open(output, PAYMENT, transaction, "release")
@@ -193,7 +195,7 @@ def release(ctx: click.Context, output: Output, transaction_id: uuid.UUID, **sig
         _warn_running(aside, transaction)
 
     decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
-    transaction = _decide(ctx, output, PAYMENT, str(transaction_id), decision, signature)
+    transaction = _decide(ctx, output, PAYMENT, transaction_id, decision, signature)
     whether = words_of(transaction).whether.capitalize()
     output.line(f"Terminal {transaction['terminal']} is free. {whether} is still open.")
     show_attention(output, PAYMENT, transaction)
@@ -222,10 +224,8 @@ def resolve(
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
     body: dict[str, str | None] = {"result": result}
-    if result in PRINT_RESULTS:
-        subject, identity = PRINT_JOB, job_id(identity)
-    else:
-        subject, identity = PAYMENT, str(click.UUID.convert(identity, None, ctx))
+    subject, identity = find(ctx, output, identity, PRINT_JOB if result in PRINT_RESULTS else PAYMENT)
+    if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)
 
     def explain(aside: Output, document: Document) -> None:
@@ -259,8 +259,7 @@ def acknowledge(
 
     CODE is the attention's, as posd list --attention or posd print-jobs --attention shows it.
     """
-    transaction_id = None if print_job else canonical_uuid(identity)
-    subject = PAYMENT if transaction_id else PRINT_JOB
+    subject, identity = find(ctx, output, identity, *([] if print_job else [PAYMENT]), PRINT_JOB)
 
     def explain(aside: Output, document: Document) -> None:
         found = [attention for attention in document["attention"] if attention["code"] == code]
@@ -272,7 +271,7 @@ def acknowledge(
         aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=subject.noun(document)))
 
     decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
-    document = _decide(ctx, output, subject, transaction_id or job_id(identity), decision, signature)
+    document = _decide(ctx, output, subject, identity, decision, signature)
     output.line(f"{code} is cleared.")
     show_attention(output, subject, document)
 
@@ -294,11 +293,12 @@ def _warn_running(aside: Output, transaction: Document) -> None:
 @id_argument
 @json_option
 @click.pass_context
-def abort(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None:
+def abort(ctx: click.Context, output: Output, given_id: str) -> None:
     """Ask the terminal to abort a payment.
 
     An abort is a request: the customer may have been faster, so the outcome still has to be awaited.
     """
+    _, transaction_id = find(ctx, output, given_id, PAYMENT)
     with connect(ctx) as api:
         reply = api.post(f"/transactions/{transaction_id}/abort")
     output.json(reply.raw)

@@ -1,6 +1,5 @@
 """Payments as commands show them: while one runs, how it ended, all of it (`posd show`), their list (`posd list`)."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from posd.cli.app.advice import attention_advice, next_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
+from posd.cli.app.find_id import find
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, moment, money
 from posd.cli.app.subject import Progress, Subject, show_attention, show_list, show_missing_proof
@@ -131,6 +131,8 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
 
 PAYMENT = Subject(
     plural="transactions",
+    list="posd list",
+    uuids=True,
     key="client_transaction_id",
     word="payment",
     title="transaction",
@@ -212,14 +214,14 @@ def _row(link: Link) -> tuple[str, str, str, str, str, str]:
 @click.option("--history", "only_history", is_flag=True, help="Only what happened, in order.")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, output: Output, transaction_id: uuid.UUID, only_history: bool) -> None:
+def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
     """Show everything about a payment.
 
     That is its request and state, what it derives from and what was derived from it, its outcome and what proves it,
     its attention with what to do, and all that happened, with who did it. With --json it is the payment alone, or its
     history alone with --history.
     """
-    path = f"/transactions/{transaction_id}"
+    path = PAYMENT.path(find(ctx, output, given_id, PAYMENT)[1])
     with connect(ctx) as api:
         if output.as_json:
             output.json(api.get(f"{path}/history" if only_history else path).raw)

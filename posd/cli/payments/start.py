@@ -11,6 +11,7 @@ from posd.cli.app import parameters
 from posd.cli.app.completion_words import Complete, payments
 from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.context import context
+from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
 from posd.cli.payments.show import PAYMENT
@@ -125,6 +126,8 @@ def _command(row: Start) -> click.Command:
         **given: Any,
     ) -> None:
         request = _request(row, given)
+        if request.get("original"):
+            request["original"] = find(ctx, output, request["original"], PAYMENT, least=LEAST_FOR_MONEY)[1]
         context(ctx).about = request.get("original")
         draft = {"client_transaction_id": str(given_id or uuid.uuid4()), "type": row.type}
         nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
@@ -178,7 +181,7 @@ def _request(row: Start, given: Mapping[str, Any]) -> dict[str, Any]:
     fields = {
         "type": row.type,
         "amount": _amounts(row, total, {name: given[name] for name in PARTS}),
-        "original": original and str(original),
+        "original": original,
         "transaction_reference": reference and str(reference),
         **{name: given[name] for name in ("terminal", "metadata", "options", "sale", "repeat")},
     }
@@ -199,10 +202,11 @@ charge, preauth, reauth, capture, tip, void, refund = map(_command, STARTS)
 @timeout_option
 @json_option
 @click.pass_context
-def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeout: float | None) -> None:
+def await_(ctx: click.Context, output: Output, given_id: str, timeout: float | None) -> None:
     """Wait for a payment's outcome.
 
     That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
     """
-    draft = {"client_transaction_id": str(transaction_id), "type": None}
+    _, transaction_id = find(ctx, output, given_id, PAYMENT)
+    draft = {"client_transaction_id": transaction_id, "type": None}
     await_end(ctx, output, PAYMENT, draft, deadline_in(timeout))

@@ -12,6 +12,7 @@ from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
 from posd.cli.app.connection import connect, decode, json_option
 from posd.cli.app.context import context
+from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import job_id
 from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, terminal_option, timeout_option
@@ -127,7 +128,7 @@ SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the sa
 @click.argument("file", metavar="FILE", shell_complete=files)
 @terminal_option
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
-@click.option("--reprint-of", type=job_id, metavar="ID", help="The print job of which this is a reprint.")
+@click.option("--reprint-of", metavar="ID", help="The print job of which this is a reprint.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")
 @click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here where left out.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
@@ -156,9 +157,10 @@ def print_(
     fields = {
         "terminal": given["terminal"],
         "external_reference": given["reference"],
-        "reprint_of": given["reprint_of"],
     }
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    if given["reprint_of"] is not None:
+        _, request["reprint_of"] = find(ctx, output, given["reprint_of"], PRINT_JOB)
     request["document"] = read_document(ctx, file, as_text=as_text)
     draft = {"print_job_id": given_id or str(uuid.uuid4())}
     nothing = SENT_BEFORE if given_id else NOTHING_SENT
@@ -169,7 +171,7 @@ def print_(
 
 
 @click.command("print-jobs")
-@click.argument("identity", metavar="[ID]", type=job_id, required=False, shell_complete=print_job_ids())
+@click.argument("identity", metavar="[ID]", required=False, shell_complete=print_job_ids())
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--attention", is_flag=True, help="Only those that a person should look at.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
@@ -198,10 +200,11 @@ def print_jobs(
             raise click.UsageError("--wait is for one print job: name its ID")
         filters = {"limit": limit, "open": only_open, "attention": attention, "terminal": terminal or None}
         show_list(ctx, output, PRINT_JOB, filters, everything=everything)
-    elif waiting:
+        return
+    _, identity = find(ctx, output, identity, PRINT_JOB)
+    if waiting:
         await_end(ctx, output, PRINT_JOB, {"print_job_id": identity}, None)
-    else:
-        _show(ctx, output, identity)
+    _show(ctx, output, identity)
 
 
 def _show(ctx: click.Context, output: Output, identity: str) -> None:

@@ -209,6 +209,8 @@ def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]
 
 PRINT_JOB = Subject(
     plural="print_jobs",
+    list="posd print-jobs",
+    uuids=False,
     key="print_job_id",
     word="print job",
     title="print job",

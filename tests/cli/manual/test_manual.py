@@ -63,7 +63,7 @@ def test_the_examples_can_be_typed(page: Page) -> None:
 
 
 def test_a_wrong_example_would_be_found() -> None:
-    for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd show 7", "posd tls bake"):
+    for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd list --limit x", "posd tls bake"):
         with pytest.raises(click.UsageError):
             parse(words_of(line))
 

@@ -1,0 +1,94 @@
+"""The id that a person typed: in full, or as much of its beginning as one payment or print job alone has."""
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+
+import click
+
+from posd.base.ids import ID_RULE, is_print_job_id
+from posd.cli.app.connection import connect
+from posd.cli.app.errors import Failure
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import SHORT_ID, Output, moment, short_ids
+from posd.cli.app.subject import Document, Subject
+
+#: Least characters of the beginning of a UUID.
+LEAST = 4
+#: The same where money moves: a slip of the finger must not name another payment.
+LEAST_FOR_MONEY = SHORT_ID
+#: So many ids that begin alike are listed.
+LISTED = 10
+
+_BEGINNING = re.compile("[0-9A-Fa-f-]{,36}", re.ASCII)
+
+#: What was found: a payment or a print job.
+Found = tuple[Subject, Document]
+
+NONE = (
+    "no {word} has an id that begins with {text}. {see} shows those that there are; one that was removed has to be "
+    "named by its whole id"
+)
+SEVERAL = "{text} is the beginning of several ids; write more of the one that is meant:"
+NO_UUID = "{text!r} is not the id of a payment: write the UUID, or its first characters, {least} at least"
+NO_JOB = f"{{text!r}} is not the id of a print job: it {ID_RULE}"
+
+
+def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
+    """Return of what the text is the id or the beginning of the id, and the whole id.
+
+    A UUID in full is not looked for, nor is an id in full found twice. What a beginning was found to be is said on
+    stderr. Raise Failure with USAGE where several begin so, with NOT_DONE where none does; BadParameter where it is no
+    id; Problem or Unreachable.
+    """
+    if (whole := _uuid(text)) is not None:
+        return subjects[0], whole if subjects[0].uuids else text
+    asked = [subject for subject in subjects if _can_begin(text, subject, least)]
+    if not asked:
+        raise click.BadParameter(
+            (NO_UUID if subjects[0].uuids else NO_JOB).format(text=text, least=least), param_hint="ID"
+        )
+    found: list[Found] = []
+    with connect(ctx) as api:
+        for subject in asked:
+            reply = api.get(f"/{subject.path_name}", {"id": text, "limit": str(LISTED + 1)})
+            documents = reply.body[subject.plural]
+            exact = [document for document in documents if subject.id(document) == text]
+            found += [(subject, document) for document in exact or documents]
+    if not found:
+        if not asked[0].uuids:
+            return asked[0], text  # it may be whole: the command's own call says that there is none, or was one
+        words = NONE.format(word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list)
+        raise Failure(words, ExitCode.NOT_DONE, output)
+    if len(found) > 1:
+        raise Failure([SEVERAL.format(text=text), *_candidates(found)], ExitCode.USAGE, output)
+    [(subject, document)] = found
+    if subject.id(document) != text:
+        output.note(f"{subject.title} {subject.id(document)}: {_about(subject, document)}")
+    return subject, subject.id(document)
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
+
+
+def _can_begin(text: str, subject: Subject, least: int) -> bool:
+    if not subject.uuids:
+        return is_print_job_id(text)
+    return len(text) >= least and _BEGINNING.fullmatch(text) is not None
+
+
+def _candidates(found: Sequence[Found]) -> Iterator[str]:
+    ids = short_ids([subject.id(document) for subject, document in found])
+    for (subject, document), identity in list(zip(found, ids, strict=True))[:LISTED]:
+        yield f"  {identity}  {_about(subject, document)}"
+    if len(found) > LISTED:
+        yield "  and more"
+
+
+def _about(subject: Subject, document: Document) -> str:
+    cells = (document["terminal"], *(cell(document) for cell in subject.columns.values()), subject.state(document))
+    return "  ".join([moment(document["created_at"], date=True), *filter(None, cells)])

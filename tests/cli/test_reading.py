@@ -1,0 +1,133 @@
+"""What a person types and reads, against a real daemon: ids that are shortened, times, and screens of any width."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from posd.cli.app.connection import Api, Problem
+from posd.cli.app.output import short_ids
+from posd.sandbox import Sandbox
+from tests.cli.processes import Done, posd
+
+#: a payment of 8 to 33 s takes well under a second.
+SPEED = 500.0
+
+#: Payments that begin alike, and one that begins so as well but for its last characters.
+FIRST = "7f3c0001-0000-4000-8000-000000000001"
+TWIN = "7f3c0001-0000-4000-8000-000000000002"
+OTHER = "7f3cffff-0000-4000-8000-000000000003"
+#: One of digits alone: where an amount may stand, it could be one.
+DIGITS = "20261120-0000-4000-8000-000000000004"
+JOB = "receipt-10"
+
+
+class Shop(Sandbox):
+    """A daemon with a simulated terminal, with payments and print jobs of these ids."""
+
+    def run(self, *arguments: str) -> Done:
+        return posd(*arguments, config=self.config_path)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    paper = tmp_path_factory.mktemp("paper") / "receipt.txt"
+    paper.write_text("Thank you\n")
+    with Shop(speed=SPEED, patient=True) as machine:
+        for number, identity in enumerate((FIRST, TWIN, OTHER, DIGITS)):
+            assert machine.run("charge", f"{number + 5}", "--id", identity).returncode == 0
+        for job in (JOB, f"{JOB}42"):
+            assert machine.run("print", str(paper), "--id", job).returncode == 0
+        yield machine
+
+
+def test_a_payment_is_named_by_as_much_of_its_id_as_it_alone_has(shop: Shop) -> None:
+    for typed in ("7f3cf", "7F3CFFFF", OTHER[:-1], OTHER.upper()):
+        done = shop.run("show", typed, "--json")
+        assert json.loads(done.stdout)["client_transaction_id"] == OTHER
+        assert done.stderr.startswith(f"transaction {OTHER}: " if len(typed) < 36 else "")
+    assert shop.run("await", "7f3cf").returncode == 0
+    assert "SN-0001  charge  7.00  approved" in shop.run("show", "7f3cf").stderr
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["words", "json"])
+@pytest.mark.parametrize("command", ["show", "await", "abort", "reconcile"])
+def test_what_several_ids_begin_with_names_them_and_does_nothing(
+    shop: Shop, command: str, json: tuple[str, ...]
+) -> None:
+    done = shop.run(command, "7f3c0001", *json)
+    assert (done.returncode, done.stdout) == (2, "")
+    head, *listed = done.stderr.splitlines()
+    assert "7f3c0001 is the beginning of several ids" in head
+    assert [line.split()[0] for line in listed] == [FIRST, TWIN]
+    assert [" ".join(line.split()[-4:]) for line in listed] == [
+        "SN-0001 charge 5.00 approved",
+        "SN-0001 charge 6.00 approved",
+    ]
+
+
+def test_what_no_id_begins_with_and_what_is_too_short_is_said(shop: Shop) -> None:
+    none = shop.run("show", "7f3d")
+    assert none.returncode == 1
+    assert "no payment has an id that begins with 7f3d. posd list shows those that there are" in none.stderr
+    for typed in ("7f3", "7f3g", "receipt-10"):
+        short = shop.run("show", typed)
+        assert short.returncode == 2
+        assert "write the UUID, or its first characters, 4 at least" in short.stderr
+
+
+def test_a_decision_is_made_about_what_was_found_and_says_what_that_is(shop: Shop) -> None:
+    signed = ("--operator", "Ana", "--note", "tried")
+    for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
+        done = shop.run(*command, *signed)
+        assert f"transaction {OTHER}: " in done.stderr
+        assert done.returncode == 1, done.stderr  # it has ended, or has no such attention
+
+
+def test_money_moves_by_eight_characters_or_more(shop: Shop) -> None:
+    assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
+    # A refund whose ORIGINAL was forgotten finds none by chance.
+    assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
+    several = shop.run("void", "7f3c0001")
+    assert (several.returncode, "several ids" in several.stderr) == (2, True)
+    done = shop.run("refund", DIGITS[:8], "1.50", "--json")
+    assert done.returncode == 0, done.stderr
+    refund = json.loads(done.stdout)
+    assert (refund["original"], refund["outcome"]["result"]) == (DIGITS, "approved")
+    assert done.stderr.startswith(f"transaction {DIGITS}: ")
+
+
+def test_the_id_of_a_print_job_counts_as_it_is_before_as_a_beginning(shop: Shop) -> None:
+    for typed, found in ((JOB, JOB), (f"{JOB}4", f"{JOB}42")):
+        done = shop.run("print-jobs", typed, "--json")
+        assert json.loads(done.stdout)["print_job_id"] == found
+    several = shop.run("print-jobs", "rec")
+    assert several.returncode == 2
+    assert [line.split()[0] for line in several.stderr.splitlines()[1:]] == [JOB, f"{JOB}42"]
+    assert shop.run("print-jobs", "rec-").returncode == 1
+
+
+def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Shop) -> None:
+    with Api(shop.admin_socket) as api:
+
+        def listed(**params: str) -> list[str]:
+            return [item["client_transaction_id"] for item in api.get("/transactions", params).body["transactions"]]
+
+        assert listed(id="7F3C") == [FIRST, TWIN, OTHER]
+        assert listed(id="7f3c0001-0000-4000-8000-00000000000", limit="1") == [FIRST]
+        assert listed(id=OTHER) == [OTHER]
+        assert listed(id="7f3d") == []
+        for params in ({"open": "true"}, {"totals": "true"}, {"metadata.a": "b"}, {"since": "2026-01-01T00:00:00Z"}):
+            with pytest.raises(Problem) as refused:
+                api.get("/transactions", {"id": "7f3c"} | params)
+            assert "id goes with `limit` alone" in refused.value.detail
+        with pytest.raises(Problem) as refused:
+            api.get("/transactions", {"id": "7f3c%"})
+        assert "must be the beginning of a UUID" in refused.value.detail
+
+
+def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    assert short_ids([FIRST, OTHER, FIRST]) == ["7f3c0001", "7f3cffff", "7f3c0001"]
+    assert short_ids([FIRST, TWIN, JOB]) == [FIRST, TWIN, JOB]
+    assert short_ids(["7f3c0001-00aa-4000-8000-000000000001", FIRST]) == ["7f3c0001-00a", "7f3c0001-000"]
+    assert short_ids([]) == []

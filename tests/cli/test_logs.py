@@ -81,23 +81,23 @@ def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: P
     advice = f"    → {EVENTS['payment.attention'].do}"
     assert done.stdout.splitlines() == [
         (
-            "2026-11-22 10:42:03.123Z  info     the request for a charge was sent to terminal SN-1"
+            "2026-11-22T10:42:03.123Z  info     the request for a charge was sent to terminal SN-1"
             f"  transaction={ONE}  (payment.started)"
         ),
         (
-            "2026-11-22 10:42:03.123Z  warning  the payment on terminal SN-1 needs a look (gap): an event is missing"
+            "2026-11-22T10:42:03.123Z  warning  the payment on terminal SN-1 needs a look (gap): an event is missing"
             f"  transaction={ONE}  (payment.attention)"
         ),
         advice,
         (
-            "2026-11-22 10:42:03.123Z  error    the payment on terminal SN-2 needs a look (conflicting_final): two ends"
+            "2026-11-22T10:42:03.123Z  error    the payment on terminal SN-2 needs a look (conflicting_final): two ends"
             f"  transaction={OTHER}  (payment.attention)"
         ),
         (
-            "2026-11-22 10:42:03.123Z  info     the terminal reports the print job as COMPLETED (applied); it is final"
+            "2026-11-22T10:42:03.123Z  info     the terminal reports the print job as COMPLETED (applied); it is final"
             "  print_job=J-1  (webhook.print)"
         ),
-        "2026-11-22 10:42:03.123Z  debug    of.tomorrow terminal=SN-1 new=1, 2",
+        "2026-11-22T10:42:03.123Z  debug    of.tomorrow terminal=SN-1 new=1, 2",
         TEXT,
     ]
 
@@ -248,7 +248,7 @@ def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
 def test_without_utc_times_are_local(tmp_path: Path) -> None:
     zone = {"TZ": "America/Guayaquil"}
     shown = said_of(json.dumps(LINES[0]).encode(), environment=zone)
-    assert shown.startswith(b"2026-11-22 05:42:03.123  info ")
+    assert shown.startswith(b"2026-11-22T05:42:03.123-05:00  info ")
 
 
 def test_lines_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:

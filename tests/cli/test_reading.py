@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from posd.cli.app.connection import Api, Problem
-from posd.cli.app.output import short_ids
+from posd.cli.app.tables import short_ids
 from posd.sandbox import Sandbox
 from tests.cli.processes import Done, posd
 

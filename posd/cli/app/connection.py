@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
@@ -68,14 +69,42 @@ any_id_argument = click.argument("given_id", metavar="ID", shell_complete=paymen
 
 
 def json_option(command: Command) -> Command:
-    """Add --json; the command receives an Output as its parameter `output`."""
+    """Add --json and --utc; the command receives an Output as its parameter `output`."""
 
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
+        output.full_ids = context(ctx).full_ids
         context(ctx).output = output  # errors are written the same way
         return output
 
-    option = click.option("--json", "output", is_flag=True, callback=make, help="Print the API's JSON.")
+    def in_utc(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        context(ctx).utc |= value  # of the group, or of its command
+        times.use(utc=context(ctx).utc)
+
+    for option in (
+        click.option("--json", "output", is_flag=True, callback=make, help="Print the API's JSON."),
+        click.option(
+            "--utc", is_flag=True, expose_value=False, callback=in_utc, help="Times in UTC, not in local time."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def full_ids_option(command: Command) -> Command:
+    """Add --full-ids."""
+
+    def take(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+        context(ctx).full_ids = value
+
+    option = click.option(
+        "--full-ids",
+        is_flag=True,
+        is_eager=True,  # before the Output is made
+        expose_value=False,
+        callback=take,
+        help="Whole ids, however narrow the screen.",
+    )
     return option(command)
 
 

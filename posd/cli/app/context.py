@@ -18,7 +18,8 @@ class Context:
     """The options of `posd`, and what a command says of itself for the message of an error.
 
     `about`: the id of what it refers to, which a refusal may be about. `starts`: it starts something or waits for it,
-    so that what it stumbles over is no refusal.
+    so that what it stumbles over is no refusal. `full_ids`: its tables have whole ids. `utc`: it
+    writes times in UTC.
     """
 
     config_path: str = CONFIG_FILE
@@ -26,6 +27,8 @@ class Context:
     output: "Output | None" = None
     about: str | None = None
     starts: bool = False
+    full_ids: bool = False
+    utc: bool = False
 
 
 def context(ctx: "click.Context") -> Context:

@@ -12,7 +12,8 @@ from posd.cli.app.advice import LOOK_FIRST, SPELLINGS, explained_by
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
-from posd.cli.app.output import Lines, Output
+from posd.cli.app.output import Output
+from posd.cli.app.tables import Lines
 from posd.client.connection import SOCKET_VARIABLE
 
 

@@ -10,8 +10,10 @@ from posd.base.ids import ID_RULE, is_print_job_id
 from posd.cli.app.connection import connect
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import SHORT_ID, Output, moment, short_ids
+from posd.cli.app.output import Output
 from posd.cli.app.subject import Document, Subject
+from posd.cli.app.tables import SHORT_ID, short_ids
+from posd.cli.app.times import moment
 
 #: Least characters of the beginning of a UUID.
 LEAST = 4

@@ -3,14 +3,12 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.panel import Panel
@@ -18,9 +16,12 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from posd.base.ids import canonical_uuid
 from posd.base.money import EXACT
 from posd.base.text import escaped, shown
+from posd.cli.app import times
+from posd.cli.app.tables import ASCII, UNICODE, Cells, Lines, laid_out, lines_of
+from posd.cli.app.times import When
+from posd.cli.app.times import moment as moment  # where most take it from
 
 #: decimal places that people expect of an amount, even where the API's number has fewer.
 MONEY_PLACES = 2
@@ -32,10 +33,6 @@ WIDE_COLUMNS = 120
 DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
-#: What is written in a line, or in several: each stays one line.
-Lines: TypeAlias = str | Sequence[str]
-#: The cells of a row of a table.
-Cells: TypeAlias = Sequence[Lines]
 
 
 class Output:
@@ -49,6 +46,8 @@ class Output:
 
     def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
         self.as_json = as_json
+        #: Whether tables have whole ids even where they have no room for them.
+        self.full_ids = False
         self.stdout = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
         self.stderr = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
@@ -62,9 +61,15 @@ class Output:
         """Whether a person looks at a terminal that has no room for wide tables."""
         return self.rich and self.stdout.width < WIDE_COLUMNS
 
+    def moment(self, at: str) -> str:
+        """Write a time before a line: 14:03:12 UTC-05 for people, ISO 8601 in a pipe, where it stays one word."""
+        return times.moment(at) if self.rich else times.for_programs(at)
+
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Write a line for people; nothing with --json. A line is never wrapped or coloured in a pipe."""
-        if self.rich:
+        if self.rich and not text:
+            self.stdout.print()
+        elif self.rich:
             self.stdout.print(Padding(_text(text, style), (0, 0, 0, indent), expand=False))
         elif not self.as_json:
             click.echo(" " * indent + shown(text), file=self.stdout.file)
@@ -121,22 +126,49 @@ class Output:
         """Return the column of `progress` that shows that something is under way."""
         return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Cells], *, whole: str = "", under: str = "") -> None:
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Cells],
+        *,
+        whole: str = "",
+        under: str = "",
+        extra: Sequence[str] = (),
+    ) -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
-        `whole` names a column that is never broken over lines, so that its values can be copied; `under` one that
-        stands below it where the terminal is narrow.
+        See `tables.laid_out`. In a pipe there are the same columns whatever is in them: all but `extra`, which
+        stand on a terminal alone, each by itself, ids whole and times with their offset.
         """
-        if not self.rich:
-            for row in (columns, *rows):
-                self.cells(row)
+        if self.rich:
+            self.stdout.print(self.drawn(columns, rows, whole=whole, under=under, extra=extra), soft_wrap=True)
             return
-        if under and self.narrow:
-            top, below = columns.index(whole), columns.index(under)
-            rows = [_stacked(row, top, below) for row in rows]
-            whole = f"{columns[top]}, {columns[below]}"
-            columns = [name if place != top else whole for place, name in enumerate(columns) if place != below]
-        self.stdout.print(drawn(columns, rows, whole=whole))
+        kept = [place for place, name in enumerate(columns) if name not in extra]
+        for row in (columns, *rows):
+            self.cells([row[place] for place in kept])
+
+    def drawn(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Cells],
+        *,
+        whole: str = "",
+        under: str = "",
+        extra: Sequence[str] = (),
+    ) -> Text:
+        """Return a table as it is drawn on a terminal."""
+        table = laid_out(
+            columns,
+            rows,
+            self.stdout.width,
+            whole=whole,
+            under=under,
+            extra=extra,
+            full_ids=self.full_ids,
+            glyphs=ASCII if self.stdout.options.ascii_only else UNICODE,
+        )
+        head, body = Text("\n".join(table.head), "bold"), "\n".join(table.body)
+        return Text.assemble(head, "\n", (table.rule, "dim"), f"\n{body}" * bool(body), no_wrap=True)
 
     def panel(self, title: str, pairs: Iterable[Pair], style: str) -> None:
         """Write labelled values: in a frame on a terminal, as `label: value` lines in a pipe."""
@@ -154,47 +186,13 @@ class Output:
         self.stdout.print(Panel(grid, title=head, title_align="left", border_style=style, expand=False))
 
 
-def drawn(columns: Sequence[str], rows: Iterable[Cells], *, whole: str = "") -> Table:
-    """Return a table as it is drawn on a terminal; `whole` names a column that is never broken over lines."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        table.add_column(_text(column), overflow="fold", no_wrap=column == whole)
-    for row in rows:
-        table.add_row(*(_text(cell) for cell in row))
-    return table
-
-
 def _shown(text: Lines) -> list[str]:
     """Return the lines of a text as they are shown."""
-    return [shown(line) for line in _lines(text)]
+    return [times.for_programs(text)] if isinstance(text, When) else [shown(line) for line in lines_of(text)]
 
 
 def _text(text: Lines, style: str = "") -> Text:
     return Text("\n".join(_shown(text)), style=style)
-
-
-def _stacked(cells: Cells, top: int, below: int) -> list[Lines]:
-    """Return the cells of a row with one of them put below another, which stands before it."""
-    joined = [*_lines(cells[top]), *_lines(cells[below])]
-    return [joined if place == top else cell for place, cell in enumerate(cells) if place != below]
-
-
-def _lines(text: Lines) -> Sequence[str]:
-    return (text,) if isinstance(text, str) else text
-
-
-#: Characters of a short id.
-SHORT_ID = 8
-
-
-def short_ids(ids: Sequence[str]) -> list[str]:
-    """Return the beginnings of UUIDs, as long as none of two are alike; what is no UUID is left whole."""
-    wholes = {identity for identity in ids if canonical_uuid(identity)}
-    length = next(
-        (n for n in range(SHORT_ID, 36) if len({whole[:n] for whole in wholes}) == len(wholes)),
-        36,
-    )
-    return [identity[:length] if identity in wholes else identity for identity in ids]
 
 
 def money(amount: Decimal | int) -> str:
@@ -246,11 +244,3 @@ def inline(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
-
-
-def moment(iso: str | None, *, date: bool = False) -> str:
-    """Write an ISO 8601 time of the API in this machine's local time; a dash where there is none."""
-    if not iso:
-        return "-"
-    local = datetime.fromisoformat(iso).astimezone()
-    return f"{local:%Y-%m-%d %H:%M:%S}" if date else f"{local:%H:%M:%S}"

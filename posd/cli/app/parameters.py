@@ -14,7 +14,7 @@ import click
 
 from posd.base.ids import ID_RULE, is_print_job_id
 from posd.cli.app.connection import decode
-from posd.cli.app.output import SHORT_ID
+from posd.cli.app.tables import SHORT_ID
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")

@@ -22,7 +22,9 @@ from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
 from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
-from posd.cli.app.output import Cells, Lines, Output, Pair, moment, money
+from posd.cli.app.output import Output, Pair, money
+from posd.cli.app.tables import Cells, Id, Lines, Number
+from posd.cli.app.times import When
 from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]
@@ -72,6 +74,8 @@ class Subject:
     summary: Callable[[Document], Sequence[Pair]]
     #: Columns of its list beside those that each list has.
     columns: Mapping[str, Callable[[Document], str]]
+    #: Further ones, where the screen has room; not in a pipe.
+    extra: Mapping[str, Callable[[Document], str]]
     show_end: Callable[[Output, Document], None]
     exit_code: Callable[[Document], ExitCode]
     #: Yields updates until it is final, or the deadline passes.
@@ -241,10 +245,11 @@ def show_list(
         documents, totals, more = _read_pages(api, output, subject, params, everything=everything)
     if documents or not output.rich:
         output.table(
-            ("created", subject.title, "terminal", *subject.columns, "state"),
-            (_list_row(subject, document, narrow=output.narrow) for document in documents),
+            ("created", subject.title, "terminal", *subject.columns, "state", *subject.extra),
+            (_list_row(subject, document) for document in documents),
             whole=subject.title,
             under="terminal",
+            extra=list(subject.extra),
         )
     else:
         output.line(f"No {subject.word}s.")
@@ -286,25 +291,22 @@ def _read_pages(
         page.pop("totals", None)  # they are of all pages
 
 
-def _list_row(subject: Subject, document: Document, *, narrow: bool) -> Cells:
-    """Return a row of the list; attention stands behind the state.
-
-    `narrow` puts the time below the date: the row has a second line anyway, for the terminal.
-    """
+def _list_row(subject: Subject, document: Document) -> Cells:
+    """Return a row of the list; attention stands behind the state."""
     marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
-    created = moment(document["created_at"], date=True)[5:16]
     return (
-        created.split(" ") if narrow else created,
-        subject.id(document),
+        When(document["created_at"]),
+        Id(subject.id(document)),
         document["terminal"] or "-",
         *(cell(document) or "-" for cell in subject.columns.values()),
         f"{subject.state(document)} {marks}".strip(),
+        *(cell(document) or "-" for cell in subject.extra.values()),
     )
 
 
 def _totals_row(totals: Document) -> Cells:
-    sums = (money(totals[name]) for name in SUMS)
-    return totals["type"] or "-", totals["result"] or "open", str(totals["count"]), *sums
+    sums = (Number(money(totals[name])) for name in SUMS)
+    return totals["type"] or "-", totals["result"] or "open", Number(totals["count"]), *sums
 
 
 # Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.

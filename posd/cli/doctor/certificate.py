@@ -16,7 +16,7 @@ import msgspec
 from posd import tls
 from posd.base.ids import Channel
 from posd.base.problems import Problem
-from posd.cli.app.output import moment
+from posd.cli.app.times import moment
 from posd.cli.doctor.context import (
     Findings,
     Said,

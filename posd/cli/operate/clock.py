@@ -9,7 +9,8 @@ import click
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, Pair, moment
+from posd.cli.app.output import Output, Pair
+from posd.cli.app.times import in_words, moment
 from posd.client.calls import Reply
 
 SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
@@ -69,16 +70,16 @@ def _show(output: Output, reply: Reply) -> None:
         output.line()
         output.line("Until the clock is believed these wait; payments go on:", "bold")
         for item in state["waiting"]:
-            output.line(item, indent=2)
+            output.line(in_words(item), indent=2)
         output.line()
-        output.line(f"What to do: {state['todo']}")
+        output.line(f"What to do: {in_words(state['todo'])}")
 
 
 def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
     yield "the clock says", moment(seen["now"], date=True)
     if state["detail"]:
-        yield "not believed", state["detail"]
+        yield "not believed", in_words(state["detail"])
     yield "highest time believed", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]
@@ -89,7 +90,7 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
         yield "last confirmed", f"{moment(said['at'], date=True)} by {said['operator']}{note}"
     for item in state["unsure"][:5]:
         until = "now" if item["until"] is None else moment(item["until"], date=True)
-        yield "was not believed", f"{moment(item['since'], date=True)} to {until} ({item['reason']})"
+        yield "was not believed", f"{moment(item['since'], date=True)} to {until} ({in_words(item['reason'])})"
 
 
 def _terminals(said: Mapping[str, Any]) -> str:

@@ -12,8 +12,9 @@ import click
 from posd.cli.app.completion_words import files
 from posd.cli.app.connection import Api, Reply, connect, json_option
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted, moment, size
+from posd.cli.app.output import Output, counted, size
 from posd.cli.app.parameters import asks
+from posd.cli.app.times import moment
 
 #: seconds: far above what the largest database needs, so that a fault ends too.
 BACKUP_SECONDS = 3600.0

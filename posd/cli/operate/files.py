@@ -15,8 +15,9 @@ from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import DESCRIPTION, Output, counted, moment
+from posd.cli.app.output import DESCRIPTION, Output, counted
 from posd.cli.app.parameters import asks, caller
+from posd.cli.app.times import in_words, moment
 from posd.cli.operate.config import load_or_exit
 from posd.records.callback_urls import NEW_KEY
 from posd.storage.backup import NotABackup
@@ -149,7 +150,7 @@ def restore(
         output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
         return
     output.line(f"Restored: {database.path}.", "green")
-    output.line(prepared.mark.words, "" if prepared.mark.old is OldFile.READ else "yellow")
+    output.line(in_words(prepared.mark.words), "" if prepared.mark.old is OldFile.READ else "yellow")
     for line in () if asked else _key_lines(prepared):
         output.line(line, "yellow")
     output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
@@ -203,7 +204,7 @@ def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:
     happened = [msgspec.convert(item, Restored).words for item in found["restores"]]
     happened += [msgspec.convert(item, GoneBack).words for item in found["gone_back"]]
     for words in happened:
-        aside.line(words, "yellow")
+        aside.line(in_words(words), "yellow")
     for payment in found["transactions"]:
         state = payment["result"] or payment["phase"]
         at = moment(payment["created_at"], date=True)

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import IO, Any
 
 import click
 import msgspec
 
 from posd.base.text import escaped, shown
+from posd.cli.app import times
 from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
@@ -97,7 +98,6 @@ def read(raw: bytes) -> dict[str, Any] | None:
 class Words:
     """Puts lines into words. `width` is that of the screen, None in a pipe, where a line stays one line."""
 
-    utc: bool = False
     width: int | None = None
     tracebacks: bool = False
     _advised: set[str] = field(default_factory=set)
@@ -131,11 +131,12 @@ class Words:
 
     def _time(self, stamp: object) -> str:
         try:
-            moment = datetime.fromisoformat(str(stamp))
+            at = datetime.fromisoformat(str(stamp))
         except ValueError:
-            return f"{shown(str(stamp or '')):<23}"[:23]
-        moment = moment.astimezone(UTC if self.utc else None)
-        return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}{'Z' if self.utc else ''}"
+            return f"{shown(str(stamp or '')):<19}"[:19]
+        if self.width is None:
+            return times.for_programs(at, milliseconds=True)
+        return times.short(at, milliseconds=True)
 
     def _exception(self, chain: object) -> list[str]:
         if chain is None:
@@ -299,7 +300,6 @@ Found = tuple[bytes, dict[str, Any] | None]
 @click.option("--transaction", metavar="ID", help="Only this payment: its id, or how that begins.")
 @click.option("--print-job", metavar="ID", help="Only this print job.")
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
-@click.option("--utc", is_flag=True, help="Times in UTC, not in local time.")
 @click.option("--traceback", "tracebacks", is_flag=True, help="All calls that led to a fault.")
 @click.option("--events", "table", is_flag=True, help="Show what posd can log, and what to do about it; read nothing.")
 @click.option("--unit", default="posd", show_default=True, metavar="UNIT", help="The service, in the journal.")
@@ -315,7 +315,6 @@ def logs(
     level: str | None,
     event: str | None,
     unit: str,
-    utc: bool,
     tracebacks: bool,
     table: bool,
     **about: str | None,
@@ -345,7 +344,9 @@ def logs(
         options += [f"--until={until}"] if until else []
         options += [f"--priority={PRIORITIES[level]}"] if level else []
         source = of_journal(unit, [*options, "--follow"] if follow else options)
-    words = Words(utc, output.stdout.width if output.rich else None, tracebacks)
+    if output.rich:
+        output.line(f"times are {times.here()}", "dim")
+    words = Words(output.stdout.width if output.rich else None, tracebacks)
     told = False
     try:
         with suppress(KeyboardInterrupt), source as found:

@@ -10,16 +10,16 @@ import click
 import msgspec
 
 from posd.base.text import escaped
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, inline, moment
+from posd.cli.app.output import Output, inline
+from posd.cli.app.tables import Id, Number
+from posd.cli.app.times import When, moment
 
 #: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
 REPROCESS_SECONDS = 3600.0
 #: `channel` of a message -> its name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
-#: characters of an id in the table on a terminal, which has no room for more.
-SHORT_ID = 8
 #: bytes in a line of a hex dump: 79 columns.
 DUMP_BYTES = 16
 #: Stands before each line of a body, so that none can pass for a line of posd's.
@@ -30,6 +30,7 @@ MARGIN = "  "
 @click.argument("entry_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them (--json: a page a line).")
+@full_ids_option
 @json_option
 @click.pass_context
 def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
@@ -58,7 +59,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
             params["after"] = str(reply.body["next_after"])
     if entries or not output.rich:
         columns = ("id", "received", "channel", "about", "peer", "bytes", "reason")
-        output.table(columns, [entry_row(entry, short=output.rich) for entry in entries], whole="received")
+        output.table(columns, map(entry_row, entries))
     else:
         output.line("Nothing is set aside.")
     if entries:
@@ -67,16 +68,16 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
         output.note("there may be more: --all shows them, --limit more of them")
 
 
-def entry_row(entry: Mapping[str, Any], *, short: bool) -> tuple[str, ...]:
+def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the row of a message that was set aside: of which channel, and about which payment or print job."""
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
-        moment(entry["received_at"], date=True)[5:16],
+        When(entry["received_at"]),
         CHANNELS.get(entry["channel"], entry["channel"]),
-        about[:SHORT_ID] if short else about,
+        Id(about),
         entry["peer"] or "-",
-        str(len(base64.b64decode(entry["body"]))),
+        Number(len(base64.b64decode(entry["body"]))),
         entry["reason"],
     )
 
@@ -146,8 +147,8 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
         output.line(f"payments of an earlier version, which kept too little to check them: {result['skipped']}")
     output.line(f"messages applied: {len(applied)}, still set aside: {result['quarantined']} (posd quarantine)")
     if applied:
-        rows = [(str(item["id"]), _about(item), item["verdict"] or "known") for item in applied]
-        output.table(("id", "about", "verdict"), rows, whole="about")
+        rows = [(str(item["id"]), Id(_about(item)), item["verdict"] or "known") for item in applied]
+        output.table(("id", "about", "verdict"), rows)
     if not differences:
         output.line("Nothing differed.", "green")
         return

@@ -9,12 +9,14 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.advice import attention_advice, next_step
 from posd.cli.app.completion_words import serials
-from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
+from posd.cli.app.connection import Api, Problem, any_id_argument, connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
 from posd.cli.app.find_id import find
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
-from posd.cli.app.output import Output, Pair, asked, inline, moment, money
+from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, show_attention, show_list, show_missing_proof
+from posd.cli.app.tables import Id, Number
+from posd.cli.app.times import moment
 from posd.cli.payments.words import (
     SEARCH_ENTRIES,
     evidence_text,
@@ -44,7 +46,7 @@ class PaymentProgress(Progress):
                 return
             case Arrived(item):
                 self.now(status_hint(item["event"]["status"], self._transaction))
-                self.output.line(event_line(item))
+                self.output.line(event_line(item, self.output.moment(item["received_at"])))
             case Snapshot():
                 self._snapshot(update.transaction)
         self.back()
@@ -58,13 +60,13 @@ class PaymentProgress(Progress):
         self._next_step = transaction["next_step"]
 
 
-def event_line(item: Mapping[str, Any]) -> str:
-    """Write one event of the events resource in a line: time, status, and what else is worth knowing."""
+def event_line(item: Mapping[str, Any], at: str) -> str:
+    """Write one event of the events resource in a line: when it came, status, and what else is worth knowing."""
     event = item["event"]
     extras = [event_extra(event)]
     if item["verdict"] != "applied":
         extras.append(f"({item['verdict']})")
-    return "  ".join([moment(item["received_at"]), event["status"], *filter(None, extras)])
+    return "  ".join([at, event["status"], *filter(None, extras)])
 
 
 def event_extra(event: Mapping[str, Any]) -> str:
@@ -143,7 +145,13 @@ PAYMENT = Subject(
     summary=_summary,
     columns={
         "type": lambda transaction: transaction["type"] or "",
-        "amount": lambda transaction: asked(transaction["amount"]),
+        "amount": lambda transaction: Number(asked(transaction["amount"])),
+    },
+    extra={
+        "sale": lambda transaction: transaction["sale"] or "",
+        "ticket": lambda transaction: (transaction["outcome"] or {}).get("ticket_number") or "",
+        "reference": lambda transaction: (transaction["outcome"] or {}).get("transaction_reference") or "",
+        "original": lambda transaction: Id(transaction["original"] or ""),
     },
     show_end=show_outcome,
     exit_code=for_transaction,
@@ -196,14 +204,14 @@ def _link(api: Api, relation: str, transaction_id: str) -> Link:
 
 def _row(link: Link) -> tuple[str, str, str, str, str, str]:
     if link.transaction is None:
-        return link.relation, link.transaction_id, "-", "-", link.why, "-"
+        return link.relation, Id(link.transaction_id), "-", Number("-"), link.why, "-"
     transaction = link.transaction
     outcome = transaction["outcome"] or {}
     return (
         link.relation,
-        link.transaction_id,
+        Id(link.transaction_id),
         transaction["type"] or "-",
-        asked(transaction["amount"]) or "-",
+        Number(asked(transaction["amount"]) or "-"),
         state(transaction),
         outcome.get("transaction_reference") or "-",
     )
@@ -212,6 +220,7 @@ def _row(link: Link) -> tuple[str, str, str, str, str, str]:
 @click.command()
 @any_id_argument
 @click.option("--history", "only_history", is_flag=True, help="Only what happened, in order.")
+@full_ids_option
 @json_option
 @click.pass_context
 def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
@@ -282,6 +291,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
 @click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type and result.")
+@full_ids_option
 @json_option
 @click.pass_context
 def list_(

@@ -8,7 +8,8 @@ from decimal import Decimal
 from string import Formatter
 from typing import Any, NamedTuple
 
-from posd.cli.app.output import inline, moment
+from posd.cli.app.output import inline
+from posd.cli.app.times import When, moment
 
 # The operation types in words, one row each: what is true of a charge need not be true of a void.
 
@@ -372,13 +373,13 @@ BY_FIELD: Mapping[str, tuple[str, Mapping[str, str]]] = {
 NOT_DETAILS = frozenset({"at", "kind", "seq"})
 
 
-def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[str, str, str]]:
+def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[When, str, str]]:
     """Return the history's table: time, what happened, details. `events` adds to an event what it says, by its seq."""
     table = []
     for entry in history:
         what, told = happened(entry)
         parts = (events.get(entry.get("seq", 0), ""), details(entry, told))
-        table.append((moment(entry["at"], date=True)[5:], what, ", ".join(filter(None, parts))))
+        table.append((When(entry["at"]), what, ", ".join(filter(None, parts))))
     return table
 
 
@@ -406,7 +407,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
 def evidence_text(evidence: Mapping[str, Any]) -> str:
     """Write one proof of an outcome: what it is, when it came, and its fields."""
     kind = evidence["kind"]
-    head = f"{EVIDENCE.get(kind, kind)} ({moment(evidence['at'], date=True)[5:]})"
+    head = f"{EVIDENCE.get(kind, kind)} ({moment(evidence['at'], date=True)})"
     rest = details(evidence)
     return f"{head}: {rest}" if rest else head
 

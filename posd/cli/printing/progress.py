@@ -7,8 +7,10 @@ from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice
 from posd.cli.app.connection import Api, Reply
 from posd.cli.app.exit_codes import for_print_job
 from posd.cli.app.outcome import Away, Snapshot, Update, follow_print_job
-from posd.cli.app.output import Output, Pair, moment
+from posd.cli.app.output import Output, Pair
 from posd.cli.app.subject import Progress, Subject
+from posd.cli.app.tables import Id
+from posd.cli.app.times import moment
 
 # What the API's words mean for a print job: its states, what decided it, and what a person does about it.
 
@@ -159,7 +161,7 @@ class PrintProgress(Progress):
     def _snapshot(self, job: Mapping[str, Any]) -> None:
         if job["status"] not in (None, self._status):
             self._status = job["status"]
-            self.output.line(f"{moment(job['updated_at'])}  {job['status']}")
+            self.output.line(f"{self.output.moment(job['updated_at'])}  {job['status']}")
         if job["phase"] != "final":
             self.show_open(job)
 
@@ -220,6 +222,7 @@ PRINT_JOB = Subject(
     advice=lambda code, _: attention_advice(code),
     summary=job_pairs,
     columns={"reference": lambda job: job["external_reference"] or ""},
+    extra={"reprint of": lambda job: Id(job["reprint_of"] or ""), "error": lambda job: error_text(job)},
     show_end=show_end,
     exit_code=for_print_job,
     follow=_updates,

@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from posd.base.times import iso, parse_iso
+from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
@@ -161,6 +162,8 @@ def _in_fleet(api: Api, serial: str) -> bool:
 
 def _zone(ctx: click.Context, name: str | None) -> ZoneInfo:
     """Return the time zone of the days. Raise UsageError where it is not known: a day of another zone is another."""
+    if name is None and times.in_utc():
+        name = "UTC"
     if name is None:
         try:
             name = load(Path(context(ctx).config_path), check_files=False).merchant.timezone

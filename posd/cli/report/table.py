@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from posd.cli.app.output import Cells, Output
+from posd.cli.app.output import Output
 from posd.cli.app.subject import show_what_to_do
+from posd.cli.app.tables import Cells, Number
 from posd.cli.report import sums, words
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum
@@ -66,7 +67,7 @@ def _table(
     if metadata is not None:
         columns.append((metadata, lambda item: item.facts.note or "-"))
     names = [name for name, _ in columns]
-    rows = _aligned(output, [[read(item) for _, read in columns] for item in items], 3)
+    rows = _aligned([[read(item) for _, read in columns] for item in items], 3)
     if not output.narrow:
         output.table(names, rows)
         return
@@ -86,7 +87,7 @@ def _stacked(row: Sequence[str]) -> Cells:
 def _time(report: Report, item: Payment) -> str:
     local = report.span.local(item.facts.at)
     one = len(report.span.days) == 1 and local.date() == report.span.first
-    return f"{local:%H:%M:%S}" if one else f"{local:%m-%d %H:%M}"
+    return f"{local:%H:%M:%S}" if one else f"{local:%d %b %H:%M}"
 
 
 def _ticket(item: Payment) -> str:
@@ -116,17 +117,17 @@ def _totals(output: Output, report: Report) -> None:
             rows.append(("total", *_figures(total)))
         output.line()
         names = (column, "payments", "charged", "voids", "reversed", "total")
-        output.table(names, _aligned(output, rows, 1, 2, 3, 4, 5))
+        output.table(names, _aligned(rows, 1, 2, 3, 4, 5))
     output.line()
     parts = [(words.PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
-    output.table(("part, as the till sent it", "total"), _aligned(output, parts, 1))
+    output.table(("part, as the till sent it", "total"), _aligned(parts, 1))
     if report.reserved:
         held = [
             (kind_name(item.name[0]), item.name[1] or "-", str(item.payments + item.reversals), money(item.total))
             for item in report.reserved
         ]
         output.line()
-        output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(output, held, 2, 3))
+        output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(held, 2, 3))
     output.line()
     ended = [item.facts.result or "open" for item in report.payments]
     counts = [(result_name(result), ended.count(result)) for result in sums.RESULTS]
@@ -144,15 +145,9 @@ def _figures(item: Sum) -> tuple[str, ...]:
     return payments, charged, voids, words.reversed_amount(item.reversed), money(item.total)
 
 
-def _aligned(output: Output, rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
-    """Set columns flush right for people; a pipe gets the values alone."""
-    found = [list(row) for row in rows]
-    if output.rich:
-        for place in places:
-            width = max((len(row[place]) for row in found), default=0)
-            for row in found:
-                row[place] = row[place].rjust(width)
-    return found
+def _aligned(rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
+    """Make the cells of these columns numbers, which stand flush right."""
+    return [[Number(cell) if place in places else cell for place, cell in enumerate(row)] for row in rows]
 
 
 def _unsettled(output: Output, report: Report) -> None:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from posd.base.text import shown
+from posd.cli.app import times
 
 #: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
 MAX_PAPER_LINES = 60
@@ -39,13 +40,13 @@ def _words(entry: Mapping[str, Any]) -> str | None:
             lines.append(f"Its CA, for posd's ca_file: {entry['ca_file']}")
         if entry["control"]:
             lines.append(f"The control API: {entry['control']}")
-        return "\n".join([*lines, "Ctrl-C ends it.", ""])
+        return "\n".join([*lines, f"Times are {times.here()}. Ctrl-C ends it.", ""])
     describe = _WORDS.get(entry["kind"])
     if describe is None:
         return None
     subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
     named = f"{entry['serial']}  " if "serial" in entry else ""  # where there are several terminals
-    return f"{entry['at'][11:23]}  {named}{subject[:8]:8}  {describe(entry)}"
+    return f"{times.clock(entry['at'], milliseconds=True)}  {named}{subject[:8]:8}  {describe(entry)}"
 
 
 def _answered(entry: Mapping[str, Any], lost: str = "not answered") -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,14 +12,15 @@ from rich.live import Live
 from rich.text import Text
 
 from posd.base.text import shown
-from posd.cli.app.connection import Api, Reply, Unreachable, connect, json_option
+from posd.base.times import iso
+from posd.cli.app import times
+from posd.cli.app.connection import Api, Reply, Unreachable, connect, full_ids_option, json_option
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, drawn, moment
+from posd.cli.app.output import Output
+from posd.cli.app.tables import Id
+from posd.cli.app.times import When
 
 # Terminals as rows of a table, and what there is to say of each.
-
-#: characters of a payment's id in the table on a terminal, which has no room for more.
-SHORT_ID = 8
 
 COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
 
@@ -40,21 +42,20 @@ NOTHING = 'No terminals: name them in the configuration ([[terminals]] with seri
 
 def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a terminal's row in a pipe: with the words for why it is not reachable, and what else claims to be it."""
-    return (*terminal_row(terminal, short=False), "; ".join(why(terminal)) or "-")
+    return (*terminal_row(terminal), "; ".join(why(terminal)) or "-")
 
 
-def terminal_row(terminal: Mapping[str, Any], *, short: bool) -> tuple[str, ...]:
+def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a terminal's row; one that the configuration does not name is marked."""
     known = terminal.get("in_fleet", True)
-    payment = terminal["transaction"] or "-"
     return (
         terminal["serial"] if known else f"{terminal['serial']} (not in the fleet)",
         " ".join(part for part in (terminal["brand"], terminal["model"]) if part) or "-",
         terminal["base_url"] or "no address",
         terminal["source"] or "-",
         REACHABLE[terminal["reachable"]],
-        payment[:SHORT_ID] if short else payment,
-        moment(terminal["last_seen"]),
+        Id(terminal["transaction"] or "-"),
+        When(terminal["last_seen"] or ""),
     )
 
 
@@ -84,6 +85,7 @@ SUBCOMMANDS: Targets = {
 @click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
 @click.option("--all", "everything", is_flag=True, help="Also those that only announced themselves (not in the fleet).")
 @click.option("--watch", is_flag=True, help="Go on showing them as they change, until Ctrl-C.")
+@full_ids_option
 @json_option
 @click.pass_context
 def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool) -> None:
@@ -111,7 +113,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool)
     if not output.rich:
         output.table((*COLUMNS, WHY), [plain_row(item) for item in items])
         return
-    output.table(COLUMNS, [terminal_row(item, short=True) for item in items], whole="address")
+    output.table(COLUMNS, map(terminal_row, items), whole="address")
     for line in remarks(items):
         output.line(line, "yellow")
 
@@ -178,13 +180,14 @@ class _Lines:
             self._output.note(f"{reason}; still watching")
 
     def _line(self, row: tuple[str, ...]) -> None:
-        self._output.cells((time.strftime("%H:%M:%S"), *row))
+        self._output.cells((When(iso(datetime.now(UTC))), *row))
 
 
 class _Screen:
     """What stands on a terminal: the table as it is now."""
 
     def __init__(self, output: Output) -> None:
+        self._output = output
         self.shown = Live(console=output.stdout, auto_refresh=False)
 
     def take(self, reply: Reply) -> None:
@@ -192,7 +195,7 @@ class _Screen:
         if not items:
             self._draw(Text(NOTHING))
             return
-        table = drawn(COLUMNS, [terminal_row(item, short=True) for item in items], whole="address")
+        table = self._output.drawn(COLUMNS, map(terminal_row, items), whole="address")
         self._draw(Group(table, *(Text(shown(line), "yellow") for line in remarks(items))))
 
     def away(self, reason: str) -> None:
@@ -200,7 +203,7 @@ class _Screen:
         self._draw(Text(shown(f"{reason}; still watching"), "yellow"))
 
     def _draw(self, what: RenderableType) -> None:
-        self.shown.update(Group(what, Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends it", "dim")), refresh=True)
+        self.shown.update(Group(what, Text(f"{times.moment(datetime.now(UTC))}  Ctrl-C ends it", "dim")), refresh=True)
 
 
 def _without_clocks(item: Mapping[str, Any]) -> Mapping[str, Any]:

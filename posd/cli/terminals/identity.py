@@ -10,7 +10,8 @@ import click
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, moment
+from posd.cli.app.output import Output
+from posd.cli.app.times import When
 from posd.cli.tls.settings import fail
 
 COLUMNS = ("address", "source", "since", "proof", "used")
@@ -75,7 +76,7 @@ def _show(output: Output, terminal: Mapping[str, Any]) -> None:
         (
             claim["base_url"],
             claim["source"],
-            moment(claim["since"]),
+            When(claim["since"]),
             claim["proof"],
             "yes" if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
         )

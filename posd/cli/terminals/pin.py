@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from posd import tls
+from posd.cli.app import times
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
@@ -159,8 +160,8 @@ def _show(output: Output, serial: str, where: Address, info: tls.CertificateInfo
         ("subject", info.subject or "nobody"),
         ("issuer", "itself" if info.issuer == info.subject else info.issuer),
         ("names", ", ".join((*info.names, *info.addresses)) or "none"),
-        ("valid from", f"{info.not_before:%Y-%m-%d}"),
-        ("valid until", f"{info.not_after:%Y-%m-%d} ({f'{days} days' if days >= 0 else 'it has ended'})"),
+        ("valid from", times.day(info.not_before)),
+        ("valid until", f"{times.day(info.not_after)} ({f'{days} days' if days >= 0 else 'it has ended'})"),
         ("SHA-256", first),
         *(("", line) for line in rest),
     ]

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from posd import tls
+from posd.cli.app import times
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
@@ -89,7 +90,9 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     output.verbatim(f"  names:       {', '.join(server.names) or 'none'}")
     output.verbatim(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     output.verbatim(f"  fingerprint: {server.fingerprint_sha256}")
-    output.verbatim(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
+    output.verbatim(
+        f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {times.day(ca.not_after)}."
+    )
     if config.webhooks.certificate is not None:
         daemon = None
     serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)

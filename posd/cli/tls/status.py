@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from posd import tls
+from posd.cli.app import times
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
@@ -68,13 +69,13 @@ def _show(
             ("names", ", ".join(info.names) or "none"),
             ("addresses", ", ".join(info.addresses) or "none"),
             ("issued by", info.issuer),
-            ("valid until", f"{info.not_after:%Y-%m-%d} ({info.days_left(now)} days)"),
+            ("valid until", f"{times.day(info.not_after)} ({info.days_left(now)} days)"),
             ("fingerprint", first),
             *(("", line) for line in rest),
         ]
     if found.ca is not None:
         pairs.append(
-            ("CA", f"{found.ca.subject}, until {found.ca.not_after:%Y-%m-%d} ({found.ca.days_left(now)} days)")
+            ("CA", f"{found.ca.subject}, until {times.day(found.ca.not_after)} ({found.ca.days_left(now)} days)")
         )
     output.panel("certificate", pairs, "green" if well else "yellow")
     output.line()
@@ -100,9 +101,8 @@ def _of_listener(daemon: settings.Running | None, found: Report) -> Iterator[Fin
     if found.certificate is not None and info.fingerprint_sha256 == found.certificate.fingerprint_sha256:
         yield Finding("ok", "listener", f"{daemon.address} shows this certificate")
         return
-    words = (
-        f"{daemon.address} shows another certificate, valid until {info.not_after:%Y-%m-%d} ({daemon.check['detail']})"
-    )
+    until, detail = times.day(info.not_after), times.in_words(daemon.check["detail"])
+    words = f"{daemon.address} shows another certificate, valid until {until} ({detail})"
     yield Finding("warning", "listener", words, "posd takes up what is on the disk within a minute, where it is right")
 
 
@@ -111,5 +111,6 @@ def _of_terminals(daemon: settings.Running | None) -> Iterator[Finding]:
     refused: list[Mapping[str, Any]] = daemon.check.get("refused_by", []) if daemon else []
     for item in refused:
         address, alert, count = item["address"], item["alert"], item["count"]
-        words = f"{address} refuses the certificate ({alert}, {count} times, last {item['last_at']})"
+        last = times.moment(item["last_at"], date=True)
+        words = f"{address} refuses the certificate ({alert}, {count} times, last {last})"
         yield Finding("warning", "terminal", words, f"put the CA on the device at {address}: posd tls ca > ca.crt")

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from posd.cli.app import times
+from posd.cli.app.cells import width
 from posd.cli.operate.status import STYLES, check_text
 from posd.cli.watch.control import why_not_abortable
 from posd.cli.watch.rows import Layout, below, heading, in_full, page_lines
-from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, clip, clip_line, lines_of, text_of, width, wrap
+from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, clip, clip_line, lines_of, text_of, wrap
 from posd.cli.watch.state import Kind, Page, Row, Section, State, Summary, Ui, marked
 
 #: The least lines of a screen that has room for ...
@@ -157,8 +159,7 @@ def _header(view: View, columns: int) -> Line:
     health = str(state.shop.health.get("status", ""))
     left: list[Span] = [("posd", "bold"), (f" {state.shop.version}  ", "")]
     left.append(("away", "bold red") if state.away else (health, f"bold {STYLES.get(health, 'red')}"))
-    clock = f"{view.now.astimezone():%H:%M:%S}"
-    right = clock if columns < 50 else f"{view.now.astimezone():%Y-%m-%d} {clock}"
+    right = times.clock(view.now) if columns < 50 else times.moment(view.now, date=True)
     gap = columns - width(text_of(left)) - width(right)
     return (*left, (" " * max(1, gap), ""), (right, "")) if gap > 0 else tuple(left)
 
@@ -170,7 +171,7 @@ def _notice(view: View, columns: int, height: int) -> list[Line]:
     if away is not None:
         left = max(0, round((away.again_at - view.now).total_seconds()))
         text = (
-            f"posd cannot be reached since {away.since.astimezone():%H:%M:%S}; trying again in {left} s. Payments go "
+            f"posd cannot be reached since {times.moment(away.since)}; trying again in {left} s. Payments go "
             f"on at the terminals; what is shown below is from then. Why: {away.reason}"
         )
         return lines_of(at_most(wrap(text, columns), room, columns), "red")

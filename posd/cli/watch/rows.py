@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from posd.cli.app import times
 from posd.cli.app.advice import Advice, attention_advice, next_step
-from posd.cli.app.output import Pair, asked, inline, moment
+from posd.cli.app.cells import width
+from posd.cli.app.output import Pair, asked, inline
 from posd.cli.payments import words
 from posd.cli.payments.show import Link, event_extra, outcome_pairs, transaction_pairs
 from posd.cli.payments.words import words_of
 from posd.cli.printing import progress as print_words
 from posd.cli.printing.progress import job_pairs
 from posd.cli.terminals.command import why
-from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, fit, lines_of, text_of, width, wrap
+from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, fit, lines_of, text_of, wrap
 from posd.cli.watch.state import Document, Kind, Page, Row, Section
 
 #: What stands before a row: the mark of the selected one.
@@ -386,10 +388,11 @@ def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:
         yield from lines_of(wrap(advice.words, room))
         for command in advice.commands:
             yield from lines_of(wrap(command.format(id=row.identity), room), "cyan")
-    yield from _head("what happened")
+    zone = times.zone(times.local(entry["at"]) for entry in told["history"])
+    yield from _head(f"what happened ({zone})" if zone else "what happened")
     extras = {item["seq"]: event_extra(item["event"]) for item in told["events"]}
     for when, happened, details in words.rows(told["history"], extras):
-        yield from _labelled(when, ", ".join(filter(None, (happened, details))), 15, room)
+        yield from _labelled(times.short(when), ", ".join(filter(None, (happened, details))), 15, room)
 
 
 def _link_text(link: Link) -> str:
@@ -419,7 +422,7 @@ def _labelled(label: str, text: str, labels: int, room: int, style: str = "dim")
 
 def _value(name: str, value: object) -> str:
     if name in ("last_seen", "checked_at"):
-        return moment(str(value), date=True) if value else "never"
+        return times.moment(str(value), date=True) if value else "never"
     return inline(value) or "-"
 
 

@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
-
 from posd.base.text import shown
+from posd.cli.app import cells
+from posd.cli.app.cells import head, width
 
 # Text in the cells of a terminal: what a character takes, what is safe to write, and lines of a given width.
 #
@@ -48,16 +48,11 @@ UNICODE = Glyphs(unicode=True)
 ASCII = Glyphs(unicode=False)
 
 
-def width(text: str) -> int:
-    """Return how many cells a text takes."""
-    return len(text) if text.isascii() else cell_len(text)
-
-
 def clip(text: str, room: int) -> str:
     """Return the text in at most `room` cells; where it is cut, its last cell says so."""
     if width(text) <= room:
         return text
-    return _head(text, room - 1) + "…" if room > 0 else ""
+    return head(text, room - 1) + "…" if room > 0 else ""
 
 
 def fit(text: str, room: int, *, right: bool = False) -> str:
@@ -68,36 +63,22 @@ def fit(text: str, room: int, *, right: bool = False) -> str:
 
 
 def wrap(text: str, room: int) -> list[str]:
-    """Break a text into lines of at most `room` cells, between words where that is possible."""
-    lines = []
-    line = ""
-    for word in UNICODE.safe(text).split(" "):
-        longer = f"{line} {word}" if line else word
-        if width(longer) <= room:
-            line = longer
-            continue
-        if line:
-            lines.append(line)
-        line = word
-        while room > 0 and width(line) > room:
-            head = _head(line, room) or line[0]
-            lines.append(head)
-            line = line[len(head) :]
-    return [*lines, line]
+    """Break a text into lines of at most `room` cells, between words where that is possible, safe to write."""
+    return cells.wrap(UNICODE.safe(text), room)
 
 
 def at_most(lines: list[str], most: int, room: int) -> list[str]:
     """Return so many lines of a text of that width; where there are more, the end of the last one says so."""
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], _head(lines[most - 1], room - 2) + " …"] if most > 0 else []
+    return [*lines[: most - 1], head(lines[most - 1], room - 2) + " …"] if most > 0 else []
 
 
 def clip_line(line: Iterable[Span], room: int, glyphs: Glyphs) -> Line:
     """Return the spans in at most `room` cells, safe to write."""
     result = []
     for text, style in line:
-        shown = _head(glyphs.safe(text), room)
+        shown = head(glyphs.safe(text), room)
         room -= width(shown)
         if shown:
             result.append((shown, style))
@@ -112,18 +93,6 @@ def lines_of(texts: Iterable[str], style: str = "") -> list[Line]:
 def text_of(line: Sequence[Span]) -> str:
     """Return a line without its styles."""
     return "".join(text for text, _ in line)
-
-
-def _head(text: str, room: int) -> str:
-    """Return as much of the text as takes at most `room` cells."""
-    if text.isascii():
-        return text[: max(0, room)]
-    used = 0
-    for place, char in enumerate(text):
-        used += width(char)
-        if used > room:
-            return text[:place]
-    return text
 
 
 #: name of a style -> its parameters of the sequence "select graphic rendition". A name may join several: "bold red".

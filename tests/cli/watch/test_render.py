@@ -1,7 +1,5 @@
 """The frames: as they stand in screens/, and within the screen for any state and any size."""
 
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.cli.app import times
 from posd.cli.payments.show import Link
 from posd.cli.watch.render import frame, furthest, keys_line, once, share
 from posd.cli.watch.screen import ASCII, UNICODE, Screen, text_of, width
@@ -58,17 +57,11 @@ TOLD = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def utc() -> Iterator[None]:
-    """Local time is the same wherever this runs."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "UTC"
-    time.tzset()
+def written_alike() -> Iterator[None]:
+    """Times are the same wherever and whenever this runs."""
+    times.use(utc=True, year=NOW.year)
     yield
-    if before is None:
-        del os.environ["TZ"]
-    else:
-        os.environ["TZ"] = before
-    time.tzset()
+    times.use(utc=False)
 
 
 def away() -> Any:

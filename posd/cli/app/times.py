@@ -1,0 +1,92 @@
+"""Times as people read them: in the local zone, which is named beside them, or in UTC. Nothing else writes one.
+
+In a table the zone stands once, in the head of the column; a time by itself has it beside it. In a pipe a table has
+ISO 8601 with the offset, which sorts and which programs read.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+#: A time in a sentence of the daemon.
+_OF_DAEMON = re.compile(r"20\d\d-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d+)?Z| \d\d:\d\d(:\d\d)? UTC)", re.ASCII)
+
+#: Whether times are in UTC: said once a command, by --utc.
+_in_utc = False
+#: The year that is not written; None: this year.
+_year: int | None = None
+
+
+class When(str):
+    """A time of the API in a cell of a table; empty where there is none."""
+
+    __slots__ = ()
+
+
+def use(*, utc: bool, year: int | None = None) -> None:
+    """Say whether times are written in UTC from now on, and of which year they are where they name none."""
+    global _in_utc, _year
+    _in_utc, _year = utc, year
+
+
+def in_utc() -> bool:
+    """Whether times are written in UTC."""
+    return _in_utc
+
+
+def local(at: datetime | str) -> datetime:
+    """Return a time in the zone in which it is written."""
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return moment.astimezone(UTC if _in_utc else None)
+
+
+def zone(times: Iterable[datetime]) -> str:
+    """Return the name of the zone of such times: CET, UTC-05; CET/CEST where they are of both."""
+    return "/".join(dict.fromkeys(map(_zone, times)))
+
+
+def here() -> str:
+    """Return the name of the zone now."""
+    return _zone(local(datetime.now(UTC)))
+
+
+def _zone(at: datetime) -> str:
+    name = at.tzname() or ""
+    return f"UTC{name}" if name[:1] in ("+", "-") else name
+
+
+def short(at: datetime | str, *, milliseconds: bool = False) -> str:
+    """Write a time without its zone: 26 Nov 14:03:12; with its year where that is another than this."""
+    moment = local(at)
+    year = "" if moment.year == (_year or datetime.now(moment.tzinfo).year) else f" {moment.year}"
+    return f"{moment:%d %b}{year} {clock(moment, milliseconds=milliseconds)}"
+
+
+def clock(at: datetime | str, *, milliseconds: bool = False) -> str:
+    """Write the time of day without its zone: 14:03:12."""
+    return local(at).time().isoformat("milliseconds" if milliseconds else "seconds")
+
+
+def day(at: datetime | str) -> str:
+    """Write the day of a time: 2026-11-26."""
+    return f"{local(at):%Y-%m-%d}"
+
+
+def moment(at: datetime | str | None, *, date: bool = False) -> str:
+    """Write a time by itself: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash where there is none."""
+    if not at:
+        return "-"
+    return f"{short(at) if date else clock(at)} {_zone(local(at))}"
+
+
+def in_words(text: str) -> str:
+    """Return a sentence of the daemon, which has times in UTC, with them as they are written here."""
+    return _OF_DAEMON.sub(lambda found: moment(found[0].replace(" UTC", "Z"), date=True), text)
+
+
+def for_programs(at: datetime | str, *, milliseconds: bool = False) -> str:
+    """Write a time for a pipe: 2026-11-26T14:03:12-05:00, in UTC with a Z; a dash where there is none."""
+    if not at:
+        return "-"
+    written = local(at).isoformat(timespec="milliseconds" if milliseconds else "seconds")
+    return written.replace("+00:00", "Z") if _in_utc else written

@@ -10,34 +10,35 @@ from tests.cli.stub import Answer, Stub, problem
 ID = "00000000-0000-4000-8000-000000000000"
 
 
+COMMANDS = (
+    ("charge", "1"),
+    ("preauth", "1"),
+    ("reauth", ID, "1"),
+    ("capture", ID, "1"),
+    ("tip", ID, "1"),
+    ("void", ID),
+    ("await", ID),
+    ("abort", ID),
+    ("show", ID),
+    ("list",),
+    ("print", __file__),
+    ("print-jobs",),
+    ("print-jobs", "receipt-1042"),
+    ("reconcile", ID),
+    ("release", ID, "--note", "x"),
+    ("resolve", ID, "declined", "--note", "x"),
+    ("resolve", ID, "FAILED", "--note", "x"),
+    ("acknowledge", ID, "gap", "--note", "x"),
+    ("quarantine",),
+    ("reprocess",),
+    ("terminals",),
+    ("status",),
+)
+
+
 @pytest.mark.quick(16)
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("charge", "1"),
-        ("preauth", "1"),
-        ("reauth", ID, "1"),
-        ("capture", ID, "1"),
-        ("tip", ID, "1"),
-        ("void", ID),
-        ("await", ID),
-        ("abort", ID),
-        ("show", ID),
-        ("list",),
-        ("print", __file__),
-        ("print-jobs",),
-        ("print-jobs", "receipt-1042"),
-        ("reconcile", ID),
-        ("release", ID, "--note", "x"),
-        ("resolve", ID, "declined", "--note", "x"),
-        ("resolve", ID, "FAILED", "--note", "x"),
-        ("acknowledge", ID, "gap", "--note", "x"),
-        ("quarantine",),
-        ("reprocess",),
-        ("terminals",),
-        ("status",),
-    ],
-    ids=lambda arguments: " ".join(word for word in arguments if word not in (ID, __file__)),
+    "arguments", COMMANDS, ids=lambda arguments: " ".join(word for word in arguments if word not in (ID, __file__))
 )
 def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = posd(*arguments, socket=tmp_path / "till.sock")
@@ -71,10 +72,8 @@ def test_a_charge_that_is_refused_tells_which_fields_are_wrong(tmp_path: Path) -
     assert "/amount/tip: too many digits" in done.stderr
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("command", ["status", "run"])
-def test_a_configuration_that_is_not_there_exits_2(tmp_path: Path, command: str) -> None:
-    done = posd_process(command, config=tmp_path / "none.toml")
+def test_a_configuration_that_is_not_there_keeps_the_daemon_from_starting(tmp_path: Path) -> None:
+    done = posd_process("run", config=tmp_path / "none.toml")
     assert done.returncode == 2
     assert str(tmp_path / "none.toml") in done.stderr
     assert "Traceback" not in done.stderr
@@ -83,8 +82,45 @@ def test_a_configuration_that_is_not_there_exits_2(tmp_path: Path, command: str)
 def test_every_problem_of_a_configuration_is_told_at_once(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
-    for command in ("status", "run"):
-        done = posd_process(command, config=config)
-        assert done.returncode == 2
-        assert "webhooks.listen" in done.stderr
-        assert "advertise_host" in done.stderr
+    done = posd_process("run", config=config)
+    assert done.returncode == 2
+    assert "webhooks.listen" in done.stderr
+    assert "advertise_host" in done.stderr
+
+
+#: What a file can have wrong -> what is in it, None for a file that is not there.
+BROKEN = {
+    "not TOML": b"[local_api\n",
+    "not UTF-8": b"\xff\xfe",
+    "no directory": b"[local_api]\ndirectory = 7\n",
+    "missing": None,
+}
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("case", BROKEN)
+def test_without_a_configuration_every_command_asks_at_the_usual_place(tmp_path: Path, case: str) -> None:
+    config = tmp_path / "config.toml"
+    if (content := BROKEN[case]) is not None:
+        config.write_bytes(content)
+    for arguments in (*COMMANDS, *(("report", "--timezone", "UTC"), ("clock",), ("metrics",), ("backup", "/x"))):
+        done = posd(*arguments, config=config)
+        assert done.returncode == 3, arguments
+        assert f"posd: {config}: " in done.stderr, arguments
+        assert "/run/posd/till.sock is tried (--socket" in done.stderr, arguments
+
+
+def test_a_socket_that_is_named_needs_no_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_bytes(b"[local_api\n")
+    with Stub(tmp_path / "s", [Answer(body=b'{"quarantine":[]}')]):
+        done = posd("quarantine", "--json", config=config, socket=tmp_path / "s")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_wrong_elsewhere_in_the_configuration_hides_no_socket(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n[webhooks]\nlisten = 7\n[nonsense]\n')
+    with Stub(tmp_path / "till.sock", [Answer(body=b'{"quarantine":[]}')]):
+        done = posd("quarantine", "--json", config=config)
+    assert (done.returncode, done.stderr) == (0, "")

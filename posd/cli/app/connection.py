@@ -1,5 +1,6 @@
 """Which of the daemon's sockets a command talks to, and what most commands take."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import click
 
 from posd.cli.app import times
 from posd.cli.app.completion_words import payments
-from posd.cli.app.context import context
+from posd.cli.app.context import CONFIG_FILE, Context, context
 from posd.cli.app.output import Output
 from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection, probe
@@ -112,24 +113,36 @@ def full_ids_option(command: Command) -> Command:
 def connect(ctx: click.Context) -> Iterator[Api]:
     """Open the local API: --socket or POSD_SOCKET, else the configuration's admin socket, else its till socket.
 
-    Raise ConfigError where the configuration is needed and cannot be used.
+    Where the configuration cannot be read, its default path is used.
     """
-    given = context(ctx).socket_path
-    with Api(Path(given) if given else configured_socket(context(ctx).config_path)) as api:
+    given = context(ctx)
+    with Api(Path(given.socket_path) if given.socket_path else found_socket(given)) as api:
         yield api
 
 
-def configured_socket(config_path: str) -> Path:
+def found_socket(given: Context) -> Path:
     """Return the admin socket of the configuration where this user can open it, else the till socket.
 
-    Raise ConfigError.
+    What is wrong elsewhere in the configuration does not matter. Where it does not say which directory, the default
+    is used, and a line on stderr says why. Where it is not there or not for this user, `given.unread` says it, for the
+    case that the daemon is not there either.
     """
-    from posd.config import load  # most of the time that a command takes to begin, and not needed with --socket
+    from posd.config import examine, parse  # most of the time that a command takes to begin, unneeded with --socket
 
+    file = Path(given.config_path)
     # Not the files that it names: the daemon's private key is not for a till's user to read.
-    config = load(Path(config_path), check_files=False)
-    local = config.local_api
-    return local.admin_socket if can_open(local.admin_socket) else local.till_socket
+    config, problems = examine(file, check_files=False)
+    why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)
+    local = (config or parse("", file=file)).local_api
+    socket = local.admin_socket if can_open(local.admin_socket) else local.till_socket
+    if why is not None:
+        key = f"{why.key} " if why.key else ""
+        words = f"{why.file}: {key}{why.reason}. So the socket {socket} is tried (--socket names another)"
+        if given.config_path == CONFIG_FILE and not os.access(file, os.R_OK):
+            given.unread = words
+        else:
+            Output(as_json=False).note(f"posd: {words}", style="yellow")
+    return socket
 
 
 def can_open(path: Path) -> bool:

@@ -19,7 +19,7 @@ class Context:
 
     `about`: the id of what it refers to, which a refusal may be about. `starts`: it starts something or waits for it,
     so that what it stumbles over is no refusal. `full_ids`: its tables have whole ids. `utc`: it
-    writes times in UTC.
+    writes times in UTC. `unread`: why the configuration did not name the socket.
     """
 
     config_path: str = CONFIG_FILE
@@ -29,6 +29,7 @@ class Context:
     starts: bool = False
     full_ids: bool = False
     utc: bool = False
+    unread: str = ""
 
 
 def context(ctx: "click.Context") -> Context:

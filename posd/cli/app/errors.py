@@ -43,7 +43,8 @@ def explain(error: Exception, context: Context) -> Failure:
         case ForeignAnswer():
             return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
         case Unreachable():
-            return Failure(str(error), ExitCode.UNREACHABLE, output)
+            lines = [str(error), *([f"  {context.unread}"] if context.unread else [])]
+            return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
             lines = [*problem_lines(error, context.about), *_directed(error, context)]
             if error.code in PROBLEMS:  # a newer posd may have others

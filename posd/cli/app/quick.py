@@ -6,6 +6,7 @@ import os
 import socket
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def sockets(options: Mapping[str, Any]) -> list[Path]:
     if given:
         return [Path(given)]
     config = Path(options.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
-    local = tomllib.loads(config.read_text(encoding="utf-8")).get("local_api", {})
-    directory = config.parent / local.get("directory", "/run/posd")
+    directory = Path("/run/posd")
+    with suppress(OSError, ValueError, LookupError, TypeError):  # a file that is broken: as if it were not there
+        local = tomllib.loads(config.read_text(encoding="utf-8"))["local_api"]
+        directory = config.parent / local["directory"]
     return [directory / "admin.sock", directory / "till.sock"]

@@ -19,12 +19,12 @@ from posd.cli.app.subject import await_end, deadline_in, run, show_attention, sh
 from posd.cli.payments import words
 from posd.cli.printing.progress import PRINT_JOB, hint, job_pairs, show_end
 from posd.client.documents import Verbatim
-from posd.config import load
+from posd.config import ConfigError, examine
 from posd.printing.request import MAX_DOCUMENT_BYTES
 
 # What `posd print` reads: a file or standard input, as text or as the document of a terminal.
 
-#: the member of the document that holds a text, where there is no configuration to name it.
+#: the member of the document that holds a text, where no configuration can be read that names it.
 TEXT_MEMBER = "text"
 #: control characters that a text has; any other is for a printer or a sign that the file is no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
@@ -105,10 +105,10 @@ def _json(text: str, file: str) -> Verbatim:
 
 
 def _text_member(ctx: click.Context) -> str:
-    # With --socket no configuration is needed; one that is there has to be right.
-    if context(ctx).socket_path and not Path(context(ctx).config_path).exists():
-        return TEXT_MEMBER
-    return load(Path(context(ctx).config_path), check_files=False).print_.text_member
+    config, problems = examine(Path(context(ctx).config_path), check_files=False)
+    if config is not None and any(problem.key.startswith("print") for problem in problems):
+        raise ConfigError(problems)  # else the terminal gets the text under a name that is not meant
+    return TEXT_MEMBER if config is None else config.print_.text_member
 
 
 def _name(file: str) -> str:

@@ -24,7 +24,7 @@ from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, r
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
 from posd.client.errors import Forbidden
-from posd.config import ConfigError, load
+from posd.config import examine
 
 #: Payments asked for at a time: the most that the API gives.
 PAGE = 500
@@ -165,14 +165,13 @@ def _zone(ctx: click.Context, name: str | None) -> ZoneInfo:
     if name is None and times.in_utc():
         name = "UTC"
     if name is None:
-        try:
-            name = load(Path(context(ctx).config_path), check_files=False).merchant.timezone
-        except ConfigError as error:
-            problems = "; ".join(str(problem) for problem in error.problems)
+        config, problems = examine(Path(context(ctx).config_path), check_files=False)
+        name = None if config is None else config.merchant.timezone
+        if name is None or any(problem.key.startswith("merchant") for problem in problems):
             raise click.UsageError(
-                f"which time zone? The merchant's stands in the configuration, which cannot be used ({problems}): "
-                "name the file with --config FILE, or the zone with --timezone NAME"
-            ) from error
+                "which time zone? The merchant's stands in the configuration, which cannot be used "
+                f"({'; '.join(map(str, problems))}): name the file with --config FILE, or the zone with --timezone NAME"
+            )
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

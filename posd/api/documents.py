@@ -157,6 +157,33 @@ class CertificateCheck(Check, frozen=True):
     refused_by: Annotated[list[Refusals], Meta(description="who refused it within the last day")]
 
 
+class ConfigurationError(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a configuration."""
+
+    file: Annotated[str, Meta(description="in which file")]
+    line: Annotated[int | None, Meta(description="on which line of it, null where that is not known")]
+    key: Annotated[str, Meta(description="the key, as in `terminals[1].serial`; empty: the file as a whole")]
+    message: Annotated[str, Meta(description="what is wrong, and what to write")]
+
+
+class RefusedConfiguration(msgspec.Struct, frozen=True):
+    """A changed configuration that was not taken up."""
+
+    at: Annotated[Moment, Meta(description="when")]
+    errors: Annotated[list[ConfigurationError], Meta(description="all that is wrong with it")]
+
+
+class ConfigurationState(msgspec.Struct, frozen=True):
+    """Which configuration is in force."""
+
+    loaded_at: Annotated[Moment, Meta(description="when it was read")]
+    refused: Annotated[
+        RefusedConfiguration | None,
+        Meta(description="the newest reload, where it was refused; else null"),
+    ]
+    needs_restart: Annotated[list[str], Meta(description="keys that have changed and that only a restart takes up")]
+
+
 class Checks(msgspec.Struct, frozen=True):
     """The checks by name."""
 
@@ -165,6 +192,7 @@ class Checks(msgspec.Struct, frozen=True):
     certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
     discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]
     clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
+    configuration: Annotated[Check, Meta(description="whether the configuration that is on the disk was taken up")]
     restore: Annotated[
         Check, Meta(description="whether the database can have forgotten payments, and a person has looked at it")
     ]

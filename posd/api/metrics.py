@@ -57,6 +57,7 @@ FAMILIES: Mapping[str, Family] = _table(
         "posd_clock_unsure",
         "1 where the clock of this machine is not believed: nothing is removed and no certificate is made until it is.",
     ),
+    _gauge("posd_config_refused", "1 where a changed configuration was refused and the earlier one goes on."),
     # Payments
     _counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
     _counter(

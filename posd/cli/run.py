@@ -28,6 +28,10 @@ def run(config_path: str) -> NoReturn:
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
         for problem in error.problems:
             print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
+        from posd.daemon.systemd import notify
+
+        more = len(error.problems) - 1
+        notify(STATUS=f"cannot start: {error.problems[0]}" + (f" (and {more} more: posd config check)" if more else ""))
         sys.exit(ExitCode.USAGE)
 
     try:

@@ -57,8 +57,11 @@ def load(path: Path, *, check_files: bool = True) -> Config:
     Raises ConfigError with every problem that was found. Blocking: the files that it names are opened too, to see
     that they can be read; `check_files=False` leaves that out, for users who may not read the daemon's secrets.
     """
-    file, text = _text(path)
-    return parse(text, file=file, check_files=check_files)
+    try:
+        file, text = _text(path)
+        return parse(text, file=file, check_files=check_files)
+    except ConfigError as error:
+        raise _located(error) from error
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
@@ -69,9 +72,11 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
     try:
         file, text = _text(path)
         reading, config = _read(text, file, check_files)
+        if reading.problems:
+            return config, _located(ConfigError(tuple(reading.problems))).problems
     except ConfigError as error:
-        return None, error.problems
-    return config, tuple(reading.problems)
+        return None, _located(error).problems
+    return config, ()
 
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
@@ -80,6 +85,12 @@ def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
     if reading.problems:
         raise ConfigError(tuple(reading.problems))
     return config
+
+
+def _located(error: ConfigError) -> ConfigError:
+    from posd.config.lines import located  # of no use where all is well
+
+    return ConfigError(located(error.problems))
 
 
 def _text(path: Path) -> tuple[Path, str]:

@@ -22,15 +22,25 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing to mend: `key` is the dotted path (`terminals[1].serial`), "" for the file as a whole."""
+    """One thing to mend: `key` is the dotted path (`terminals[1].serial`), "" for the file as a whole.
+
+    `line` counts from 1, None where it is not known.
+    """
 
     file: str
     key: str
     reason: str
     cure: str
+    line: int | None = None
+
+    @property
+    def what(self) -> str:
+        """What is wrong, and where: the message without its cure."""
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.key + ' ' if self.key else ''}{self.reason}"
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.key + ' ' if self.key else ''}{self.reason}; {self.cure}"
+        return f"{self.what}; {self.cure}"
 
 
 class ConfigError(Exception):

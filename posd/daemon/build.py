@@ -31,6 +31,7 @@ from posd.clock.clock import WallClock
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
 from posd.daemon.health import Health
+from posd.daemon.in_force import InForce
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.httpd.admission import Gate, RejectedTraffic
@@ -142,6 +143,7 @@ class Base:
     keys: tuple[bytes, ...]
     noise: RejectedTraffic
     intake: Intake
+    in_force: InForce
 
 
 def intake(config: Config) -> Intake:
@@ -368,6 +370,7 @@ def local_doors(
         paying.unseen,
         clock,
         around.fleet,
+        base.in_force,
     )
     calls = TransactionCalls(
         context,
@@ -389,6 +392,7 @@ def local_doors(
         presence=there,
         unseen=paying.unseen,
         clock=clock,
+        in_force=base.in_force,
         tally=tally,
         calls=calls,
         webhooks=door.app,

@@ -11,6 +11,7 @@ from posd.base.times import iso
 from posd.calls.context import Context
 from posd.clock.clock import TODO, WallClock
 from posd.daemon import downtime
+from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.httpd.server import Listener
 from posd.storage import changes
@@ -29,7 +30,7 @@ PUT_BACK = (
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Health:
-    """Looks at storage, webhook listener, certificate, discovery and clock."""
+    """Looks at all that can be wrong with posd and its machine."""
 
     context: Context
     lan: Listener
@@ -40,6 +41,7 @@ class Health:
     unseen: Unseen
     clock: WallClock
     fleet: Fleet
+    in_force: InForce
 
     async def checks(self) -> Checks:
         """Return the checks: state and words."""
@@ -49,6 +51,7 @@ class Health:
             certificate=self._certificate_check(),
             discovery=self._browsing(),
             clock=self._clock(),
+            configuration=self.in_force.check(),
             restore=self._restore(),
             identity=self._identity(),
         )

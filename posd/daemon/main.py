@@ -19,9 +19,11 @@ from posd import __version__, tls
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
 from posd.api.metrics import Tally
+from posd.base.times import iso
 from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart, now
+from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
 from posd.daemon.systemd import notify
@@ -104,6 +106,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
     inherited = sockets.Inherited()
     reload = asyncio.Event()
+    in_force = InForce(iso(now()))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
@@ -120,7 +123,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     callback_urls = _callback_urls(config, listening.getsockname()[1], keys)
-    base = build.Base(config, store, clock, around, callback_urls, keys, noise, build.intake(config))
+    base = build.Base(config, store, clock, around, callback_urls, keys, noise, build.intake(config), in_force)
     paying = build.payments(base)
     prints = build.printing(base)
     door = build.webhook_door(base, certificate, paying, prints, listening)
@@ -156,8 +159,8 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     notify(STATUS=f"starting: waiting until {at} answers")
     await systemd.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
 
-    status = partial(systemd.status, at, around.fleet, paying.reconciler)
-    reloading = Reloading(config, around.fleet, callback_urls, certificate, build.pair, status)
+    status = partial(systemd.status, at, around.fleet, paying.reconciler, in_force)
+    reloading = Reloading(config, in_force, around.fleet, callback_urls, certificate, build.pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)

@@ -33,6 +33,7 @@ from posd.clock.clock import WallClock
 from posd.config.schema import MetricsConfig
 from posd.daemon import sockets
 from posd.daemon.health import Health
+from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
@@ -113,6 +114,7 @@ class Metrics:
     presence: Presence
     unseen: Unseen
     clock: WallClock
+    in_force: InForce
     tally: Tally
     calls: TransactionCalls
     webhooks: WebhookApp
@@ -147,6 +149,7 @@ class Metrics:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
         yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
         yield "posd_clock_unsure", [((), not self.clock.sure)]
+        yield "posd_config_refused", [((), bool(self.in_force.refused))]
         yield from self._payments()
         yield from self._webhooks(away)
         yield from self._certificate()

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from posd.api.certificate import Pair, ServedCertificate
-from posd.config import Config, ConfigError, HeaderError, load
+from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
 from posd.config.schema import SECTIONS
+from posd.daemon.in_force import InForce, restart_words
 from posd.daemon.systemd import notify
 from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
@@ -41,6 +43,7 @@ class Reloading:
     """Run `run` as a task; `asked` is set to ask for it."""
 
     running: Config
+    in_force: InForce
     fleet: Fleet
     callback_urls: CallbackUrls
     certificate: ServedCertificate
@@ -68,6 +71,7 @@ class Reloading:
         except (ConfigError, HeaderError, OSError) as error:
             detail = "what was in force before goes on; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
+            self.in_force.refuse(_problems(error, self.running.file))
             return
         changed = taken_up(self._newest, new)
         self._newest = new
@@ -81,11 +85,16 @@ class Reloading:
             detail="; ".join(changed) or "the same as before",
             fleet=list(self.fleet.serials),
         )
-        if keys := needs_restart(self.running, new):
-            log.warning(
-                "config.needs_restart",
-                detail=f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd",
-            )
+        keys = needs_restart(self.running, new)
+        self.in_force.load(keys)
+        if keys:
+            log.warning("config.needs_restart", detail=restart_words(keys))
+
+
+def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
+    if isinstance(error, ConfigError):
+        return error.problems
+    return (ConfigProblem(str(file), "", f"cannot be used: {error}", "correct what it names"),)
 
 
 def needs_restart(running: Config, new: Config) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import structlog
 from posd.api.certificate import ServedCertificate
 from posd.base.ids import Channel
 from posd.base.text import shown
+from posd.daemon.in_force import InForce
 from posd.payments.reconcile import Reconciler
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
@@ -91,9 +92,10 @@ async def _trouble(host: str, port: int, served: Served, path: str) -> str | Non
     return None if status.startswith(b"HTTP/1.1 405 ") else f"the answer was {status.decode('latin-1').strip()!r}"
 
 
-def status(at: str, fleet: Fleet, reconciler: Reconciler) -> str:
+def status(at: str, fleet: Fleet, reconciler: Reconciler, in_force: InForce) -> str:
     """Say in one line how it is, for the service manager."""
     reachable = sum(map(fleet.addresses.reachable, fleet.serials))
     words = f"listening on {at}; {reachable} of {len(fleet.serials)} terminals reachable"
-    busy = reconciler.open_terminals()
-    return f"{words}; payments open on {', '.join(sorted(busy))}" if busy else words
+    if busy := reconciler.open_terminals():
+        words += f"; payments open on {', '.join(sorted(busy))}"
+    return f"{words}; a changed configuration was refused: {in_force.refused[0]}" if in_force.refused else words

@@ -49,6 +49,17 @@ async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
         await posd.stop()
 
 
+async def test_a_configuration_that_keeps_it_from_starting_is_its_status(home: Path) -> None:
+    with manager(home) as heard:
+        posd = Daemon(home, toml(home, "", "[logging]\nlevle = 1\n[nonsense]\n"), heard.environment)
+        code, _ = await posd.cannot_start()
+        line = posd.config.split("\n").index("[nonsense]") + 1
+        assert code == 2
+        said = (await heard.heard())["STATUS"]
+        assert said.startswith(f"cannot start: {posd.config_file}:{line}: nonsense is not a known key; remove it"), said
+        assert said.endswith(" (and 1 more: posd config check)")
+
+
 async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: ScriptedTerminal) -> None:
     identity = str(uuid4())
     with manager(home) as heard:

@@ -143,6 +143,29 @@ async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal
     assert len(terminal.requests) == 1
 
 
+async def test_a_refused_one_is_shown_until_one_is_taken_up(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    async def shown() -> tuple[dict[str, str], bool]:
+        health = (await posd.call("GET", "/health")).json["checks"]["configuration"]
+        metrics = (await posd.call("GET", "/../metrics")).body.decode()
+        return health, "\nposd_config_refused 1\n" in metrics
+
+    assert (await shown())[0]["status"] == "ok"
+    await reloaded(posd, terminal.toml, '[webhooks]\nlisten = 7\n[logging]\nlevle = "info"\n', event="config.refused")
+    text = posd.config_file.read_text().replace("[webhooks]\nlisten = 7\n", "")
+    line = text.split("\n").index('levle = "info"') + 1
+    await sent(posd, text, "config.refused")
+    check, refused = await shown()
+    assert (check["status"], refused) == ("degraded", True)
+    assert f"{posd.config_file}:{line}: logging.levle is not a known key" in check["detail"]
+    assert check["todo"] == (
+        "did you mean level? Otherwise remove it; then: posd config check && systemctl reload posd"
+    )
+    await reloaded(posd, terminal.toml, "[reconcile]\nsettle_seconds = 77\n", event="config.needs_restart")
+    check, refused = await shown()
+    assert (check["status"], refused) == ("ok", False)
+    assert "reconcile.settle_seconds is taken up by a restart alone" in check["detail"]
+
+
 async def test_what_only_a_restart_takes_up_is_named(posd: Daemon, terminal: ScriptedTerminal) -> None:
     extra = "[reconcile]\nsettle_seconds = 77\n"
     line = await reloaded(posd, terminal.toml, extra, event="config.needs_restart")

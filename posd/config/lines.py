@@ -1,0 +1,75 @@
+"""On which line of its file a key of the configuration stands: for messages about what is wrong with it."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from posd.config.values import ConfigProblem
+
+#: A file with more lines is not searched: each look reads it from the beginning.
+MAX_LINES = 5000
+
+_STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
+_PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
+
+
+def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
+    """Return the problems with their lines, as far as these can be known. Blocking: their files are read again."""
+    texts: dict[str, str] = {}
+    found = []
+    for problem in problems:
+        if problem.file not in texts:
+            try:
+                texts[problem.file] = Path(problem.file).read_bytes().decode("utf-8-sig")
+            except (OSError, UnicodeDecodeError):
+                texts[problem.file] = ""
+        says = None if problem.key else _PARSER_SAYS.search(problem.reason)
+        line = int(says[1]) if says else line_of(texts[problem.file], problem.key)
+        found.append(replace(problem, line=line))
+    return tuple(found)
+
+
+def line_of(text: str, key: str) -> int | None:
+    """Return the line (from 1) on which a key such as `terminals[1].serial` is written.
+
+    Of a key that is missing it is the line where its section begins. None where that is not there either, and where
+    the text is no TOML.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    document = _parsed(lines)
+    if document is None or len(lines) > MAX_LINES:
+        return None
+    steps = [int(index) if index else quoted or bare for quoted, bare, index in _STEP.findall(key)]
+    while steps and not _has(document, steps):
+        steps.pop()
+    if not steps:
+        return None
+    # The first line with which the text up to there has the key. Inside a value of several lines the text is no TOML:
+    # there it is read on to the end of the value.
+    least, most = 1, len(lines)
+    while least < most:
+        middle = (least + most) // 2
+        end = middle
+        while (begun := _parsed(lines[:end])) is None:
+            end += 1
+        least, most = (least, middle) if _has(begun, steps) else (middle + 1, most)
+    return least
+
+
+def _parsed(lines: list[str]) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has(document: Any, steps: list[int | str]) -> bool:
+    for step in steps:
+        try:
+            document = document[step]
+        except (LookupError, TypeError):
+            return False
+    return True

@@ -1,0 +1,54 @@
+"""Which configuration is in force, and why a newer one was refused: for health, metrics, status and the log."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
+from posd.base.times import iso
+from posd.config import ConfigProblem
+
+
+@dataclass(eq=False, slots=True)
+class InForce:
+    """Which configuration is in force, and why a newer one was refused; empty where none was."""
+
+    loaded_at: str
+    refused_at: str = ""
+    refused: tuple[ConfigProblem, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+
+    def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
+        """Remember what is wrong with a newer one, until one is loaded."""
+        self.refused_at, self.refused = iso(datetime.now(UTC)), problems
+
+    def load(self, needs_restart: tuple[str, ...]) -> None:
+        """A newer one was loaded."""
+        self.loaded_at, self.needs_restart = iso(datetime.now(UTC)), needs_restart
+        self.refused_at, self.refused = "", ()
+
+    def check(self) -> Check:
+        """Return the check of the health resource."""
+        if not self.refused:
+            words = f"loaded at {self.loaded_at}"
+            if self.needs_restart:
+                words += f"; {restart_words(self.needs_restart)}"
+            return Check("ok", words, "")
+        first, more = self.refused[0], len(self.refused) - 1
+        words = f"a changed configuration was refused at {self.refused_at}: {first.what}"
+        words += f" (and {more} more)" if more else ""
+        return Check(
+            "degraded",
+            f"{words}. What was loaded at {self.loaded_at} goes on",
+            f"{first.cure}; then: posd config check && systemctl reload posd",
+        )
+
+    def state(self) -> ConfigurationState:
+        """Return the document of it."""
+        errors = [ConfigurationError(p.file, p.line, p.key, f"{p.reason}; {p.cure}") for p in self.refused]
+        refused = RefusedConfiguration(self.refused_at, errors) if errors else None
+        return ConfigurationState(self.loaded_at, refused, list(self.needs_restart))
+
+
+def restart_words(keys: tuple[str, ...]) -> str:
+    """Say which changes wait for a restart."""
+    return f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd"

@@ -10,6 +10,7 @@ from posd.api.commission import CommissionRequest, Probe
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
+from posd.api.status import DaemonStatus
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter
 from posd.calls.route import ENDS, Answer, Message, Route
@@ -24,6 +25,8 @@ from posd.upkeep.retention import Report
 # Calls for operators alone: quarantine, reprocessing, backup, restore, prune.
 
 STORED = ("storage_unavailable",)
+#: Of calls that show terminals.
+CHECK_FIRST = Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False)
 #: What `send` is answered with.
 OCTETS = "application/octet-stream"
 
@@ -107,6 +110,15 @@ OPERATOR_ROUTES = (
     ),
     Route(
         "GET",
+        "/v1/status",
+        "get_status",
+        "Show how posd, its machine and its terminals are, and what is open: all that `posd status` shows.",
+        {200: Answer("how it is; also where it is not well", DaemonStatus)},
+        query=(CHECK_FIRST,),
+        admin=True,
+    ),
+    Route(
+        "GET",
         "/v1/clock",
         "get_clock",
         "Show what speaks for the clock of this machine and against it, and what waits for it.",
@@ -145,7 +157,7 @@ SERVICE_ROUTES = (
         STORED,
         query=(
             Parameter("all", at.FLAG, "`true`: announced terminals outside the fleet too", default=False),
-            Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False),
+            CHECK_FIRST,
         ),
     ),
     Route(

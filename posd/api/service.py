@@ -37,6 +37,11 @@ def each(checks: Checks) -> dict[str, Check]:
     return msgspec.structs.asdict(checks)
 
 
+def overall(checks: Checks) -> State:
+    """Return the state of the worst check."""
+    return max((check.status for check in each(checks).values()), key=STATES.index)
+
+
 class ServiceCalls:
     """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
 
@@ -76,7 +81,7 @@ class ServiceCalls:
     async def get_health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
         checks = await self._checks()
-        status = max((check.status for check in each(checks).values()), key=STATES.index)
+        status = overall(checks)
         return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
 
     async def get_openapi(self, _request: Request) -> Response:

@@ -34,6 +34,7 @@ from posd.daemon.health import Health
 from posd.daemon.in_force import InForce
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
+from posd.daemon.status import StatusCalls
 from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.senders import Sender, Senders
 from posd.httpd.server import Listener
@@ -419,6 +420,7 @@ def local_doors(
             IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
             CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
             metrics,
+            StatusCalls(metrics),
         )
     )
     listeners += _local_listeners(base, app, inherited)

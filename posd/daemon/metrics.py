@@ -128,7 +128,7 @@ class Metrics:
     listeners: list[Listener]
     now: Callable[[], datetime]
     _figures: Figures | None = field(init=False, default=None)
-    _started: float = field(init=False, default_factory=lambda: time.time() - _age_seconds())
+    started: float = field(init=False, default_factory=lambda: time.time() - uptime())
 
     async def get_metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
@@ -158,7 +158,7 @@ class Metrics:
         if self._figures is not None:
             yield from self._stored(self._figures)
         yield from _files(self.database, self.backups)
-        yield from _process(self._started)
+        yield from _process(self.started)
 
     def _payments(self) -> Iterator[Samples]:
         tally, calls = self.tally, self.calls
@@ -255,10 +255,15 @@ def _files(database: Path, backups: Path) -> Iterator[Samples]:
         disk = os.statvfs(database.parent)
         yield "posd_disk_free_bytes", [((), disk.f_bavail * disk.f_frsize)]
         yield "posd_disk_size_bytes", [((), disk.f_blocks * disk.f_frsize)]
+    if (newest := newest_backup(backups)) is not None:
+        yield "posd_backup_last_success_timestamp_seconds", [((), newest)]
+
+
+def newest_backup(backups: Path) -> float | None:
+    """Return when the newest backup in a directory was made, in seconds since 1970; None where there is none."""
     with suppress(OSError), os.scandir(backups) as entries:
-        newest = max((item.stat().st_mtime for item in entries if item.name.endswith(".db")), default=None)
-        if newest is not None:
-            yield "posd_backup_last_success_timestamp_seconds", [((), newest)]
+        return max((item.stat().st_mtime for item in entries if item.name.endswith(".db")), default=None)
+    return None
 
 
 def _process(started: float) -> Iterator[Samples]:
@@ -272,7 +277,7 @@ def _process(started: float) -> Iterator[Samples]:
     yield "posd_process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
 
 
-def _age_seconds() -> float:
+def uptime() -> float:
     """Return how long this process has run: field 22 of proc(5) stat, in ticks since the boot."""
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()

@@ -300,8 +300,26 @@ async def test_health(shop: Shop) -> None:
     assert reply.status == 200
     # Other tests let a device say that it is another terminal.
     words = {name: check["status"] for name, check in reply.json["checks"].items() if name != "identity"}
-    assert words == dict.fromkeys(("storage", "webhook_listener", "certificate", "discovery", "clock", "restore"), "ok")
+    well = ("storage", "webhook_listener", "certificate", "discovery", "clock", "configuration", "restore")
+    assert words == dict.fromkeys(well, "ok")
     assert reply.json["checks"]["identity"]["status"] == reply.json["status"]
+
+
+async def test_status_says_what_is_open_and_what_each_terminal_did_last(shop: Shop) -> None:
+    payment = await shop.started()
+    reply = await shop.daemon.call("GET", "/status", socket=shop.daemon.admin_socket)
+    status = reply.json
+    assert (reply.status, status["health"]["checks"]["clock"]) == (200, status["clock"])
+    assert status["configuration"] | {"loaded_at": ""} == {"loaded_at": "", "refused": None, "needs_restart": []}
+    assert status["counters"]["open_payments"] >= 1
+    assert 0 < status["disk"]["free_bytes"] <= status["disk"]["size_bytes"]
+    assert (status["relay"], status["backup_at"], status["uptime_seconds"] > 0) == (None, None, True)
+    (there,) = (item for item in status["terminals"] if item["serial"] == payment.serial)
+    last = there["last_payment"]
+    assert (last["client_transaction_id"], last["phase"], last["result"]) == (payment.identity, "active", None)
+    assert there["transaction"] == payment.identity
+    till = await shop.daemon.call("GET", "/status")
+    assert (till.status, till.json["code"]) == (403, "forbidden")
 
 
 async def test_head_is_a_get_without_a_body(shop: Shop) -> None:

@@ -384,6 +384,7 @@ class Day:
         assert sent.body.startswith(b"SQLite format 3")
         assert (await self.admin("GET", "/prune")).status == 200
         assert (await self.admin("GET", "/clock")).status == 200
+        assert (await self.admin("GET", "/status?check=true")).status == 200
         assert (await self.admin("POST", "/clock/confirm", {"operator": "Ana"})).status == 200
         assert (await self.admin("POST", "/prune", {"dry_run": True, "older_than_days": 1})).status == 200
         assert (await self.admin("POST", "/prune")).status == 200

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.daemon import metrics
+from posd.daemon import metrics, status
 from posd.payments import chains, journal, lists, rows
 from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
@@ -35,7 +35,7 @@ FROM_THE_END = re.compile(r"ORDER BY seq DESC")
 #: Reads the oldest rows until one is recent: what is old is removed, so that there are few.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
 #: Sorts what belongs to one payment, or what is open or needs a person.
-SORTS = {"events of one", "open print jobs", "figures"}
+SORTS = {"events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
 Read = Callable[[sqlite3.Connection], Any]
@@ -118,6 +118,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "old refused bodies": lambda db: retention.quarantined(db, 0, OLD, 3),
     "newest number": changes.newest_seq,
     "figures": metrics.read,
+    "status": lambda db: status.stored(db, ["SN-1"]),
     "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
     "leases": rows.leases,
     "holder": lambda db: rows.lease_holder(db, "SN-1"),

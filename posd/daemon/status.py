@@ -1,0 +1,109 @@
+"""`GET /status`: what the parts of the daemon know, in one answer; also where the database cannot be read."""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd import __version__
+from posd.api.documents import Health, Version
+from posd.api.service import CHECK_SECONDS, overall
+from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalStatus
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.calls.app import json_response
+from posd.daemon.metrics import Figures, Metrics, newest_backup, read, uptime
+from posd.payments.rows import leases
+from posd.records.model import Phase
+from posd.storage.connection import schema_version
+
+_LAST = (
+    "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
+    " FROM transactions INDEXED BY transactions_terminal WHERE terminal = ?"
+    " ORDER BY created_at DESC, client_transaction_id DESC LIMIT 1"
+)
+
+
+class Stored(NamedTuple):
+    """What the database says; `last` and `held` by serial."""
+
+    figures: Figures
+    last: dict[str, LastPayment]
+    held: dict[str, str]
+
+
+def stored(db: sqlite3.Connection, serials: Sequence[str]) -> Stored:
+    """Read what the database says of all and of these terminals."""
+    last = {serial: LastPayment(*row) for serial in serials for row in db.execute(_LAST, (serial,))}
+    return Stored(read(db), last, dict(leases(db)))
+
+
+class StatusCalls:
+    """Handler of /v1/status."""
+
+    def __init__(self, parts: Metrics) -> None:
+        self._parts = parts
+
+    async def get_status(self, request: Request) -> Response:
+        """`GET /status`; `check=true` looks at the terminals first that were not looked at just now."""
+        parts, fleet = self._parts, self._parts.fleet
+        if request.state.query["check"]:
+            await fleet.addresses.check_stale(CHECK_SECONDS)
+        checks = await parts.health.checks()
+        try:
+            found = await parts.context.read(partial(stored, serials=list(fleet.serials)))
+        except Problem:
+            found = None
+        terminals = fleet.documents(found.held if found else {}, everything=False)
+        last = found.last if found else {}
+        backup = newest_backup(parts.backups)
+        return json_response(
+            DaemonStatus(
+                at=iso(parts.now()),
+                started_at=iso(datetime.fromtimestamp(parts.started, UTC)),
+                uptime_seconds=round(uptime(), 1),
+                version=Version(version=__version__, api="v1", schema=schema_version()),
+                health=Health(overall(checks), checks),
+                configuration=parts.in_force.state(),
+                clock=checks.clock,
+                certificate=checks.certificate,
+                restore=checks.restore,
+                relay=None,
+                disk=_disk(parts.database),
+                backup_at=None if backup is None else iso(datetime.fromtimestamp(backup, UTC)),
+                counters=None if found is None else _counters(found.figures),
+                terminals=[
+                    TerminalStatus(**msgspec.structs.asdict(item), last_payment=last.get(item.serial))
+                    for item in terminals
+                ],
+            )
+        )
+
+
+def _counters(figures: Figures) -> Counters:
+    return Counters(
+        open_payments=sum(figures.open.values()),
+        in_doubt=figures.open.get(Phase.IN_DOUBT, 0),
+        attention=sum(figures.attention.values()),
+        open_print_jobs=sum(figures.open_prints.values()),
+        print_attention=sum(figures.print_attention.values()),
+        quarantine=figures.quarantined,
+    )
+
+
+def _disk(database: Path) -> Disk:
+    free = size = used = None
+    with suppress(OSError):
+        found = os.statvfs(database.parent)
+        free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    with suppress(OSError):
+        used = database.stat().st_size
+    return Disk(free, size, used)

@@ -61,6 +61,16 @@ def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
         assert set(re.findall(r"\bposd[\w-]*\.(?:service|socket|timer)\b", text)) >= enabled, script
 
 
+def test_the_socket_follows_the_service() -> None:
+    """A stop closes it, a restart and a crash keep it: what would also close it at these is not there."""
+    socket, service = ((ROOT / "systemd" / name).read_text() for name in ("posd.socket", "posd.service"))
+    assert "\nStopWhenUnneeded=yes\n" in socket
+    assert "[Install]" not in socket, "enabled by itself it is always needed"
+    assert "\nRequires=posd.socket\n" in service
+    for setting in ("PartOf=", "BindsTo=", "PropagatesStopTo=", "StopPropagatedFrom=", "Also="):
+        assert f"\n{setting}" not in socket + service, setting
+
+
 def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
     written = (ROOT / "packaging" / "requirements.txt").read_text()
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", written, re.MULTILINE))

@@ -82,7 +82,7 @@ class Restore:
         except locks.Held:
             raise StoreError(
                 f"posd is running on {self._database}, or another restore is; stop it first "
-                "(systemctl stop posd.socket posd), and start it again afterwards"
+                "(systemctl stop posd), and start it again afterwards"
             ) from None
         except OSError as error:
             self.__exit__()

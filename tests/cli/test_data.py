@@ -230,7 +230,7 @@ def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
     done = posd("restore", str(shop.backup), "--json", config=shop.config)
     os.close(descriptor)
     assert done.returncode == 1
-    assert "stop it first (systemctl stop posd.socket posd)" in json.loads(done.stdout)["error"]
+    assert "stop it first (systemctl stop posd)" in json.loads(done.stdout)["error"]
 
 
 def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from posd import RELEASED
+from posd.config.reader import load, parse
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
+BUILD = runpy.run_path(str(ROOT / "packaging" / "build-deb"))
 #: By systemd-analyze security: what a service could still do, of 10.
 EXPOSURE = 1.5
 
@@ -75,6 +77,8 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
     written = (ROOT / "packaging" / "requirements.txt").read_text()
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", written, re.MULTILINE))
     assert written.count("--hash=sha256:") >= len(locked)
+    for python in BUILD["PYTHONS"]:
+        assert python in written.splitlines()[0], "run packaging/lock"
     for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
         asked = Requirement(line)
         version = locked.get(canonicalize_name(asked.name))
@@ -93,7 +97,24 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
     ],
 )
 def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -> None:
-    assert runpy.run_path(str(ROOT / "packaging" / "build-deb"))["debian"](python) == debian
+    assert BUILD["debian"](python) == debian
+
+
+def test_the_first_configuration_of_a_machine_is_right_and_sets_nothing() -> None:
+    """What it set would stay, where a later version has a better default."""
+    path = ROOT / "packaging" / "config.toml"
+    assert tomllib.loads(path.read_text()) == {}
+    assert load(path).terminals == ()
+    shown = path.read_text().replace("\n#[[", "\n[[").replace("\n#serial", "\nserial")
+    assert [one.serial for one in parse(shown, file=path).terminals] == ["SN-0001"]
+
+
+def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
+    names = {name.rstrip("*") for name in BUILD["UNUSED"]} | {"rich.markdown", "rich.syntax", "rich.traceback"}
+    left_out = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(map(re.escape, names))})\b", re.MULTILINE)
+    assert left_out.search("    from rich.syntax import Syntax")
+    for path in (ROOT / "posd").rglob("*.py"):
+        assert not left_out.search(path.read_text()), path
 
 
 def test_the_day_of_this_version_is_not_before_the_last_one_that_the_changelog_names() -> None:

@@ -357,7 +357,7 @@ async def test_the_commands_say_what_waits_and_do_nothing_that_would_be_wrong(sh
     code, page, _ = await posd_command(posd, "report", *today, "--html", "-")
     assert "The clock of this machine was not believed from" in page
     code, table, beside = await posd_command(posd, "report", *today, "--csv")
-    assert (table.splitlines()[0].endswith(",clock_unsure"), "was not believed" in beside) == (True, True)
+    assert (",clock_unsure" in table.splitlines()[0], "was not believed" in beside) == (True, True)
     clock.move(hours=3)
     await unsure(posd, "stepped_ahead")
     code, said, _ = await posd_command(posd, "clock", "confirm", "--operator", "Ana", "--note", "by the phone")

@@ -53,6 +53,7 @@ COLUMNS = (
     "in_question",
     "attention",
     "clock_unsure",
+    "standing",
 )
 
 
@@ -99,6 +100,16 @@ def write_json(report: Report) -> bytes:
         "made_at": _time(span.local(report.made_at)),
         "currencies": report.currencies,
         "total": _sum(report.total),
+        "sureness": [
+            {
+                "standing": item.standing.value,
+                "in_total": item.in_totals,
+                "number": item.number,
+                "amount": _money(item.amount),
+                "unknown": item.unknown,
+            }
+            for item in report.sureness
+        ],
         "counts": {section.value: len(report.sections[section]) for section in Section},
         "by_terminal": _sums(report, terminal=sums.terminal_of),
         "by_type": _sums(report, type=sums.kind_of),
@@ -159,6 +170,7 @@ def _payment(payment: Payment, report: Report) -> dict[str, Any]:
         "created_at": _time(local(facts.created_at)),
         "decided_at": facts.decided_at and _time(local(facts.decided_at)),
         "seconds": facts.seconds,
+        "standing": payment.standing,
         "in_question": payment.in_question,
         "by_person": facts.by_person,
         "was": facts.corrects,

@@ -151,6 +151,7 @@ class Facts:
     failure: str | None
     sale: str | None
     state: str
+    in_doubt: bool
     stated: bool
     by_person: bool
     corrects: str | None
@@ -206,6 +207,7 @@ def read(document: Mapping[str, Any], metadata: str | None = None) -> Facts:
         failure=": ".join(filter(None, (_text(failure.get("code")), _text(failure.get("message"))))) or None,
         sale=document["sale"],
         state=state(document),
+        in_doubt=document["phase"] == "in_doubt",
         stated=outcome.get("status") is not None,
         by_person=any(item["kind"] == "operator" for item in outcome.get("evidence", ())),
         corrects=superseded if superseded != outcome.get("result") else None,

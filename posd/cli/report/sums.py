@@ -40,6 +40,23 @@ class Basis(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Standing(StrEnum):
+    """How sure it is that the money of a payment moved. The first three are in the totals, and add up to them."""
+
+    CERTAIN = "certain"  # the terminal says so, and nothing speaks against it
+    BY_PERSON = "by_person"  # a person says so, or posd infers it
+    QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or for a person to settle
+    OPEN = "open"  # no outcome yet
+    IN_DOUBT = "in_doubt"  # no outcome yet, and not known whether the terminal has the payment
+    NOT_COUNTED = "not_counted"  # not in the totals, but for a person to settle: contradicted, or of unknown amount
+    DENIED = "not_charged_by_person"  # a person says that nothing was charged
+
+
+#: Standings whose payments are in the totals.
+COUNTED_STANDINGS = frozenset({Standing.CERTAIN, Standing.BY_PERSON, Standing.QUESTIONED})
+#: Attentions that speak against an outcome.
+QUESTIONING = frozenset({"conflicting_final", "outcome_corrected", "approval_unlikely", "serial_mismatch"})
+
 #: Types that give back what was charged.
 REVERSING = ("void", "refund")
 
@@ -68,6 +85,29 @@ class Payment:
     def counted(self) -> Decimal | None:
         """What of it is in the totals."""
         return self.amount if self.section is Section.COUNTED else None
+
+    @property
+    def standing(self) -> Standing | None:
+        """How sure its money is; None where it is settled that it moved none: not charged, or a reservation."""
+        codes = {code for code, _ in self.facts.attention}
+        questioned = self.in_question or bool(codes & QUESTIONING)
+        match self.section:
+            case Section.OPEN if self.facts.type in RESERVES or self.kind == "release":
+                return None
+            case Section.OPEN:
+                return Standing.IN_DOUBT if self.facts.in_doubt else Standing.OPEN
+            case Section.COUNTED if questioned:
+                return Standing.QUESTIONED
+            case Section.COUNTED:
+                return Standing.BY_PERSON if self.unsure or self.facts.corrects else Standing.CERTAIN
+            case Section.UNCLEAR:
+                return Standing.NOT_COUNTED
+            case Section.NOT_CHARGED if questioned:
+                return Standing.NOT_COUNTED
+            case Section.NOT_CHARGED if self.facts.by_person:
+                return Standing.DENIED
+            case _:
+                return None
 
     @property
     def unsure(self) -> bool:
@@ -219,6 +259,21 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
+class Sureness:
+    """Payments of one standing: how many, what they come to, and how many of them have no known amount."""
+
+    standing: Standing
+    number: int
+    amount: Decimal
+    unknown: int
+
+    @property
+    def in_totals(self) -> bool:
+        """Whether they are in the totals."""
+        return self.standing in COUNTED_STANDINGS
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """What one part of the amounts comes to."""
 
@@ -289,6 +344,24 @@ class Report:
     def by(self, *keys: Callable[[Payment], str]) -> Sequence[Sum]:
         """Return the totals by what `keys` say of a payment, in the order of their names."""
         return by(self.counted, *keys)
+
+    @property
+    def sureness(self) -> Sequence[Sureness]:
+        """What is certain, and apart from it what is not; those in the totals add up to the total."""
+        found: dict[Standing, list[Payment]] = {Standing.CERTAIN: []}
+        for item in self.payments:
+            if item.standing is not None:
+                found.setdefault(item.standing, []).append(item)
+        return [
+            Sureness(
+                standing,
+                len(found[standing]),
+                total(item.amount for item in found[standing] if item.amount is not None),
+                sum(item.amount is None for item in found[standing]),
+            )
+            for standing in Standing
+            if standing in found
+        ]
 
     @property
     def busy_days(self) -> Sequence[Sum]:

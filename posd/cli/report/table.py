@@ -110,7 +110,7 @@ def _totals(output: Output, report: Report) -> None:
     if len(report.span.days) > 1:
         tables.append(("day", report.busy_days, str))
     output.line()
-    output.line("Totals", "bold")
+    output.line("Totals" + words.clock_mark(report), "bold")
     for column, items, named in tables:
         rows = [(named(item.name[0]), *_figures(item)) for item in items]
         if column == "terminal":
@@ -134,9 +134,28 @@ def _totals(output: Output, report: Report) -> None:
     times = sums.times(report)
     took = f"; half of them within {times.median:f} s, 95 % within {times.p95:f} s" if times.count else ""
     output.line("Results: " + ", ".join(f"{count} {name}" for name, count in counts if count) + took)
-    output.line(f"Total: {money(total.total)} {report.currency}".rstrip(), "bold green")
+    _sureness(output, report)
+    output.line(f"Total: {money(total.total)} {report.currency}".rstrip() + words.clock_mark(report), "bold green")
     for rule in words.RULES:
         output.line(rule, "dim")
+
+
+def _sureness(output: Output, report: Report) -> None:
+    """Write what is certain apart from what is not; nothing where all is certain."""
+    found = report.sureness
+    if len(found) == 1:
+        return
+    rows = [
+        (
+            words.STANDING_NAMES[item.standing],
+            "yes" if item.in_totals else "no",
+            str(item.number),
+            money(item.amount) + words.unknown_amounts(item),
+        )
+        for item in found
+    ]
+    output.table(("how sure", "in the total", "payments", "amount"), _aligned(output, rows, 2, 3))
+    output.line()
 
 
 def _figures(item: Sum) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from posd.cli.app.advice import Advice, attention_advice
 from posd.cli.payments.words import words_of
 from posd.cli.report.facts import Span, money
-from posd.cli.report.sums import Basis, Payment, Report, Section
+from posd.cli.report.sums import Basis, Payment, Report, Section, Standing, Sureness
 
 #: kind -> its name in the singular; what is not here is written as it is.
 KIND_NAMES: Mapping[str, str] = {
@@ -37,6 +37,20 @@ BASIS_NOTES: Mapping[Basis, str] = {
     Basis.ORIGINAL: "the original's: the terminal named no amount",
     Basis.NEW_TOTAL: "as asked: the terminal named the new total",
 }
+
+#: how sure it is -> what stands beside its sum.
+STANDING_NAMES: Mapping[Standing, str] = {
+    Standing.CERTAIN: "certain",
+    Standing.BY_PERSON: "by a person's word, or inferred",
+    Standing.QUESTIONED: "contradicted, corrected or unlikely",
+    Standing.OPEN: "still open",
+    Standing.IN_DOUBT: "in doubt",
+    Standing.NOT_COUNTED: "not counted, but for a person to settle",
+    Standing.DENIED: "not charged, by a person's word",
+}
+
+#: Stands beside every total of a time in which the clock of posd's machine was not believed.
+CLOCK_MARK = "clock unsure"
 
 #: How the totals are made, for a person who compares them with another list.
 RULES = (
@@ -125,6 +139,16 @@ def advice(code: str, payment: Payment) -> Advice:
 def in_totals(payment: Payment) -> str:
     """Say whether its amount is in the totals."""
     return "in the totals" if payment.section is Section.COUNTED else "not in the totals"
+
+
+def unknown_amounts(item: Sureness) -> str:
+    """Say how many of them have an amount that is not known; empty where all are known."""
+    return f" and {item.unknown} of unknown amount" if item.unknown else ""
+
+
+def clock_mark(report: Report) -> str:
+    """Return what stands behind a total; empty where the clock was believed."""
+    return f" ({CLOCK_MARK})" if report.clock_doubts else ""
 
 
 def open_line(report: Report) -> str:

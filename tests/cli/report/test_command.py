@@ -106,6 +106,24 @@ def test_what_is_open_is_told_and_the_exit_code_is_0_all_the_same(tmp_path: Path
     assert "Total: 0.00\n" in done.stdout
 
 
+def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path: Path) -> None:
+    items = (payment(1, AT, authorized=Decimal("11.20")), *trouble(AT - timedelta(hours=12)))
+    unsure = Answer(body=b'{"unsure": [{"since": "2026-11-20T13:00:00.000Z", "until": "2026-11-20T14:00:00.000Z"}]}')
+    for way, marks in (
+        ((), ["in doubt\tno\t1\t11.20\n", "certain\tyes\t2\t19.40\n", "Total: 41.80 USD (clock unsure)\n"]),
+        (("--html", "-"), ["total USD (clock unsure)", "<td>in doubt</td><td>no</td>", "not believed from"]),
+        (("--csv",), [",yes,in_doubt", ",yes,certain"]),
+        (("--json",), ['"standing":"in_doubt","in_total":false,"number":1,"amount":11.20', '"clock_unsure":["The']),
+    ):
+        opened = [item for item in items if item["outcome"] is None]
+        attention = [item for item in items if item["attention"]]
+        with Stub(tmp_path / "s", [listed(*opened), listed(*items), listed(*attention), unsure]):
+            done = posd("report", *DAY, *way, socket=tmp_path / "s")
+        assert [mark for mark in marks if mark not in done.stdout] == []
+        if way == ("--csv",):
+            assert "was not believed from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
+
+
 def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
     morning = datetime(2026, 11, 20, tzinfo=ZoneInfo("America/Guayaquil"))
     items = (*day(40, morning), *trouble(morning.astimezone(UTC)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from posd.cli.report import exports, page, sums
 from posd.cli.report.command import window
 from posd.cli.report.facts import Span, money, read
-from posd.cli.report.sums import Report, Section, make
+from posd.cli.report.sums import COUNTED_STANDINGS, Report, Section, Standing, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble
 from tests.support.slow import examples
@@ -84,6 +84,38 @@ def test_every_total_is_the_sum_of_its_rows(documents: list[dict[str, Any]]) -> 
         assert all(item.charged >= 0 >= item.reversed for item in groups)
     assert sum((part.total for part in report.parts), Decimal(0)) == rows
     assert sum((item.total for _, item in sums.by_day(report)), Decimal(0)) == rows
+
+
+@settings(max_examples=examples(10, 50))
+@given(payments())
+def test_what_is_certain_and_what_is_not_add_up_to_the_total(documents: list[dict[str, Any]]) -> None:
+    report = made(documents)
+    found = {item.standing: item for item in report.sureness}
+    assert sum((item.amount for item in found.values() if item.in_totals), Decimal(0)) == report.total.total
+    for item in report.payments:
+        # What is certain was said by the terminal, and nothing is open about it.
+        if item.standing is Standing.CERTAIN:
+            assert (item.section, item.in_question, item.unsure) == (Section.COUNTED, False, False)
+        assert (item.standing in COUNTED_STANDINGS) == (item.section is Section.COUNTED)
+    assert sum(item.number for item in found.values()) == sum(item.standing is not None for item in report.payments)
+
+
+def test_each_kind_of_doubt_has_a_sum_of_its_own() -> None:
+    report = made([payment(1, NOON, authorized=Decimal("100.00")), *trouble(NOON - timedelta(hours=12))])
+    assert [(item.standing, item.number, item.amount, item.in_totals) for item in report.sureness] == [
+        (Standing.CERTAIN, 2, Decimal("108.20"), True),
+        (Standing.BY_PERSON, 2, Decimal("22.40"), True),
+        (Standing.OPEN, 1, Decimal("11.20"), False),
+        (Standing.IN_DOUBT, 1, Decimal("11.20"), False),
+        (Standing.NOT_COUNTED, 1, Decimal("11.20"), False),
+    ]
+    unlikely = made([payment(1, NOON, attention=[attention("approval_unlikely", "x")]), payment(2, NOON)])
+    assert [(item.standing, item.number) for item in unlikely.sureness] == [
+        (Standing.CERTAIN, 1),
+        (Standing.QUESTIONED, 1),
+    ]
+    denied = made([payment(1, NOON, result="declined", evidence="operator"), payment(2, NOON, type="pre-auth")])
+    assert [item.standing for item in denied.sureness] == [Standing.CERTAIN, Standing.DENIED]
 
 
 @settings(max_examples=examples(10, 50))

@@ -154,7 +154,7 @@ def _sureness(output: Output, report: Report) -> None:
         )
         for item in found
     ]
-    output.table(("how sure", "in the total", "payments", "amount"), _aligned(output, rows, 2, 3))
+    output.table(("how sure", "in the total", "payments", "amount"), _aligned(rows, 2, 3))
     output.line()
 
 

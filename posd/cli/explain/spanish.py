@@ -698,6 +698,12 @@ _CHECKS: Mapping[str, Text] = {
         "No se envía nada a ese terminal. Lo que está abierto en él puede cobrarse.",
         "Mire el terminal y su dirección, y diga cuál equipo es:",
     ),
+    "configuration": Text(
+        "Si la configuración que está en uso es la de los archivos.",
+        "Los archivos se cambiaron y tienen un error, así que posd los rechazó; o una parte vale después de reiniciar.",
+        "No. Los pagos siguen con la configuración anterior. Después de reiniciar, posd no empezaría con un error.",
+        "Corrija el archivo y la línea que la comprobación nombra; luego:",
+    ),
 }
 
 _FINDING = "Haga lo que dice el resultado."

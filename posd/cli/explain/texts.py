@@ -633,6 +633,14 @@ CHECKS: Mapping[str, Text] = {
         ("posd terminals identity SERIAL",),
         "Two devices claim to be one terminal",
     ),
+    "configuration": Text(
+        "Whether the configuration that is in force is the one in the files.",
+        "The files were changed and have a mistake, so posd refused them; or a part of them counts after a restart.",
+        "No. Payments go on with the configuration before. After a restart posd would not start with a mistake.",
+        "Mend the file and the line that the check names; then:",
+        ("posd config check", "systemctl reload posd"),
+        "posd does not start",
+    ),
 }
 
 _DOCTOR = ("posd doctor",)

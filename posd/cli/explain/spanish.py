@@ -475,12 +475,14 @@ _PROOF: Mapping[str, Text] = {
     ),
     "search_not_confirmed": Text(
         "No está confirmado que la búsqueda (search) funcione en el terminal SERIAL como dice el perfil: su respuesta "
-        "no prueba nada. Véala funcionar una vez; luego escriba confirmed = true bajo [profile.search] y recargue "
-        f"posd. {_SETTLE}"
+        "no prueba nada. Véala funcionar cuando no haya un pago abierto allí: posd terminals commission SERIAL (o "
+        "escriba confirmed = true bajo [profile.search] y recargue posd). "
+        f"{_SETTLE}"
     ),
     "abort_not_confirmed": Text(
-        "No está confirmado que abortar (abort) funcione en el terminal SERIAL como dice el perfil: su respuesta no "
-        "prueba nada. Véalo funcionar una vez; luego escriba confirmed = true bajo [profile.abort] y recargue posd. "
+        "No está confirmado que abortar (abort) funcione en el terminal SERIAL como dice el perfil: su respuesta "
+        "no prueba nada. Véalo funcionar cuando no haya un pago abierto allí: posd terminals commission SERIAL (o "
+        "escriba confirmed = true bajo [profile.abort] y recargue posd). "
         f"{_SETTLE}"
     ),
     "search_never_found_any": Text(

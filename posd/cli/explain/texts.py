@@ -786,6 +786,7 @@ EVENTS: Mapping[str, str] = {
     "certificate": "A terminal that does not trust it sends no events: outcomes come late, by a search.",
     "discovery": _MOVES_NONE,
     "interfaces": _MOVES_NONE,
+    "terminal.commission_lapsed": "No. A payment in doubt waits for a person until it is commissioned again.",
     "terminal": "Nothing is sent to that terminal. What is open on it may be charged.",
     "clock": "No. Payments go on.",
     "store": "What posd has answered is on disk. What cannot be recorded is not sent.",

@@ -82,6 +82,9 @@ async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
         person = {"operator": MARKS["operator"], "note": MARKS["note"], "code": "conflicting_final"}
         path = f"/transactions/{identity}/acknowledge"
         assert (await daemon.call("POST", path, person, socket=daemon.admin_socket)).status == 200
+        seen = {"operator": MARKS["operator"], "note": MARKS["note"], "proven": ["start"]}
+        path = f"/terminals/{terminal.serial}/commission"
+        assert (await daemon.call("POST", path, seen, socket=daemon.admin_socket)).status == 200
         lines = [json.dumps(line) for line in daemon.lines]
         assert [line for line in daemon.lines if "reference " in line.get("detail", "")], "the log names a reference"
         log.write_text("\n".join((*lines, f"Traceback: {MARKS['fault']}", "posd.service: Succeeded.")))
@@ -107,6 +110,8 @@ async def test_nothing_secret_and_nothing_of_a_payment_but_its_id_is_in_it(
     assert {"payment.outcome", "payment.attention", "webhook.quarantined"} <= {line.get("event") for line in told}
     assert json.loads(found["health.json"])["checks"]["storage"]["status"] == "ok"
     assert {finding["check"] for finding in json.loads(found["doctor.json"])} >= {"configuration", "daemon", "database"}
+    [told_of] = json.loads(found["status.json"])["terminals"]
+    assert told_of["commissioned"].keys() == {"at", "proven"}
     assert "posd_health{" in found["metrics.txt"]
     assert json.loads(found["database.json"])["rows"]["transactions"] >= 5
     assert 'serial = "' in found["config.toml"]
@@ -140,7 +145,7 @@ def down(home: Path, log: Path) -> None:  # noqa: F811
     done = support(file, config, "--log", str(log), "--json")
     assert done.returncode == 0
     document, found = json.loads(done.stdout), members(file)
-    assert {"health.json", "metrics.txt", "database.json"} <= document["missing"].keys()
+    assert {"health.json", "status.json", "metrics.txt", "database.json"} <= document["missing"].keys()
     assert {"config.toml", "doctor.json", "log.jsonl", "versions.json"} <= document["members"].keys() & found.keys()
     assert "cannot be used" in found["config.toml"]
     assert "health.json: cannot reach posd" in found["contents.txt"]

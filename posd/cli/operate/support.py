@@ -356,6 +356,13 @@ def _health(machine: Machine) -> str:
     return _json(machine.api.get("/health", also={503}).body)
 
 
+def _status(machine: Machine) -> str:
+    document = msgspec.json.decode(machine.api.get("/status").raw)
+    for terminal in document["terminals"]:
+        (terminal.get("commissioned") or {}).pop("by", None)  # the name of an operator
+    return _json(document)
+
+
 def _metrics(machine: Machine) -> str:
     return machine.api.metrics()
 
@@ -463,6 +470,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
     "config.toml": ("the configuration as its file has it, without secrets", _configuration),
     "service.txt": ("what systemd knows of the service and its socket", _service),
     "health.json": ("the checks of posd status", _health),
+    "status.json": ("all of posd status: disk, backup, configuration, counters, terminals", _status),
     "doctor.json": ("the findings of posd doctor", _doctor),
     "metrics.txt": ("the metrics", _metrics),
     "log.jsonl": (f"the newest lines of the log, at most {LOG_LINES}", _log),

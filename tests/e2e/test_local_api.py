@@ -270,7 +270,7 @@ OUTCOME = {
     "final_event",
 }
 TERMINAL = {"serial", "brand", "model", "base_url", "source", "reachable", "last_seen", "transaction", "identity"}
-TERMINAL |= {"reason", "checked_at", "claims"}
+TERMINAL |= {"reason", "checked_at", "claims", "commissioned", "commission_lapsed"}
 
 
 async def test_the_documents(shop: Shop) -> None:

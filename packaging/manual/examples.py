@@ -18,7 +18,7 @@ _CONFIG = "--config ./config.toml"
 EXAMPLES: Mapping[str, Sequence[Example]] = {
     "": (
         Example("posd demo", "Everything on one machine, with nothing to configure:"),
-        Example("posd status", "Is the daemon well, and what is open?"),
+        Example("posd status", "Is all well, and what is open?"),
         Example("posd --socket /run/posd/till.sock list --open", "The same socket that the tills use:"),
     ),
     "run": (
@@ -127,7 +127,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd terminals pin SN-0001 --address 192.168.1.50", "At an address that posd does not know yet:"),
     ),
     "status": (
-        Example("posd status", "Is it well, and what is open?"),
+        Example("posd status", "Is it all right? The first line is the answer:"),
         Example("posd status --json", "For a program; the exit code says whether it is well:"),
     ),
     "config": (Example("posd config check", "Name every mistake in the configuration:"),),

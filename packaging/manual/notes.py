@@ -78,10 +78,10 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "terminals": ASKS,
     "status": (
-        (0, "The daemon is well. The state of the payments does not count."),
-        (1, "It is degraded or failing; the checks say what fails."),
+        (0, "All is well. Payments that are under way do not count."),
+        (1, "Something is not: each such line names the next command."),
         USAGE,
-        UNREACHABLE,
+        (3, "The daemon does not run, or this user may not ask it."),
     ),
     "config": ((0, "The configuration is right."), (2, "It is wrong; every mistake is named.")),
     "tls": ((0, "Done; of status: all is well."), (1, "Not done; of status: something is wrong."), USAGE),

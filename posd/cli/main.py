@@ -102,7 +102,7 @@ class Commands(LazyGroup):
     "socket_path",
     envvar="POSD_SOCKET",
     metavar="PATH",
-    help="The daemon's socket (also POSD_SOCKET); without it, the one that the configuration names.",
+    help="The daemon's socket (also POSD_SOCKET); else that of the configuration, else the usual one.",
 )
 @click.pass_context
 def main(ctx: click.Context, config_path: str, socket_path: str | None) -> None:

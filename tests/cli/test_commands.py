@@ -204,19 +204,28 @@ def test_open_payments_are_listed_and_counted(shop: Sandbox, waiting_payment: st
     rows = posd("list", "--open", config=shop.config_path).stdout.splitlines()[1:]
     assert [row.split("\t")[1] for row in rows] == [waiting_payment]
     status = posd("status", config=shop.config_path)
-    assert "open payments: 1" in status.stdout
-    assert waiting_payment in status.stdout
+    assert "\n  open payments  1\n" in status.stdout
+    assert waiting_payment[:8] in status.stdout
     busy = posd("terminals", config=shop.config_path).stdout.splitlines()[1].split("\t")
     assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.terminal.base_url, "config", waiting_payment)
 
 
-def test_status_names_socket_health_and_version(shop: Sandbox) -> None:
-    status = posd("status", "--json", config=shop.config_path)
-    document = json.loads(status.stdout)
-    assert document["socket"] == str(shop.admin_socket)
-    assert (document["health"]["status"] == "ok") == (status.returncode == 0)
+def test_status_answers_in_its_first_line_and_shows_less_on_the_tills_socket(shop: Sandbox) -> None:
+    program, person = (posd("status", *more, config=shop.config_path) for more in (("--json",), ()))
+    document = json.loads(program.stdout)
     assert document["version"]["version"]
-    assert posd("status", config=shop.config_path).stdout.startswith(f"posd: {document['health']['status']}\n")
+    assert [item["serial"] for item in document["terminals"]] == [shop.serial]
+    assert program.returncode == person.returncode
+    first, *rest = person.stdout.splitlines()
+    assert (first == "posd: all is well") == (person.returncode == 0)
+    assert any(line.startswith(f"    {shop.serial} ") for line in rest)
+    till = posd("status", socket=shop.till_socket)
+    assert "sudo posd status, or join the group posd-admin" in till.stdout
+    assert set(json.loads(posd("status", "--json", socket=shop.till_socket).stdout)) == {
+        "version",
+        "health",
+        "terminals",
+    }
 
 
 def test_the_socket_option_needs_no_configuration(shop: Sandbox) -> None:

@@ -1,68 +1,333 @@
-"""`posd status`: the health of the daemon, its version, what is open. `posd metrics`, `openapi` and `completion`."""
+"""`posd status`: is it all right? `posd metrics`, `openapi` and `completion`."""
 
+import os
+import re
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
+from posd.base.times import parse_iso
 from posd.cli.app.completion_words import SHELLS
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, Pair, asked
+from posd.cli.app.output import Output, asked, size
+from posd.cli.app.tables import short_ids
+from posd.cli.app.times import day, here, in_words, moment, short
 from posd.cli.payments.words import state
+from posd.cli.watch.screen import wrap
+from posd.client.connection import DEFAULT_SOCKET
+
+Document = Mapping[str, Any]
 
 #: health's `status` -> style of its headline.
 STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
+#: terminal's `reachable` -> word.
+REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
+#: A backup that is older than this, in seconds, is missing: the timer makes one a day.
+BACKUP_SECONDS = 2 * 86_400
+#: So many open payments are shown.
+MOST_OPEN = 5
+#: Where the words beside the labels begin.
+INDENT = 17
+#: What stands beside each terminal.
+TERMINAL = "{:<11}{:<10}{:<14}{}"
+#: Something to type.
+COMMAND = re.compile(r"\b(posd|systemctl) [a-z]")
+#: Longest that the service manager may take, in seconds.
+SYSTEMCTL_SECONDS = 5.0
+
+
+class Line(NamedTuple):
+    """A line of the screen; `todo`: what to do, a command where there is one."""
+
+    label: str
+    text: str
+    wrong: bool = False
+    todo: str = ""
 
 
 @click.command()
 @json_option
 @click.pass_context
 def status(ctx: click.Context, output: Output) -> None:
-    """Show the daemon's health, open payments and open print jobs.
+    """Say in one screen whether all is well, and what to do where it is not.
 
-    Exit code 0 where the daemon is well, whatever the payments and print jobs are.
+    The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
+    well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
     """
-    with connect(ctx) as api:
-        replies = {
-            "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
-            "version": api.get("/version"),
-            "open": api.get("/transactions", {"open": "true"}),
-            "attention": api.get("/transactions", {"attention": "true"}),
-            "open_print_jobs": api.get("/print-jobs", {"open": "true"}),
-            "print_attention": api.get("/print-jobs", {"attention": "true"}),
-        }
-    word = replies["health"].body.get("status", "failing")
+    try:
+        with connect(ctx) as api:
+            document, raw, payments = _ask(api)
+    except ForeignAnswer:
+        raise
+    except Unreachable as error:
+        _down(ctx, output, error)
+        sys.exit(ExitCode.UNREACHABLE)
+    found = list(lines(document, payments))
     if output.as_json:
-        document = {name: msgspec.Raw(reply.raw) for name, reply in replies.items()}
-        output.json(msgspec.json.encode({"socket": str(api.socket), **document}))
+        output.json(raw)
     else:
-        pairs = _pairs({name: reply.body for name, reply in replies.items()})
-        output.panel(f"posd: {word}", [("socket", str(api.socket)), *pairs], STYLES.get(word, "red"))
-    sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
+        write(output, headline(document, found), found, failing=document["health"]["status"] == "failing")
+    sys.exit(ExitCode.NOT_DONE if any(line.wrong for line in found) else ExitCode.DONE)
 
 
-def _pairs(told: Mapping[str, Any]) -> Iterator[Pair]:
-    version, payments, attention = told["version"], told["open"]["transactions"], told["attention"]["transactions"]
-    yield "version", f"{version['version']} (API {version['api']}, schema {version['schema']})"
-    for name, check in told["health"].get("checks", {}).items():
-        yield name, check_text(check)
-    yield "open payments", str(len(payments))
-    for transaction in payments:
-        yield "", open_text(transaction)
-    if attention:
-        yield "attention", f"{len(attention)} (posd list --attention)"
-    if told["open_print_jobs"]["print_jobs"]:
-        yield "open print jobs", f"{count(told['open_print_jobs'], 'print_jobs')} (posd print-jobs --open)"
-    if told["print_attention"]["print_jobs"]:
-        yield "print attention", f"{count(told['print_attention'], 'print_jobs')} (posd print-jobs --attention)"
+def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
+    """Return the status, or what the till's socket gives of it, the same as it came, and the open payments."""
+    try:
+        reply = api.get("/status", {"check": "true"})
+        document, raw = reply.body, reply.raw
+    except Problem as problem:
+        if problem.code not in ("forbidden", "not_found"):  # the latter: an older posd
+            raise
+        asked_for = {
+            "version": api.get("/version"),
+            "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
+            "terminals": api.get("/terminals", {"check": "true"}),
+        }
+        document = {name: reply.body for name, reply in asked_for.items()}
+        document["terminals"] = document["terminals"]["terminals"]
+        raw = msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
+    try:
+        return document, raw, api.get("/transactions", {"open": "true"}).body["transactions"]
+    except Problem:  # the database cannot be read; health says so
+        return document, raw, None
 
 
-def count(page: Mapping[str, Any], name: str) -> str:
-    """Write how many there are, of which a page shows the newest."""
-    return f"{len(page[name])}{'' if page['next_cursor'] is None else ' and more'}"
+def headline(document: Document, found: Sequence[Line]) -> str:
+    """Return the answer in words."""
+    names = {"open payments": "payments in doubt"}
+    wrong = [names.get(line.label, line.label.replace("  ", "terminal ")) for line in found if line.wrong]
+    if not wrong:
+        return f"posd: all is well{'' if 'counters' in document else ', as far as this socket shows it'}"
+    failing = document["health"]["status"] == "failing"
+    return f"posd: {'PAYMENTS CANNOT BE MADE' if failing else 'not well'}: {', '.join(wrong)}"
+
+
+def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[Line]:
+    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it."""
+    whole = "uptime_seconds" in document
+    version = document["version"]
+    yield Line("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
+    if whole:
+        yield Line("uptime", f"{age(document['uptime_seconds'])}, since {moment(document['started_at'], date=True)}")
+        yield _configuration(document["configuration"])
+    for name, check in document["health"]["checks"].items():
+        well = check["status"] == "ok"
+        if name == "configuration" and whole:
+            continue
+        if name == "clock":
+            # Of a clock that is not believed, `posd clock` says all.
+            words = moment(check["detail"], date=True) if well else in_words(check["detail"].partition(". ")[0])
+            yield Line(name, words, not well, "" if well else "posd clock")
+        elif name == "certificate" or not well:
+            todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
+            yield Line(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
+    yield from _terminals(document["terminals"])
+    yield from _work(document.get("counters"), payments)
+    if whole:
+        yield _disk(document["disk"])
+        yield _backup(document)
+        yield Line("relay", "none")
+    else:
+        yield Line(
+            "not shown",
+            "uptime, attention, disk, backup: this is the socket of the tills",
+            todo="sudo posd status, or join the group posd-admin",
+        )
+
+
+def _configuration(found: Document) -> Line:
+    loaded = f"loaded at {moment(found['loaded_at'], date=True)}"
+    if (refused := found["refused"]) is None:
+        keys = ", ".join(found["needs_restart"])
+        if keys:
+            return Line("configuration", f"{loaded}; a restart takes up {keys}", todo="sudo systemctl restart posd")
+        return Line("configuration", loaded)
+    first, more = refused["errors"][0], len(refused["errors"]) - 1
+    where = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
+    what = f"{first['key']} {first['message']}".strip()
+    also = f" (and {more} more)" if more else ""
+    return Line(
+        "configuration",
+        f"a change was refused at {moment(refused['at'])}: {where}: {what}{also}. posd goes on with what was {loaded}",
+        wrong=True,
+        todo="posd config check && sudo systemctl reload posd",
+    )
+
+
+def _terminals(items: Sequence[Document]) -> Iterator[Line]:
+    if not items:
+        yield Line("terminals", "none", wrong=True, todo="name them in the configuration ([[terminals]])")
+        return
+    yield Line("terminals", TERMINAL.format("reachable", "identity", "commissioned", f"last payment ({here()})"))
+    for item in items:
+        identity, commissioned = item["identity"], item.get("commissioned")
+        words = TERMINAL.format(
+            REACHABLE[item["reachable"]],
+            "CONFLICT" if identity["conflict"] else identity["proof"],
+            day(commissioned["at"]) if commissioned else "lapsed" if item.get("commission_lapsed") else "-",
+            _last(item["last_payment"]) if "last_payment" in item else "not shown",
+        )
+        todo = ""
+        if identity["conflict"]:
+            todo = f"posd terminals identity {item['serial']}"
+        elif item["reachable"] is False or not item["base_url"]:
+            todo = f"{item['reason'] or 'it does not answer'} (posd doctor)"
+        yield Line(f"  {item['serial']}", words, bool(todo), todo)
+
+
+def _last(payment: Document | None) -> str:
+    if payment is None:
+        return "-"
+    return f"{short(payment['at'])} {(payment['result'] or payment['phase']).replace('_', ' ')}"
+
+
+def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[Line]:
+    """Yield what is open, and what needs a person."""
+    if payments is None:
+        yield Line("payments", "cannot be read", wrong=True, todo="posd doctor")
+        return
+    shown = sorted(payments, key=lambda item: item["phase"] != "in_doubt")
+    doubtful = [item["client_transaction_id"] for item in shown if item["phase"] == "in_doubt"]
+    many, doubt = len(shown), len(doubtful)
+    if counters is not None:  # a page of a list does not have them all
+        many, doubt = counters["open_payments"], counters["in_doubt"]
+    todo = f"posd show {doubtful[0]}" if doubtful else "posd list --phase in_doubt"
+    yield Line(
+        "open payments",
+        f"{many or 'none'}, {doubt} in doubt" if doubt else str(many or "none"),
+        doubt > 0,
+        todo if doubt else "",
+    )
+    ids = short_ids([item["client_transaction_id"] for item in shown])
+    yield from (
+        Line("", f"{identity}  {open_text(item)}") for identity, item in zip(ids, shown[:MOST_OPEN], strict=False)
+    )
+    if len(shown) > MOST_OPEN:
+        yield Line("", "and more (posd list --open)")
+    if counters is None:
+        return
+    attention, prints = counters["attention"], counters["print_attention"]
+    yield Line("attention", str(attention or "none"), bool(attention), "posd list --attention" if attention else "")
+    if prints:
+        yield Line("print attention", str(prints), wrong=True, todo="posd print-jobs --attention")
+    if counters["open_print_jobs"]:
+        yield Line("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
+    if counters["quarantine"]:
+        yield Line("quarantine", f"{counters['quarantine']} refused callbacks are kept (posd quarantine)")
+
+
+def _disk(disk: Document) -> Line:
+    if disk["free_bytes"] is None:
+        return Line("disk", "cannot be looked at", wrong=True, todo="posd doctor")
+    database = "" if disk["database_bytes"] is None else f"; the database has {size(disk['database_bytes'])}"
+    return Line("disk", f"{size(disk['free_bytes'])} free of {size(disk['size_bytes'])}{database}")
+
+
+def _backup(document: Document) -> Line:
+    """Return the age of the newest backup; where there is none it counts from the start of posd."""
+    made = document["backup_at"]
+    old = document["uptime_seconds"]
+    if made is not None:
+        old = max(0.0, (parse_iso(document["at"]) - parse_iso(made)).total_seconds())
+    text = "none yet" if made is None else f"{age(old)} old, of {moment(made, date=True)}"
+    late = old > BACKUP_SECONDS
+    return Line("backup", text, late, "sudo systemctl start posd-backup; journalctl -u posd-backup -n 20" * late)
+
+
+def age(seconds: float) -> str:
+    """Write how long it is, in one or two units: 40 s, 12 min, 3 h 5 min, 4 d 2 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if not minutes:
+        return f"{int(seconds)} s"
+    if not hours:
+        return f"{minutes} min"
+    return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
+
+
+def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -> None:
+    """Write the answer and the lines below it, folded to the terminal; in a pipe each is one line."""
+    wrong = any(line.wrong for line in found)
+    output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
+    room = output.stdout.width - INDENT if output.rich else sys.maxsize
+    for line in found:
+        parts = wrap(line.text, room) + (wrap(f"> {line.todo}", room) if line.todo else [])
+        head = f"{'!' if line.wrong else ' '} {line.label} "
+        for part in parts:
+            output.line(f"{head:<{INDENT}}{part}".rstrip(), "yellow" if line.wrong else "")
+            head = ""
+
+
+# Where the daemon does not answer.
+
+
+def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
+    """Say what can be found out without it."""
+    from posd.config import examine
+
+    file = Path(context(ctx).config_path)
+    # Not the files that it names: those are for the daemon alone to read.
+    config, problems = examine(file, check_files=False)
+    # Of another socket the service of this machine says nothing.
+    service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
+    if output.as_json:
+        errors = [
+            {"file": each.file, "line": each.line, "key": each.key, "message": f"{each.reason}; {each.cure}"}
+            for each in problems
+        ]
+        document = {
+            "running": False,
+            "socket": error.socket,
+            "reason": error.reason,
+            "service": service or None,
+            "configuration": {"file": str(file), "errors": errors},
+        }
+        output.json(msgspec.json.encode(document))
+        return
+    found = [
+        Line("socket", f"{error.socket}: {error.reason}", True, "sudo posd status" if error.lasting else "posd doctor")
+    ]
+    if file.exists() and not os.access(file, os.R_OK):
+        found.append(Line("configuration", f"{file} is not for this user to read", todo="sudo posd status"))
+    elif config is not None and not problems:
+        found.append(Line("configuration", f"{file} can be read", todo="sudo posd config check"))
+    elif file.exists() or not context(ctx).socket_path:
+        found += [Line("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
+    if service:
+        runs = service.get("ActiveState") == "active"
+        words = f"{service.get('ActiveState')} ({service.get('SubState')}), result {service.get('Result')}"
+        found.append(Line("service", words, not runs, "" if runs else "sudo systemctl start posd"))
+        if service.get("StatusText"):
+            found.append(Line("it says", service["StatusText"]))
+        found.append(Line("its log", "journalctl -u posd -n 20"))
+    title = "CANNOT BE ASKED" if error.lasting else "DOES NOT ANSWER" if error.sent else "DOES NOT RUN"
+    write(output, f"posd: {title}", found, failing=True)
+
+
+def _service() -> Mapping[str, str]:
+    """Return what systemd says of the service; nothing where it knows none."""
+    names = "LoadState,ActiveState,SubState,Result,StatusText"
+    try:
+        done = subprocess.run(  # noqa: S603 - nothing in it is of anyone else
+            ["systemctl", "show", "posd.service", f"--property={names}"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=SYSTEMCTL_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    return said if said.get("LoadState") == "loaded" else {}
+
+
+# What other screens show likewise.
 
 
 def check_text(check: object) -> str:
@@ -75,8 +340,8 @@ def check_text(check: object) -> str:
 
 
 def open_text(transaction: Mapping[str, Any]) -> str:
-    """Write an open payment in a line."""
-    names = (transaction[name] for name in ("client_transaction_id", "terminal", "type"))
+    """Write an open payment in a line, without its id."""
+    names = (transaction["terminal"], transaction["type"])
     person = "needs a person" if transaction["next_step"] == "ask_person" else ""
     return "  ".join(filter(None, (*names, asked(transaction["amount"]), state(transaction), person)))
 

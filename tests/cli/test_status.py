@@ -1,0 +1,186 @@
+"""`posd status`: its first line is the answer, and each line that is not well names the next command."""
+
+import json
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.cli.app.times import short
+from posd.cli.operate.status import age, headline, lines
+from tests.cli.documents import answer, transaction
+from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.stub import Stub
+from tests.support.tables import every
+
+ROOT = Path(__file__).parents[2]
+#: As the documents of the API show it: a changed configuration was refused.
+REFUSED: dict[str, Any] = json.loads((ROOT / "posd/api/examples.json").read_text())["answers"]["get_status"]["200"]
+
+
+def well(terminals: int = 1) -> dict[str, Any]:
+    """Return a status in which nothing is wrong."""
+    found = deepcopy(REFUSED)
+    found["configuration"]["refused"] = None
+    found["health"]["status"] = "ok"
+    for check in found["health"]["checks"].values():
+        check["status"] = "ok"
+    (one,) = found["terminals"]
+    found["terminals"] = [one | {"serial": f"SN-000{number}"} for number in range(1, terminals + 1)]
+    return found
+
+
+def check(name: str, status: str, detail: str, todo: str) -> Callable[[dict[str, Any]], None]:
+    """Return what lets a check say that."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["health"]["checks"][name] |= {"status": status, "detail": detail, "todo": todo}
+        document["health"]["status"] = status
+
+    return change
+
+
+def terminal(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    """Return what replaces fields of the terminal."""
+    return lambda document: document["terminals"][0].update(fields)
+
+
+def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
+    """Return what sets counters."""
+    return lambda document: document["counters"].update(fields)
+
+
+CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
+#: what is wrong -> what the first line names, and what to do.
+WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
+    "clock": (check("clock", "degraded", "it jumped. Payments go on", "much"), "not well: clock", "posd clock"),
+    "storage": (
+        check("storage", "failing", "the disk is full", "free the disk"),
+        "PAYMENTS CANNOT BE MADE: storage",
+        "free the disk; posd doctor",
+    ),
+    "certificate": (
+        check("certificate", "degraded", "it ends in 3 days", "renew it: posd tls renew"),
+        "not well: certificate",
+        "renew it: posd tls renew",
+    ),
+    "silent": (
+        terminal(reachable=False, reason="no answer"),
+        "not well: terminal SN-0001",
+        "no answer (posd doctor)",
+    ),
+    "two devices": (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
+    "no terminal": (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
+    "attention": (counters(attention=2), "not well: attention", "posd list --attention"),
+    "print": (counters(print_attention=1), "not well: print attention", "posd print-jobs --attention"),
+    "old backup": (
+        lambda found: found.update(backup_at="2026-11-17T03:00:00.000Z"),
+        "not well: backup",
+        "sudo systemctl start posd-backup",
+    ),
+    "never a backup": (
+        lambda found: found.update(backup_at=None, uptime_seconds=200_000.0),
+        "not well: backup",
+        "sudo systemctl start posd-backup",
+    ),
+}
+
+
+@every("name", WRONG)
+def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name: str) -> None:
+    change, words, todo = WRONG[name]
+    document = well()
+    change(document)
+    found = list(lines(document, []))
+    (wrong,) = (line for line in found if line.wrong)
+    assert headline(document, found) == f"posd: {words}"
+    assert todo in wrong.todo
+
+
+def test_what_is_well_needs_nothing() -> None:
+    document = well(4)
+    found = list(lines(document, []))
+    assert headline(document, found) == "posd: all is well"
+    assert not any(line.todo or line.wrong for line in found)
+
+
+def test_a_payment_in_doubt_is_named() -> None:
+    doubtful = transaction(phase="in_doubt")
+    document = well()
+    counters(open_payments=2, in_doubt=1)(document)
+    found = list(lines(document, [transaction(phase="active", next_step="wait"), doubtful]))
+    (wrong,) = (line for line in found if line.wrong)
+    assert headline(document, found) == "posd: not well: payments in doubt"
+    assert (wrong.label, wrong.todo) == ("open payments", f"posd show {doubtful['client_transaction_id']}")
+
+
+def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
+    found = list(lines(REFUSED, []))
+    (wrong,) = (line for line in found if line.wrong)
+    assert "/etc/posd/config.toml:12: webhooks.lissen is not a known key; did you mean listen?" in wrong.text
+    assert wrong.todo == "posd config check && sudo systemctl reload posd"
+
+
+def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
+    document = well()
+    document["configuration"]["needs_restart"] = ["webhooks.listen"]
+    (named,) = (line for line in lines(document, []) if line.todo)
+    assert (named.wrong, named.todo) == (False, "sudo systemctl restart posd")
+    assert "webhooks.listen" in named.text
+
+
+def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path: Path) -> None:
+    document = well(4)
+    terminal(reachable=False, reason="no answer")(document)
+    counters(attention=1, open_payments=4)(document)
+    opened = {"transactions": [transaction(phase="active", next_step="wait")] * 4}
+    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
+        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    shown, last = seen.screen.splitlines(), document["terminals"][0]["last_payment"]["at"]
+    assert (seen.returncode, len(shown) <= 24, max(map(len, shown)) <= 80) == (1, True, True), seen.screen
+    assert shown[0] == "posd: not well: terminal SN-0001, attention"
+    assert [line for line in shown if line.startswith("!")] == [
+        f"!   SN-0001      NO         ca        2026-11-20    {short(last)} active",
+        "! attention      1",
+    ]
+    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
+        piped = posd("status", socket=tmp_path / "s")
+    assert "\x1b" not in piped.stdout
+
+
+SYSTEMCTL = """#!/bin/sh
+printf 'LoadState=loaded\\nActiveState=failed\\nSubState=failed\\nResult=exit-code\\n'
+printf 'StatusText=cannot start: /etc/posd/config.toml:3: x is not a known key\\n'
+"""
+
+
+def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "systemctl").write_text(SYSTEMCTL)
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    config = tmp_path / "config.toml"
+    config.write_text("[logging]\nlevle = 1\n")
+    done = posd("status", config=config)
+    assert done.returncode == 3
+    assert done.stdout.startswith("posd: DOES NOT RUN\n! socket         /run/posd/till.sock: ")
+    for words in (
+        "! service        failed (failed), result exit-code\n                 > sudo systemctl start posd\n",
+        "  it says        cannot start: /etc/posd/config.toml:3: x is not a known key\n",
+        f"! configuration  {config}:2: logging.levle is not a known key\n                 > did you mean level?",
+    ):
+        assert words in done.stdout, done.stdout
+    document = json.loads(posd("status", "--json", config=config).stdout)
+    assert (document["running"], document["service"]["Result"]) == (False, "exit-code")
+    assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")]
+)
+def test_how_long_it_is(seconds: float, words: str) -> None:
+    assert age(seconds) == words

@@ -226,6 +226,8 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "verify": ("", "{directory}/copy.db"),
     "prune": ("--older-than 0 --dry-run",),
     "doctor": ("",),
+    "support": ("{directory}/support.tar.gz --yes",),
+    "explain": "its texts are its own; a code that it does not know: tests/cli/test_explain.py",
     "openapi": "it asks no daemon",
     "completion": "it asks no daemon; what it offers: tests/cli/test_strange_texts.py",
 }

@@ -16,6 +16,7 @@ from msgspec import Meta, UnsetType
 
 from posd import __version__
 from posd.api import routes
+from posd.api.shifts import Shift, ShiftRequest, Shifts
 from posd.base.json_types import Wire, decode, encode
 from posd.base.problems import PROBLEMS, Problem
 from posd.calls import parameters
@@ -327,6 +328,7 @@ TAGS = {
     "print-jobs": PRINTING,
     "terminals": ("Terminals", "the fleet, and what is announced"),
     "feed": ("Feed", "every recorded change"),
+    "shifts": ("Shifts", "what a person has closed, and what it came to"),
 }
 SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "what a person does to the records as a whole")
@@ -392,7 +394,12 @@ def _as_sent(value: Any) -> Any:
 
 def describe() -> Schema:
     """Return the description."""
-    schemas, examples = Schemas({"Outcome": Outcome, "PrintJob": PrintJob}), Examples.read()
+    schemas, examples = (
+        Schemas(
+            {"Outcome": Outcome, "PrintJob": PrintJob, "Shift": Shift, "Shifts": Shifts, "ShiftRequest": ShiftRequest}
+        ),
+        Examples.read(),
+    )
     paths = {
         path: {route.method.lower(): _operation(schemas, examples, route) for route in rows}
         for path, rows in routes.by_path(routes.ALL).items()

@@ -1,5 +1,5 @@
 """The local API as one table: what can be called, with what, and what it answers. A row here is what is served, and the
-description of the API is made of it.
+description of the API is made of it. A type in words is one that the daemon loads by the first call (`api.openapi`).
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from posd.api.commission import CommissionRequest, Probe
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
+from posd.api.shift_calls import BEFORE, LIMIT
 from posd.api.status import DaemonStatus
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter
@@ -136,6 +137,21 @@ OPERATOR_ROUTES = (
         body=ClockRequest,
         admin=True,
     ),
+    Route(
+        "POST",
+        "/v1/shifts",
+        "close_shift",
+        "Close a shift: what the report has counted since the last one. A repeated call answers the last one.",
+        {
+            201: Answer("the shift", "Shift"),
+            200: Answer(
+                "the last shift; none was closed, for what was asked for does not begin where it ends", "Shift"
+            ),
+        },
+        ("malformed_json", *STORED),
+        body="ShiftRequest",
+        admin=True,
+    ),
 )
 
 
@@ -206,6 +222,15 @@ SERVICE_ROUTES = (
         (*STORED, "draining"),
         query=(at.FEED_AFTER, at.LIMIT),
         headers=(at.LAST_FEED_ID,),
+    ),
+    Route(
+        "GET",
+        "/v1/shifts",
+        "list_shifts",
+        "List the shifts that were closed, the newest first, with what each has counted.",
+        {200: Answer("a page", "Shifts")},
+        STORED,
+        query=(BEFORE, LIMIT),
     ),
     Route(
         "GET",

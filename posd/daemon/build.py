@@ -18,6 +18,7 @@ from posd.api.identity import IdentityCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
 from posd.api.service import ServiceCalls
+from posd.api.shift_calls import ShiftCalls
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.ids import Channel
@@ -417,6 +418,7 @@ def local_doors(
             RetentionCalls(retention),
             ClockCalls(context, clock),
             ServiceCalls(context, around.fleet, health.checks),
+            ShiftCalls(context, store),
             IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
             CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
             metrics,

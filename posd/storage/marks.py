@@ -19,6 +19,7 @@ SEEN = "restore_seen"  # a person has looked at every restore before it
 AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
 CLOCK = "clock"  # what is known of the wall clock (`clock.rules.Kept`): at most one
 CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed; `at`: since when
+SHIFT = "shift"  # a person has closed a shift; what it has counted is in the detail
 CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
 COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
 

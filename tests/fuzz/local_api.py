@@ -47,6 +47,7 @@ PATHS = (
     "/v1/reprocess",
     "/v1/restore",
     "/v1/restore/seen",
+    "/v1/shifts",
     "/metrics",
     "/v1/",
     "/",

@@ -66,6 +66,8 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "commission_terminal": BY_ANA | {"proven": ["abort", "refund"]},
     "read_feed": "?limit=0",
     "list_quarantine": "?limit=0",
+    "list_shifts": "?limit=0",
+    "close_shift": {"after": 812, "up_to": 1204, "payments": []},
     "back_up": {"keep": 14},
     "confirm_restore": {"operator": "Ana"},
     "prune": {"older_than_days": -1},
@@ -386,9 +388,22 @@ class Day:
         assert (await self.admin("GET", "/clock")).status == 200
         assert (await self.admin("GET", "/status?check=true")).status == 200
         assert (await self.admin("POST", "/clock/confirm", {"operator": "Ana"})).status == 200
+        await self.shifts(payment.identity)
         assert (await self.admin("POST", "/prune", {"dry_run": True, "older_than_days": 1})).status == 200
         assert (await self.admin("POST", "/prune")).status == 200
         await self.refused("not_found", "POST", "/restore/seen", BY_ANA, admin=True)
+
+    async def shifts(self, identity: str) -> None:
+        """Close two shifts, and one of them again."""
+        counted = {"client_transaction_id": identity, "counted": 11.20}
+        first = {"operator": "Ana", "after": 0, "up_to": 1, "payments": [counted], "totals": {"total": 11.20}}
+        assert (await self.admin("POST", "/shifts", first)).json["total"] == 11.20
+        assert (await self.admin("POST", "/shifts", first)).status == 200
+        corrected = {**counted, "counted": None, "was": 11.20, "shift": 1}
+        second = {"operator": "Ben", "note": "late", "after": 1, "up_to": 2, "payments": [corrected]}
+        assert (await self.admin("POST", "/shifts", second)).json["total"] == -11.20
+        assert [item["number"] for item in (await self.daemon.call("GET", "/shifts?limit=1")).json["shifts"]] == [2]
+        assert (await self.daemon.call("GET", "/shifts?before=2")).json["next_before"] is None
 
     def paths(self, transaction: str | None = None, job: str | None = None) -> list[tuple[str, str, dict[str, Any]]]:
         """Return method, path and description of every call of /v1, with these ids in the paths, or new ones."""

@@ -208,6 +208,9 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd report", "The totals of today, by terminal and type:"),
         Example("posd report yesterday --html yesterday.html", "A page of yesterday, to look at or to print:"),
         Example("posd report --from 2026-11-01 --to 2026-11-30 --csv", "A month for a spreadsheet:"),
+        Example("posd report --since last --expect 1234.50", "Before closing: is it what the terminal says?"),
+        Example("posd report --close --operator Ana", "Close the shift, and print what it came to:"),
+        Example("posd report --shift last --html shift.html", "The last shift again, as it was counted:"),
     ),
     "watch": (Example("posd watch", "Terminals, open payments and what needs attention, live:"),),
 }

@@ -128,7 +128,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     # Those that follow are read where such a command exists.
     "logs": ALONE,
     "metrics": ASKS,
-    "report": ASKS,
+    "report": ((0, "Done."), (1, "The total is not the one of --expect, or posd refused."), USAGE, UNREACHABLE),
     "watch": ASKS,
 }
 

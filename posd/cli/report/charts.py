@@ -50,7 +50,7 @@ class Chart(NamedTuple):
 def of(report: Report) -> Sequence[Chart]:
     """Return the charts of a report, in the order of the page."""
     charts = []
-    if report.counted:
+    if report.counted and report.shift is None:
         results = ["approved", "reversed"] if report.total.reversals else ["approved"]
         several = len(report.span.days) > 1
         if several:
@@ -64,8 +64,8 @@ def of(report: Report) -> Sequence[Chart]:
         what = "hour of the day, all days together" if several else "hour in which it was approved"
         words = f"amount by the {what}; most from {best.name[0]}:00 on, {money(best.charged)}"
         charts.append(Chart("hours", "Approved by hour", words, words, 230, columns(hours), results))
-    if report.payments:
-        charts.append(_results(sums.results(report)))
+    if ended := sums.results(report):
+        charts.append(_results(ended))
     found = sums.times(report)
     if found.count:
         words = (

@@ -1,11 +1,14 @@
 """`posd report`: the payments of a day, or of several, and what they came to."""
 
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -18,8 +21,10 @@ from posd.base.times import iso, parse_iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
+from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.report import exports, sums, table, words
+from posd.cli.report.expect import Comparison, compare
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
@@ -29,6 +34,11 @@ from posd.config import examine
 #: Payments asked for at a time: the most that the API gives.
 PAGE = 500
 
+#: Numbers of shifts are below this.
+MOST_NUMBER = 10**9
+#: A total as a person types it.
+_SUM = re.compile(r"-?\d{1,12}(\.\d{1,4})?", re.ASCII)
+
 #: Called with how many payments were read so far.
 Progress = Callable[[int], object]
 
@@ -37,6 +47,13 @@ Progress = Callable[[int], object]
 @click.argument("day", required=False)
 @click.option("--from", "first", metavar="DAY", help="The first day of several.")
 @click.option("--to", "last", metavar="DAY", help="The last day of several; without it, today.")
+@click.option("--since", type=click.Choice(["last"]), help="What has come since the last shift was closed.")
+@click.option("--shift", "which", metavar="NUMBER", help="A shift that was closed, or last.")
+@click.option("--close", "closes", is_flag=True, help="Close the shift: what has come since the last one.")
+@click.option("--begin", is_flag=True, help="With --close: let the first shift begin now, without what was before.")
+@click.option("--operator", metavar="NAME", help="With --close: who closes it.")
+@click.option("--note", metavar="TEXT", help="With --close: what is to be kept with it.")
+@click.option("--expect", metavar="SUM", help="Compare with the terminal's own total: exit code 1 where they differ.")
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
 @click.option("--csv", "as_table", is_flag=True, help="Print CSV: one row a payment.")
 @click.option("--html", metavar="FILE", help="Write one page for a browser or a printer; - prints it.")
@@ -50,50 +67,130 @@ def report(
     day: str | None,
     first: str | None,
     last: str | None,
+    since: str | None,
+    which: str | None,
+    closes: bool,
+    begin: bool,
+    operator: str | None,
+    note: str | None,
+    expect: str | None,
     terminal: str | None,
     as_table: bool,
     html: str | None,
     metadata: str | None,
     timezone: str | None,
 ) -> None:
-    """Total the payments of a day, or of several.
+    """Total the payments of a day, of several, or of a shift.
 
     DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone.
     A payment counts when the terminal says that it ended, with the amount that was authorized. What is open, or not
-    known for sure, stands apart and is in no total. Exit code 0, also then.
+    known for sure, stands apart and is in no total. A shift is what has come since the last one was closed, whatever
+    the clock says. Exit code 0; 1 where the total is not the one that --expect names.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:
         raise click.UsageError("--json, --csv and --html are three ways to write the report: choose one")
     if html == "":
         raise click.UsageError("--html needs the name of a file, or - to print the page")
+    if sum((closes, since is not None, which is not None, not day is first is last is None)) > 1:
+        raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
+    if begin and (output.as_json or as_table or html is not None or expect is not None):
+        raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
+    number = _shift_number(which)
+    _check_close(closes, begin, operator, note, terminal)
+    expected = None if expect is None else _sum(expect)
     zone = _zone(ctx, timezone)
     now = datetime.now(UTC)
-    span = _span(day, first, last, now.astimezone(zone).date(), zone)
+    notes: list[str] = []
     with connect(ctx) as api, _progress(output) as progress:
-        made = _read_days(api, span, now, terminal=terminal, metadata=metadata, progress=progress)
+        if closes or since is not None or which is not None:
+            from posd.cli.report import closing
+
+            shifts = closing.Shifts(api, zone, now, terminal=terminal, metadata=metadata, progress=progress)
+            if begin:
+                output.line(shifts.begin(str(operator), note or ""))
+                return
+            if closes:
+                made = shifts.close(str(operator).strip(), (note or "").strip(), notes, _clock_doubts)
+            else:
+                made = shifts.open() if since else shifts.closed(number)
+        else:
+            span = _span(day, first, last, now.astimezone(zone).date(), zone)
+            made = _read_days(api, span, now, terminal=terminal, metadata=metadata, progress=progress)
         unknown = terminal is not None and not made.payments and not _in_fleet(api, terminal)
-        made = replace(made, clock_doubts=_clock_doubts(api, span))
+        made = replace(made, clock_doubts=_clock_doubts(api, made.span))
+    for text in notes:
+        output.note(text, "bold yellow")
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
+    compared = None if expected is None else compare(expected, made.total.total, made.payments)
+    _write(output, made, compared, as_table=as_table, html=html, metadata=metadata)
+    if compared is not None and not compared.equal:
+        sys.exit(ExitCode.NOT_DONE)
+
+
+def _write(
+    output: Output,
+    made: Report,
+    compared: Comparison | None,
+    *,
+    as_table: bool,
+    html: str | None,
+    metadata: str | None,
+) -> None:
+    """Write the report as it was asked for; beside a page and CSV the comparison is said on standard error."""
     if output.as_json:
-        output.json(exports.write_json(made))
-    elif as_table:
+        output.json(exports.write_json(made, compared))
+        return
+    if not as_table and html is None:
+        table.show(output, made, metadata=metadata, comparison=compared)
+        return
+    if as_table:
         _print(exports.write_csv(made, metadata=metadata))
         for doubt in made.clock_doubts:
             output.note(doubt, "yellow")
-    elif html is not None:
-        from posd.cli.report import page  # its templates take longer to import than the rest of the command
-
-        text = page.write(made, metadata=metadata)
-        if html == "-":
-            _print(text)
-            return
-        write_file(Path(html), text)
-        output.line(f"Written: {html}, {number(len(made.payments), 'payment')}.")
-        if made.in_question or made.attention:
-            output.line("It begins with what needs attention.", "yellow")
     else:
-        table.show(output, made, metadata=metadata)
+        _write_page(output, made, compared, str(html), metadata)
+    if compared is not None:
+        for line in words.comparison(compared):
+            output.note(line, "" if compared.equal else "yellow")
+
+
+def _write_page(output: Output, made: Report, compared: Comparison | None, html: str, metadata: str | None) -> None:
+    from posd.cli.report import page  # its templates take longer to import than the rest of the command
+
+    text = page.write(made, metadata=metadata, comparison=compared)
+    if html == "-":
+        _print(text)
+        return
+    write_file(Path(html), text)
+    output.line(f"Written: {html}, {number(len(made.payments), 'payment')}.")
+    if made.in_question or made.attention:
+        output.line("It begins with what needs attention.", "yellow")
+
+
+def _check_close(closes: bool, begin: bool, operator: str | None, note: str | None, terminal: str | None) -> None:
+    if closes and not (operator or "").strip():
+        raise click.UsageError("--close needs --operator NAME: who closes the shift")
+    if closes and terminal is not None:
+        raise click.UsageError("a shift is of all terminals: close it without --terminal")
+    if not closes and (begin or operator is not None or note is not None):
+        raise click.UsageError("--begin, --operator and --note belong to --close")
+
+
+def _shift_number(which: str | None) -> int | None:
+    """Return the number of a shift, None for the last one."""
+    if which in (None, "last"):
+        return None
+    if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
+        raise click.BadParameter(f"{which!r} is no shift: write its number, or last", param_hint="--shift")
+    return int(which)
+
+
+def _sum(text: str) -> Decimal:
+    if not _SUM.fullmatch(text):
+        message = f"{text!r} is no sum: write one as 1234.50, without a sign of thousands"
+        raise click.BadParameter(message, param_hint="--expect")
+    return Decimal(text)
 
 
 def window(span: Span) -> tuple[datetime, datetime]:
@@ -117,7 +214,7 @@ def _read_days(
         try:
             others[identity] = read(api.get(f"/transactions/{identity}").body)
         except Problem as problem:
-            if problem.code != "not_found":  # pruned, or of another database: then it is not known
+            if problem.code not in ("not_found", "pruned"):  # or of another database: then it is not known
                 raise
     inside = {item.id for item in found.values() if sums.belongs(item, span)}
     elsewhere = {facts.id for facts in _pages(api, {"attention": "true"}, None)} - inside

@@ -12,6 +12,7 @@ import msgspec
 
 from posd.base.text import shown
 from posd.cli.report import sums
+from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum
 
@@ -86,8 +87,8 @@ def _cell(value: str | Decimal | None) -> str:
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
-def write_json(report: Report) -> bytes:
-    """Return the JSON document."""
+def write_json(report: Report, comparison: Comparison | None = None) -> bytes:
+    """Return the JSON document; `comparison` with the terminal's own total."""
     span = report.span
     times = sums.times(report)
     document = {
@@ -127,8 +128,7 @@ def write_json(report: Report) -> bytes:
             for item in report.reserved
             for kind, became in (item.name,)
         ],
-        "by_day": [{"day": day.isoformat(), **_sum(item)} for day, item in sums.by_day(report)],
-        "by_hour": [{"hour": item.name[0], **_sum(item)} for item in sums.by_hour(report)],
+        **_course(report),
         "results": [{"terminal": terminal, **counts} for terminal, counts in sums.results(report).items()],
         "seconds": {"count": times.count, "median": times.median, "p95": times.p95, "longest": times.longest},
         "in_question": [item.facts.id for item in report.in_question],
@@ -136,9 +136,100 @@ def write_json(report: Report) -> bytes:
         "unsure": [item.facts.id for item in report.unsure],
         "attention_elsewhere": report.elsewhere,
         "clock_unsure": report.clock_doubts,
+        **_shift(report),
+        **_comparison(comparison),
         "payments": [_payment(item, report) for item in report.payments],
     }
     return _ENCODER.encode(document)
+
+
+def totals(report: Report) -> dict[str, Any]:
+    """Return the totals that are kept with a closed shift: members of the JSON document."""
+    return {
+        "currencies": report.currencies,
+        "total": _sum(report.total),
+        "sureness": [
+            {
+                "standing": item.standing.value,
+                "number": item.number,
+                "amount": _money(item.amount),
+                "unknown": item.unknown,
+            }
+            for item in report.sureness
+        ],
+        "counts": {section.value: len(report.sections[section]) for section in Section},
+        "by_terminal": _sums(report, terminal=sums.terminal_of),
+        "by_type": _sums(report, type=sums.kind_of),
+        "clock_unsure": report.clock_doubts,
+    }
+
+
+def _course(report: Report) -> dict[str, Any]:
+    """Return what was counted by day and hour; of a shift no clock says what belongs to it."""
+    if report.shift is not None:
+        return {"by_day": [], "by_hour": []}
+    return {
+        "by_day": [{"day": day.isoformat(), **_sum(item)} for day, item in sums.by_day(report)],
+        "by_hour": [{"hour": item.name[0], **_sum(item)} for item in sums.by_hour(report)],
+    }
+
+
+def _shift(report: Report) -> dict[str, Any]:
+    shift = report.shift
+    if shift is None:
+        return {}
+    closed, last = shift.closed, shift.last
+    document = {
+        "number": closed.number if closed else 1 if last is None else last.number + 1,
+        "closed_at": closed and _time(report.span.local(closed.closed_at)),
+        "operator": closed and closed.operator,
+        "note": closed and closed.note,
+        "begins_at": last and _time(report.span.local(last.closed_at)),
+        "total": closed and _money(closed.total),
+        "totals": closed and closed.totals,
+        "corrections": [
+            {
+                "client_transaction_id": item.facts.id,
+                "terminal": item.facts.terminal,
+                "shift": item.correction.shift,
+                "was": _money(item.correction.was),
+                "now": _money(item.correction.now),
+                "difference": _money(item.amount),
+            }
+            for item in report.corrections
+            if item.correction is not None
+        ],
+        "open": [item.facts.id for item in report.ended if item.section is Section.OPEN],
+        "open_before": [item.facts.id for item in report.ended if item.open_at is not None],
+        "removed": shift.removed,
+        "more": shift.more,
+    }
+    return {"shift": document}
+
+
+def _comparison(found: Comparison | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    document = {
+        "expected": _money(found.expected),
+        "counted": _money(found.counted),
+        "difference": _money(found.difference),
+        "explanations": [
+            [
+                {
+                    "client_transaction_id": item.id,
+                    "reason": item.reason.value,
+                    "difference": _money(item.difference),
+                }
+                for item in items
+            ]
+            for items in found.sets
+        ],
+        "more": found.more,
+        "searched": found.searched,
+        "doubtful": found.doubtful,
+    }
+    return {"comparison": document}
 
 
 def _payment(payment: Payment, report: Report) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from posd.base.text import shown
 from posd.cli.report import charts, sums, words
+from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section
 
@@ -48,10 +49,13 @@ _TEMPLATES = Environment(
 )
 
 
-def write(report: Report, *, metadata: str | None = None) -> str:
-    """Return the page; `metadata` names the member of the metadata that is shown."""
+def write(report: Report, *, metadata: str | None = None, comparison: Comparison | None = None) -> str:
+    """Return the page; `metadata` names the member of the metadata that is shown, `comparison` is with the terminal's
+    own total.
+    """
     page = _TEMPLATES.get_template("page.html.j2").render(
         report=report,
+        comparison=comparison,
         metadata=metadata,
         attentions=_attentions(report),
         charts=charts.of(report),

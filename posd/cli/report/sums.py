@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from posd.base.money import ZERO, total
+from posd.cli.report.closed import Shift
 from posd.cli.report.facts import Facts, Span, add
 
 # Where a payment stands in the report, and with which amount. Nothing here guesses: what is not known stands apart.
@@ -59,6 +60,17 @@ QUESTIONING = frozenset({"conflicting_final", "outcome_corrected", "approval_unl
 
 #: Types that give back what was charged.
 REVERSING = ("void", "refund")
+#: Kind of the row that sets right what an earlier shift has counted.
+CORRECTION = "correction"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What an earlier shift has counted of a payment, and what is counted now: None where it is open again."""
+
+    shift: int
+    was: Decimal
+    now: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,9 @@ class Payment:
     known.
 
     `kind` is the type, or what a void is: `cancellation`, `refund`, `void` (not known which), `release` (of what was
-    reserved). `parts` are those of `amount` by name, as sent; `became` is what has become of a reservation.
+    reserved); or `correction`: then `amount` is the difference to what an earlier shift has counted. `parts` are those
+    of `amount` by name, as sent; `became` is what has become of a reservation. `open_at` is the number of the shift at
+    whose close it was open. `changed_since`: it stands here as a closed shift has counted it, and is otherwise by now.
     """
 
     facts: Facts
@@ -80,6 +94,9 @@ class Payment:
     in_question: bool
     differs: bool
     became: str | None = None
+    correction: Correction | None = None
+    open_at: int | None = None
+    changed_since: bool = False
 
     @property
     def counted(self) -> Decimal | None:
@@ -285,7 +302,8 @@ class Part:
 class Report:
     """All payments of some days. `payments` is in the order of time; `elsewhere` are ids of other days in attention.
 
-    `clock_doubts` say when the clock of posd's machine was not believed within these days.
+    `clock_doubts` say when the clock of posd's machine was not believed within these days. `shift`: it is of a shift,
+    not of days.
     """
 
     span: Span
@@ -295,6 +313,17 @@ class Report:
     sections: Mapping[Section, Sequence[Payment]]
     elsewhere: int
     clock_doubts: Sequence[str] = ()
+    shift: Shift | None = None
+
+    @property
+    def ended(self) -> Sequence[Payment]:
+        """Its payments, but for those that an earlier shift has shown and that are corrected here."""
+        return [item for item in self.payments if item.correction is None]
+
+    @property
+    def corrections(self) -> Sequence[Payment]:
+        """What sets right what earlier shifts have counted."""
+        return [item for item in self.payments if item.correction is not None]
 
     @property
     def counted(self) -> Sequence[Payment]:
@@ -309,7 +338,10 @@ class Report:
     @property
     def currencies(self) -> Sequence[str]:
         """The currencies that the terminals named, of what is counted."""
-        return sorted({item.facts.currency for item in self.counted if item.facts.currency})
+        named = {item.facts.currency for item in self.counted if item.facts.currency}
+        if self.shift is not None and self.shift.closed is not None:
+            named.update(self.shift.closed.currencies)
+        return sorted(named)
 
     @property
     def currency(self) -> str:
@@ -348,6 +380,14 @@ class Report:
     @property
     def sureness(self) -> Sequence[Sureness]:
         """What is certain, and apart from it what is not; those in the totals add up to the total."""
+        closed = self.shift.closed if self.shift is not None else None
+        if closed is not None and self.terminal is None and (kept := closed.sureness) is not None:
+            known = {item.value: item for item in Standing}
+            return [
+                Sureness(known[item.standing], item.number, item.amount, item.unknown)
+                for item in kept
+                if item.standing in known
+            ]
         found: dict[Standing, list[Payment]] = {Standing.CERTAIN: []}
         for item in self.payments:
             if item.standing is not None:
@@ -403,11 +443,25 @@ def make(
     payments = [
         count(item, lookup) for item in known.values() if terminal in (None, item.terminal) and belongs(item, span)
     ]
+    return sectioned(span, payments, made_at, terminal=terminal, elsewhere=elsewhere)
+
+
+def sectioned(
+    span: Span,
+    payments: Iterable[Payment],
+    made_at: datetime,
+    *,
+    terminal: str | None = None,
+    elsewhere: int = 0,
+    shift: Shift | None = None,
+) -> Report:
+    """Make the report of some payments."""
+    payments = list(payments)
     payments.sort(key=lambda payment: (payment.facts.at, payment.facts.id))
     sections: dict[Section, list[Payment]] = {section: [] for section in Section}
     for payment in payments:
         sections[payment.section].append(payment)
-    return Report(span, terminal, made_at, payments, sections, elsewhere)
+    return Report(span, terminal, made_at, payments, sections, elsewhere, shift=shift)
 
 
 def belongs(facts: Facts, span: Span) -> bool:
@@ -425,10 +479,16 @@ def by(payments: Iterable[Payment], *keys: Callable[[Payment], str]) -> Sequence
 
 def summed(name: tuple[str, ...], payments: Iterable[Payment]) -> Sum:
     """Add payments up."""
-    amounts = [(payment.facts.type in REVERSING, payment.amount or ZERO) for payment in payments]
+    amounts = [(_reverses(payment), payment.amount or ZERO) for payment in payments]
     charged = [amount for reverses, amount in amounts if not reverses]
     returned = [amount for reverses, amount in amounts if reverses]
     return Sum(name, len(charged), total(charged), len(returned), total(returned))
+
+
+def _reverses(payment: Payment) -> bool:
+    if payment.correction is not None or payment.changed_since:  # of any sign, whatever its type
+        return (payment.amount or ZERO) < ZERO
+    return payment.facts.type in REVERSING or (payment.amount or ZERO) < ZERO
 
 
 def _place(name: str) -> tuple[int, str]:
@@ -513,7 +573,9 @@ def _spread(payments: Iterable[Payment], labels: Sequence[str], place: Callable[
 def results(report: Report) -> Mapping[str, Mapping[str, int]]:
     """Return how the payments of each terminal ended: terminal -> result -> how many."""
     found: dict[str, dict[str, int]] = {}
-    for payment in report.payments:
+    for payment in report.ended:
+        if (payment.facts.result or "open") not in RESULTS:  # its record was removed
+            continue
         counts = found.setdefault(payment.facts.terminal, dict.fromkeys(RESULTS, 0))
         counts[payment.facts.result or "open"] += 1
     return {terminal: found[terminal] for terminal in sorted(found)}
@@ -521,7 +583,7 @@ def results(report: Report) -> Mapping[str, Mapping[str, int]]:
 
 def times(report: Report) -> Times:
     """Return how long payments took."""
-    ended = [item.facts.seconds for item in report.payments if item.section is not Section.OPEN]
+    ended = [item.facts.seconds for item in report.ended if item.section is not Section.OPEN]
     taken = sorted(seconds for seconds in ended if seconds is not None)
     counts = [0] * (len(LIMITS) + 1)
     for seconds in taken:

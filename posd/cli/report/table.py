@@ -7,6 +7,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.subject import show_what_to_do
 from posd.cli.app.tables import Cells, Number
 from posd.cli.report import sums, words
+from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum
 from posd.cli.report.words import amount, in_totals, kind_name, result_name
@@ -17,12 +18,13 @@ UUID = 36
 Column = tuple[str, Callable[[Payment], str]]
 
 
-def show(output: Output, report: Report, *, metadata: str | None = None) -> None:
-    """Write the report."""
-    span = report.span
-    output.line(f"Card payments of {words.days(span)}", "bold")
+def show(output: Output, report: Report, *, metadata: str | None = None, comparison: Comparison | None = None) -> None:
+    """Write the report; `comparison` with the terminal's own total."""
+    output.line(f"Card payments of {words.title(report)}", "bold")
     of = f"terminal {report.terminal}" if report.terminal else "all terminals"
-    output.line(f"{of}; a day is one in {span.zone.key}{'' if report.made_at >= span.end else '; it is not over yet'}")
+    output.line(f"{of[:1].upper()}{of[1:]}. {words.scope(report)}.")
+    for line in words.shift_lines(report):
+        output.line(line)
     for doubt in report.clock_doubts:
         output.line(doubt, "bold red")
     if not report.payments:
@@ -32,6 +34,21 @@ def show(output: Output, report: Report, *, metadata: str | None = None) -> None
     if report.payments:
         _totals(output, report)
     _unsettled(output, report)
+    if comparison is not None:
+        output.line()
+        _comparison(output, comparison)
+
+
+def _comparison(output: Output, found: Comparison) -> None:
+    """Write how the terminal's own total compares, and which payments explain a difference."""
+    first, *rest = words.comparison(found)
+    output.line(first, "bold green" if found.equal else "bold red")
+    for line in rest:
+        output.line(line)
+    for place, items in enumerate(found.sets, 1):
+        for item in items:
+            output.line(f"{place}. {words.candidate(item)}", indent=2)
+            output.line(f"{words.REASONS[item.reason]}.", indent=5)
 
 
 def _payments(output: Output, report: Report, metadata: str | None) -> None:
@@ -107,7 +124,7 @@ def _totals(output: Output, report: Report) -> None:
     ]
     if len(report.currencies) > 1:
         tables.append(("currency", report.by(sums.currency_of), str))
-    if len(report.span.days) > 1:
+    if report.shift is None and len(report.span.days) > 1:
         tables.append(("day", report.busy_days, str))
     output.line()
     output.line("Totals" + words.clock_mark(report), "bold")
@@ -129,14 +146,14 @@ def _totals(output: Output, report: Report) -> None:
         output.line()
         output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(held, 2, 3))
     output.line()
-    ended = [item.facts.result or "open" for item in report.payments]
+    ended = [item.facts.result or "open" for item in report.ended]
     counts = [(result_name(result), ended.count(result)) for result in sums.RESULTS]
     times = sums.times(report)
     took = f"; half of them within {times.median:f} s, 95 % within {times.p95:f} s" if times.count else ""
     output.line("Results: " + ", ".join(f"{count} {name}" for name, count in counts if count) + took)
     _sureness(output, report)
     output.line(f"Total: {money(total.total)} {report.currency}".rstrip() + words.clock_mark(report), "bold green")
-    for rule in words.RULES:
+    for rule in words.rules(report):
         output.line(rule, "dim")
 
 
@@ -154,7 +171,7 @@ def _sureness(output: Output, report: Report) -> None:
         )
         for item in found
     ]
-    output.table(("how sure", "in the total", "payments", "amount"), _aligned(rows, 2, 3))
+    output.table(("how sure", "in total", "payments", "amount"), _aligned(rows, 2, 3))
     output.line()
 
 
@@ -195,6 +212,4 @@ def _unsettled(output: Output, report: Report) -> None:
     )
     if report.elsewhere:
         output.line()
-        output.line(
-            f"Payments of other days that need attention too: {report.elsewhere} (posd list --attention).", "yellow"
-        )
+        output.line(words.elsewhere(report), "yellow")

@@ -1,11 +1,13 @@
 """The report's words: one table for each kind."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
+from posd.base.money import ZERO
 from posd.cli.app.advice import Advice, attention_advice
 from posd.cli.payments.words import words_of
+from posd.cli.report.expect import Candidate, Comparison, Reason
 from posd.cli.report.facts import Span, money
 from posd.cli.report.sums import Basis, Payment, Report, Section, Standing, Sureness
 
@@ -69,6 +71,18 @@ RULES = (
 )
 
 
+#: Of a shift this stands in place of the first of `RULES`.
+SHIFT_RULE = (
+    "A payment counts in the shift in which its outcome was first known, whatever the clocks say. What ends otherwise "
+    "after that is corrected, by its difference, in the shift in which that is known."
+)
+
+
+def rules(report: Report) -> Sequence[str]:
+    """Say how the totals of a report are made."""
+    return RULES if report.shift is None else (SHIFT_RULE, *RULES[1:])
+
+
 def days(span: Span) -> str:
     """Write which days these are."""
     if span.first == span.last:
@@ -79,6 +93,125 @@ def days(span: Span) -> str:
 def day(value: date) -> str:
     """Write a day in words."""
     return f"{value:%A} {value.day} {value:%B} {value.year}"
+
+
+def time(value: datetime) -> str:
+    """Write a moment."""
+    return f"{value:%Y-%m-%d %H:%M}"
+
+
+def title(report: Report) -> str:
+    """Say what the report is of."""
+    shift = report.shift
+    if shift is None:
+        return days(report.span)
+    if shift.closed is not None:
+        local = report.span.local(shift.closed.closed_at)
+        return f"shift {shift.closed.number}, closed by {shift.closed.operator} on {time(local)}"
+    if shift.last is None:
+        return "the first shift, which is not closed yet"
+    return f"shift {shift.last.number + 1}, which is not closed yet"
+
+
+def scope(report: Report) -> str:
+    """Say in which time zone its times are, and what bounds it."""
+    zone, shift = report.span.zone.key, report.shift
+    if shift is None:
+        return f"A day is one in {zone}{'' if report.made_at >= report.span.end else '; it is not over yet'}"
+    if shift.last is None:
+        begin = "From the first payment on"
+    else:
+        local = report.span.local(shift.last.closed_at)
+        begin = f"Since shift {shift.last.number} (closed by {shift.last.operator} on {time(local)})"
+    return f"{begin}; times of {zone}"
+
+
+def shift_lines(report: Report) -> list[str]:
+    """Say what stands out about a shift as a whole."""
+    shift = report.shift
+    if shift is None:
+        return []
+    found = []
+    if shift.closed is not None and shift.closed.note:
+        found.append(f"Note: {shift.closed.note}")
+    carried = [item for item in report.ended if item.open_at is not None]
+    if carried:
+        still = sum(item.section is Section.OPEN for item in carried)
+        found.append(
+            f"{number(len(carried), 'payment')} of an earlier shift, open at its close, "
+            f"{'is' if len(carried) == 1 else 'are'} here; still open: {still}."
+        )
+    waiting = [item for item in report.ended if item.section is Section.OPEN]
+    if waiting:
+        found.append(
+            f"{number(len(waiting), 'payment')} {'is' if len(waiting) == 1 else 'are'} open: in no total here, and in "
+            "that of the shift in which the outcome comes."
+        )
+    if report.corrections:
+        amounts = ", ".join(money(item.amount or ZERO) for item in report.corrections[:SHOWN])
+        found.append(
+            f"{number(len(report.corrections), 'payment')} that an earlier shift has counted "
+            f"{'is' if len(report.corrections) == 1 else 'are'} corrected here; the difference is in the total "
+            f"({amounts})."
+        )
+    if shift.removed:
+        found.append(
+            f"Of {number(shift.removed, 'payment')} the record was removed when the days had passed for which records "
+            "are kept: what was counted of them stays, by type and terminal; the rest is not known any more."
+        )
+    changed = sum(item.changed_since for item in report.payments)
+    if changed:
+        found.append(
+            f"{number(changed, 'payment')} ended otherwise after the close: here stands what was counted then; the "
+            "difference is in a later shift."
+        )
+    if shift.more:
+        found.append("More payments have come than one shift can hold: the rest is in the next one. Close again.")
+    return found
+
+
+#: why a terminal may count a payment differently -> what is said of it.
+REASONS: Mapping[Reason, str] = {
+    Reason.DOUBT: "in doubt here; the terminal may have charged it",
+    Reason.OPEN: "open here; the terminal may have charged it",
+    Reason.QUESTIONED: "contradicted or unlikely; the terminal may count it otherwise",
+    Reason.CORRECTED: "corrected here; the terminal may not have that",
+    Reason.BY_PERSON: "counted by a person's word; the terminal may not count it",
+    Reason.AMOUNT: "authorized with another amount than was asked for",
+    Reason.VOIDED: "given back here; the terminal may not have that",
+    Reason.NOT_CHARGED: "not charged here; the terminal may count it",
+    Reason.COUNTED: "counted here without doubt; the terminal may count it to another day or shift, or not at all",
+}
+
+
+def comparison(found: Comparison) -> list[str]:
+    """Say whether the terminal's own total is the same, and which payments explain it where it is not."""
+    both = f"The terminal's total is {money(found.expected)}, posd's is {money(found.counted)}"
+    if found.equal:
+        return [f"{both}: they are the same."]
+    way = "more" if found.difference > 0 else "less"
+    lines = [f"{both}: the terminal has {money(abs(found.difference))} {way}."]
+    if not found.sets:
+        lines.append(
+            "No single payment explains that, and no two or three of those that are open, in doubt, corrected, given "
+            "back or not charged. Compare the terminal's list with this one, line by line."
+        )
+    elif len(found.sets) == 1 and not found.more:
+        lines.append("One explanation fits exactly. It is no proof: look at it on the terminal's list.")
+    else:
+        count = f"More than {len(found.sets)}" if found.more else f"{len(found.sets)}"
+        lines.append(f"{count} explanations fit exactly, so none is proven: look at them on the terminal's list.")
+    if found.searched < found.doubtful:
+        lines.append(
+            f"Two and three together were looked for among the {found.searched} most doubtful of {found.doubtful}."
+        )
+    return lines
+
+
+def candidate(item: Candidate) -> str:
+    """Name a payment that would explain a difference, and by how much."""
+    sign = "+" if item.difference > 0 else ""
+    return f"{item.id}  {item.payment.facts.terminal}  {kind_name(item.payment.kind)}  {sign}{money(item.difference)}"
 
 
 def number(count: int, noun: str) -> str:
@@ -164,6 +297,12 @@ def open_line(report: Report) -> str:
     return f"Not in the totals: {number(len(items), 'payment')} that may have moved money ({amounts})."
 
 
+def elsewhere(report: Report) -> str:
+    """Say how many payments need attention that are not in the report."""
+    where = "other days" if report.shift is None else "other shifts"
+    return f"Payments of {where} that need attention too: {report.elsewhere} (posd list --attention)."
+
+
 def wrong_clocks(report: Report) -> str:
     """Say which terminals have a clock that is wrong."""
     serials = ", ".join(report.wrong_clocks)
@@ -191,6 +330,16 @@ def notes(payment: Payment) -> list[str]:
     """Say what stands out about a payment that is settled."""
     facts = payment.facts
     found = []
+    if payment.correction is not None:
+        fixed = payment.correction
+        now = "open again" if fixed.now is None else f"counts {money(fixed.now)} now"
+        return [f"shift {fixed.shift} has counted {money(fixed.was)}, it {now} ({result_name(facts.state)})"]
+    if facts.at_by == "shift":
+        found.append("record removed; the time is that of the close")
+    if payment.open_at is not None:
+        found.append(f"was open at the close of shift {payment.open_at}")
+    if payment.changed_since:
+        found.append(f"as counted at the close; now {result_name(facts.state)}")
     if facts.result == "approved" and payment.basis in BASIS_NOTES:
         found.append(BASIS_NOTES[payment.basis])
     if payment.differs and facts.type != "void" and facts.requested:

@@ -1,0 +1,219 @@
+"""Shifts with the real daemon: each payment counts in exactly one, whatever comes late, twice or in between."""
+
+import asyncio
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_backup import approve, back_up, posd_command
+from tests.support.daemon import Daemon, Reply
+from tests.support.faketime import FakeTime
+from tests.support.needs import needs
+from tests.support.shop import Payment, Shop, open_shop
+
+UTC = ("--timezone", "UTC")
+PAID = Decimal("11.20")
+
+
+async def report(posd: Daemon, *arguments: str) -> Any:
+    """Return the JSON of a report."""
+    code, said, beside = await posd_command(posd, "report", *UTC, *arguments, "--json")
+    assert code == 0, said + beside
+    return json.loads(said, parse_float=Decimal)
+
+
+async def close(posd: Daemon, operator: str = "Ana") -> Any:
+    return await report(posd, "--close", "--operator", operator)
+
+
+async def shifts(posd: Daemon) -> list[Any]:
+    """Return the shifts, the oldest first."""
+    page = (await posd.call("GET", "/shifts?limit=20")).json
+    assert page["next_before"] is None
+    return page["shifts"][::-1]
+
+
+async def post(posd: Daemon, **body: Any) -> Reply:
+    return await posd.call("POST", "/shifts", {"operator": "Ben", **body}, socket=posd.admin_socket)
+
+
+async def resolved(payment: Payment, result: str) -> None:
+    body = {"result": result, "operator": "Ana", "note": "asked the bank"}
+    assert (await payment.post("resolve", body, admin=True)).status == 200
+
+
+async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome_comes(own: Shop) -> None:
+    posd = own.daemon
+    assert (await report(posd, "--since", "last"))["total"]["total"] == 0
+    paid, declined, waiting = await own.started(), await own.started(), await own.started()
+    doubtful = await own.in_doubt()
+    await approve(paid)
+    await declined.end("DECLINED")
+
+    first = await close(posd)
+    assert (first["shift"]["number"], first["shift"]["operator"], first["total"]["total"]) == (1, "Ana", PAID)
+    assert set(first["shift"]["open"]) == {waiting.identity, doubtful.identity}
+    # A nervous hand: nothing has come.
+    code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ben")
+    assert (code, "Nothing has come since shift 1 was closed by Ana" in beside) == (0, True), said + beside
+    assert len(await shifts(posd)) == 1
+
+    # What was open counts in the shift in which its outcome comes, and is said to have been open.
+    await approve(waiting)
+    await resolved(doubtful, "approved")
+    late = await own.started()
+    await approve(late)
+    since = await report(posd, "--since", "last")
+    assert (since["total"]["total"], since["shift"]["closed_at"]) == (3 * PAID, None)
+    assert set(since["shift"]["open_before"]) == {waiting.identity, doubtful.identity}
+    assert (await close(posd, "Ben"))["total"]["total"] == 3 * PAID
+
+    # A person was wrong: the terminal says declined. That is a correction in the next shift, with its difference.
+    assert await doubtful.event("DECLINED") == 200
+    code, said, _ = await posd_command(posd, "report", *UTC, "--since", "last")
+    assert (code, "shift 2 has counted 11.20, it counts 0.00 now" in " ".join(said.split())) == (0, True), said
+    third = await close(posd)
+    (correction,) = third["shift"]["corrections"]
+    assert correction == {
+        "client_transaction_id": doubtful.identity,
+        "terminal": doubtful.serial,
+        "shift": 2,
+        "was": PAID,
+        "now": 0,
+        "difference": -PAID,
+    }
+    assert third["total"]["total"] == -PAID
+
+    # All shifts together are what was charged; each is printed again as it was.
+    whole = await report(posd, "--from", "2020-01-01")
+    assert sum(item["total"] for item in await shifts(posd)) == whole["total"]["total"] == 3 * PAID
+    counted = [line["client_transaction_id"] for item in await shifts(posd) for line in item["payments"]]
+    assert set(counted) == {item.identity for item in (paid, declined, waiting, doubtful, late)}
+    for number, total in ((1, PAID), (2, 3 * PAID), (3, -PAID)):
+        printed = await report(posd, "--shift", str(number))
+        assert (printed["total"]["total"], printed["shift"]["total"]) == (total, total)
+    assert set((await report(posd, "--shift", "1"))["shift"]["open"]) == {waiting.identity, doubtful.identity}
+
+    # The terminal's own total: what explains that it is another one.
+    code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "22.40")
+    assert (code, "the terminal has 11.20 less" in said, doubtful.identity in said) == (1, True, True), said
+    code, said, _ = await posd_command(posd, "report", *UTC, "--shift", "2", "--expect", "33.60")
+    assert (code, "they are the same" in said) == (0, True), said
+
+    # Retention removes the payments, and no total changes.
+    seen = {"code": "outcome_corrected", "operator": "Ana", "note": "seen"}
+    assert (await doubtful.post("acknowledge", seen, admin=True)).status == 200
+    assert (await posd_command(posd, "prune", "--older-than", "0", "--yes"))[0] == 0
+    assert (await paid.get())["code"] == "pruned"
+    for number, total, gone in ((1, PAID, True), (2, 3 * PAID, True), (3, -PAID, False)):
+        printed = await report(posd, "--shift", str(number))
+        assert (printed["total"]["total"], printed["shift"]["removed"] > 0) == (total, gone)
+
+
+async def test_two_closes_at_once_make_one_shift_and_the_other_hears_of_it(own: Shop) -> None:
+    posd = own.daemon
+    paid = await own.started()
+    await approve(paid)
+    last = (await posd.call("GET", "/feed?limit=500")).json["next_after"]
+    lines = [{"client_transaction_id": paid.identity, "counted": 11.20}]
+    replies = await asyncio.gather(*(post(posd, after=0, up_to=last, payments=lines, note=text) for text in "abc"))
+    assert sorted(reply.status for reply in replies) == [200, 200, 201]
+    assert len({reply.json["note"] for reply in replies}) == 1, "all are told of the one that was closed"
+    assert len(await shifts(posd)) == 1
+    # The clock decides nothing, and what the feed has not reached cannot be closed.
+    assert (await post(posd, after=last, up_to=last + 1, payments=[])).json["code"] == "invalid_request"
+    for wrong in (
+        {"after": 2, "up_to": 1, "payments": []},
+        {"after": 0, "up_to": 1, "payments": [*lines, *lines]},
+        {"after": 0, "up_to": 1, "payments": [{**lines[0], "counted": "x"}]},
+        {"after": 0, "up_to": 1, "payments": [{**lines[0], "paid": 1}]},
+        {"after": -1, "up_to": 1, "payments": []},
+    ):
+        reply = await post(posd, **wrong)
+        assert (reply.status, reply.json["code"]) == (422, "invalid_request"), reply.body
+    assert (await posd.call("POST", "/shifts", {})).json["code"] == "forbidden"
+
+
+@pytest.mark.slow
+async def test_the_first_shift_can_begin_now(own: Shop) -> None:
+    posd = own.daemon
+    old, waiting = await own.started(), await own.started()
+    await approve(old)
+    code, said, beside = await posd_command(posd, "report", *UTC, "--close", "--begin", "--operator", "Ana")
+    assert (code, "counted once decided: 1 payment" in said) == (0, True), said + beside
+    await approve(waiting)
+    assert await old.event("DECLINED") == 200  # it changes, and was decided before
+    since = await report(posd, "--since", "last")
+    assert [item["client_transaction_id"] for item in since["payments"]] == [waiting.identity]
+    code, _, beside = await posd_command(posd, "report", *UTC, "--close", "--begin", "--operator", "Ana")
+    assert (code, "was closed already" in beside) == (2, True), beside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("point", "closed"), [("operator.before_commit", 0), ("operator.committed", 1)])
+async def test_a_daemon_that_is_killed_while_it_closes_has_closed_it_or_not(own: Shop, point: str, closed: int) -> None:
+    posd = own.daemon
+    paid = await own.started()
+    await approve(paid)
+    await posd.stop()
+    posd.environment = {"POSD_CRASH": point}
+    await posd.start()
+    code, _, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ana")
+    assert (code, "posd report --shift last shows it" in beside) == (3, True), beside
+    await posd.ended()
+    posd.environment = {}
+    await posd.start()
+    assert len(await shifts(posd)) == closed
+    assert (await close(posd, "Ben"))["shift"]["operator"] == ("Ana" if closed else "Ben")
+    (shift,) = await shifts(posd)
+    assert shift["total"] == PAID
+
+
+@pytest.mark.slow
+@needs("faketime")
+async def test_a_clock_that_goes_back_and_forth_moves_no_payment_to_another_shift(home: Path) -> None:
+    clock = FakeTime(home / "clock")
+    async with open_shop(home, environment=clock.environment) as shop:
+        posd = shop.daemon
+        totals = []
+        for days in (0, -400, 900, -1):
+            clock.move(days=days)
+            await approve(await shop.started())
+            totals.append((await close(posd))["total"]["total"])
+        assert totals == [PAID] * 4
+        assert [item["number"] for item in await shifts(posd)] == [1, 2, 3, 4]
+        assert (await report(posd, "--since", "last"))["payments"] == []
+        for number in range(1, 5):
+            printed = await report(posd, "--shift", str(number))
+            assert (printed["total"]["total"], len(printed["payments"])) == (PAID, 1)
+
+
+@pytest.mark.slow
+async def test_a_restore_keeps_the_shifts_of_the_database_that_it_replaces(own: Shop, home: Path) -> None:
+    posd = own.daemon
+    await back_up(posd, home / "backup.db")
+    first, waiting = await own.started(), await own.started()
+    await approve(first)
+    await close(posd)
+    await approve(await own.started())
+    await approve(waiting)
+    await close(posd, "Ben")
+    await approve(await own.started())
+    await close(posd, "Cyd")
+    totals = [("Ana", PAID), ("Ben", 2 * PAID), ("Cyd", PAID)]
+    await posd.kill()
+    code, _, said = await posd_command(posd, "restore", str(home / "backup.db"), "--json")
+    assert code == 0, said
+    await posd.start()
+    assert [(item["operator"], item["total"]) for item in await shifts(posd)] == totals
+    # What was taken over stands in the feed again, from its beginning, and is counted already.
+    assert (await report(posd, "--since", "last"))["payments"] == []
+    await approve(await own.started())
+    assert (await close(posd, "Dan"))["total"]["total"] == PAID
+    assert (
+        sum(item["total"] for item in await shifts(posd))
+        == (await report(posd, "--from", "2020-01-01"))["total"]["total"]
+    )

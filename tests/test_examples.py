@@ -149,7 +149,9 @@ def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> Non
     program.write_text(whole)
     environment = place.environment | {"POSD_SOCKET": str(place.directory / "run" / "till.sock")}
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert "\nPAID 11.20\n(book it, by the id) 11.20\n" in done.stdout
     with Posd(str(place.directory / "run" / "admin.sock")) as client:

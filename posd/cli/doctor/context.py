@@ -133,8 +133,8 @@ class Shop:
     """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
 
     `found` is all that was said so far. `answering`: the socket on which posd answers. `clocks`: what -> how many
-    seconds its clock is ahead of this machine's. `read_only`: mount points that were told of. `quick`: only what posd
-    opens at its start is looked at.
+    seconds its clock is ahead of this machine's. `read_only`: mount points that were told of. `quick`: a person waits
+    for what posd would refuse, and for nothing else.
     """
 
     config_file: Path

@@ -16,6 +16,8 @@ from posd.storage.errors import StoreError
 
 #: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
 QUICK_CHECK_SECONDS = 20.0
+#: The same for `posd config check`.
+SHORT_CHECK_SECONDS = 3.0
 #: SQLite's operations between two looks at the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
 #: posd cuts the WAL back to 4 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
@@ -138,14 +140,14 @@ def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
             *_put_back(shop),
         )
         return
-    if not shop.quick:
-        yield _whole(db, shop, path, version)
+    yield _whole(db, shop, path, version)
     if version == schema_version():
         yield from _history(db, shop)
 
 
 def _whole(db: sqlite3.Connection, shop: Shop, path: Path, version: int) -> Said:
-    end = time.monotonic() + QUICK_CHECK_SECONDS
+    seconds = SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
+    end = time.monotonic() + seconds
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
     try:
         found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
@@ -154,14 +156,15 @@ def _whole(db: sqlite3.Connection, shop: Shop, path: Path, version: int) -> Said
             raise
         return warning(
             path,
-            f"no damage was found in {QUICK_CHECK_SECONDS:g} s, but it is too large to be seen through in that time",
+            f"no damage was found in {seconds:g} s, but it is too large to be seen through in that time",
             "check it whole when there is time",
             shop.posd("verify"),
         )
     finally:
         db.set_progress_handler(None, 0)
     if found != ["ok"]:
-        return failure(path, f"the database is damaged ({found[0]})", DAMAGED, *_put_back(shop, shop.posd("verify")))
+        meaning = f"the database is damaged ({found[0]}): posd may not start with it"
+        return refusal(KEY, path, meaning, DAMAGED, *_put_back(shop, shop.posd("verify")))
     older = f", {schema_version()} after the next start" if version < schema_version() else ""
     return ok(path, f"no damage found (quick check), schema {version}{older}")
 

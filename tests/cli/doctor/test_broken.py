@@ -1,5 +1,6 @@
 """`posd doctor` on broken set-ups: the right line names what is wrong, and nothing else fails by it."""
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from posd import tls
 from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, SetUp, Terminal, failures, traces
+from tests.support.daemon import Daemon
 from tests.support.slow import named_quick
 
 NOBODY = pwd.getpwnam("nobody")
@@ -148,7 +150,7 @@ def the_listen_address_is_not_ours(setup: SetUp, *_: Any) -> None:
     setup.change(f"127.0.0.1:{setup.port}", f"192.0.2.77:{setup.port}")
 
 
-@broken("database", "{state}/posd.db", "the database is damaged")
+@broken("database", "{state}/posd.db", "the database is damaged", "database.path")
 def the_database_is_damaged(setup: SetUp, *_: Any) -> None:
     content = setup.database.read_bytes()
     setup.database.write_bytes(content[:4096] + b"\x5a" * 8192 + content[12288:])
@@ -410,6 +412,8 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
         before = traces(setup.home)
         code, problems = setup.check()
         assert traces(setup.home) == before
+        if fault.key is not None and setup.state.stat().st_uid == os.geteuid():
+            assert asyncio.run(Daemon(setup.home, setup.config).cannot_start())[0] in (1, 2), "posd itself says so too"
     (failed,) = failures(found)
     known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
     assert (failed["check"], failed["subject"]) == (fault.check, fault.subject.format_map(known))

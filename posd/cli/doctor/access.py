@@ -7,7 +7,9 @@ from pathlib import Path
 
 from posd.cli.doctor.context import Findings, Said, Shop, failure, me, ok, permitted, refusal, warning
 from posd.cli.doctor.files import to_write
+from posd.cli.doctor.service import SOCKET_UNIT
 from posd.cli.doctor.users import group_name, mode, of_id, of_service
+from posd.config.schema import LocalApiConfig, keys
 from posd.daemon.sockets import SOCKET_MODE
 
 
@@ -18,9 +20,27 @@ def check(shop: Shop) -> Findings:
         name = shop.service.last("User")
         meaning = "the user of posd's unit does not exist on this machine: posd will not start"
         yield refusal("", name, meaning, "make it", shop.as_root("systemd-sysusers"))
-    for key, group in (("till_group", api.till_group), ("admin_group", api.admin_group)):
-        yield _group(shop, key, group)
+    for key in keys(LocalApiConfig):
+        if key.endswith("_group"):
+            yield _group(shop, key, getattr(api, key))
+    yield from _passed(shop)
     yield from permitted(api.directory, _sockets(shop))
+
+
+def _passed(shop: Shop) -> Findings:
+    """Tell where systemd passes a socket that is not where the configuration says: posd refuses to start with it."""
+    till = shop.settings.local_api.till_socket
+    for path in shop.service.listens if shop.service is not None else ():
+        if os.path.realpath(path) != os.path.realpath(till):
+            yield refusal(
+                "local_api.directory",
+                path,
+                f"systemd passes this socket to posd, and the one of the tills is {till} here: posd will not start",
+                f"write the lines [Socket], ListenStream= and ListenStream={till} into the drop-in, or correct "
+                "local_api.directory",
+                shop.as_root("systemctl", "edit", SOCKET_UNIT),
+                shop.as_root("systemctl", "restart", SOCKET_UNIT, "posd"),
+            )
 
 
 def _sockets(shop: Shop) -> Findings:

@@ -240,7 +240,9 @@ class Shop:
         command, user = self.command(*words), self.user
         if user.uid == os.geteuid():
             return command
-        switch = ["runuser", "-u", user.name, "--"] if os.geteuid() == 0 else ["sudo", "-u", user.name]
+        switch = ["sudo", "-u", user.name] if user.uid else ["sudo"]
+        if os.geteuid() == 0:
+            switch = ["runuser", "-u", user.name, "--"]
         return f"{shlex.join(switch)} {command}"
 
     def systemctl(self, *words: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from posd import tls
@@ -248,7 +248,8 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
     if shop.service is not None and not path.exists() and path in (*shop.service.made, *_parents(shop.service.made)):
         return  # systemd makes it
     if not shop.can_try:
-        path.stat()
+        with suppress(FileNotFoundError):
+            path.stat()  # what may not be seen is told as such
         return
     closed = barrier(shop.user, writable, path)
     if closed is None:

@@ -9,7 +9,7 @@ from posd.cli.app.context import CONFIG_FILE
 
 #: Where units and their drop-ins lie; the last that has a file of a name counts (systemd.unit(5)).
 DIRECTORIES = ("/usr/lib/systemd/system", "/run/systemd/system", "/etc/systemd/system")
-UNIT = "posd.service"
+UNIT, SOCKET_UNIT = "posd.service", "posd.socket"
 #: Makes the certificate before the first start of the unit above.
 TLS_UNIT = "posd-tls-init.service"
 
@@ -24,11 +24,13 @@ _CREDENTIALS = ("LoadCredential", "LoadCredentialEncrypted", "SetCredential", "S
 class Service:
     """The section `[Service]` of the unit, drop-ins included: key -> its values in their order.
 
-    `makes_certificate`: a unit before it makes the certificate where there is none.
+    `makes_certificate`: a unit before it makes the certificate where there is none. `listens`: the sockets that systemd
+    passes to it.
     """
 
     settings: Mapping[str, Sequence[str]]
-    makes_certificate: bool
+    makes_certificate: bool = False
+    listens: Sequence[str] = ()
 
     def last(self, key: str) -> str:
         """Return the value of a key that has one, "" where it is not given."""
@@ -71,22 +73,30 @@ def _below(path: Path, directories: Iterable[Path]) -> bool:
 
 def read(config_file: Path) -> Service | None:
     """Return the unit that runs posd with this configuration; None where there is none, or it is masked."""
-    unit = _files(UNIT)
-    if unit is None:
+    settings = _settings(UNIT, "[Service]")
+    if settings is None or config_file != _configuration(Service(settings)):
+        return None
+    sockets = _settings(SOCKET_UNIT, "[Socket]") or {}
+    return Service(settings, _file(TLS_UNIT) is not None, tuple(sockets.get("ListenStream", ())))
+
+
+def _settings(unit: str, section: str) -> dict[str, list[str]] | None:
+    """Return what a section of a unit says, drop-ins included; None without the unit."""
+    file = _file(unit)
+    if file is None:
         return None
     settings: dict[str, list[str]] = {}
-    drop_ins = {path.name: path for directory in DIRECTORIES for path in Path(directory, f"{UNIT}.d").glob("*.conf")}
-    for path in (unit, *(drop_ins[name] for name in sorted(drop_ins))):
-        for key, value in _section(path):
+    drop_ins = {path.name: path for directory in DIRECTORIES for path in Path(directory, f"{unit}.d").glob("*.conf")}
+    for path in (file, *(drop_ins[name] for name in sorted(drop_ins))):
+        for key, value in _section(path, section):
             if value:
                 settings.setdefault(key, []).append(value)
             else:
                 settings[key] = []  # an empty value takes back all before it
-    service = Service(settings, _files(TLS_UNIT) is not None)
-    return service if config_file == _configuration(service) else None
+    return settings
 
 
-def _files(name: str) -> Path | None:
+def _file(name: str) -> Path | None:
     """Return the file of a unit, None where there is none or it is masked (a link to /dev/null)."""
     found = [path for directory in DIRECTORIES if (path := Path(directory, name)).exists()]
     return found[-1] if found and found[-1].is_file() else None
@@ -97,8 +107,8 @@ def _configuration(service: Service) -> Path:
     return Path(words[words.index("--config") + 1] if "--config" in words[:-1] else CONFIG_FILE)
 
 
-def _section(path: Path) -> Iterable[tuple[str, str]]:
-    """Yield the assignments in `[Service]`; nothing where the file cannot be read."""
+def _section(path: Path, wanted: str) -> Iterable[tuple[str, str]]:
+    """Yield the assignments in a section; nothing where the file cannot be read."""
     section = ""
     try:
         text = path.read_text("utf-8", "replace").replace("\\\n", " ")
@@ -107,6 +117,6 @@ def _section(path: Path) -> Iterable[tuple[str, str]]:
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             section = line
-        elif section == "[Service]" and "=" in line and line[0] not in "#;":
+        elif section == wanted and "=" in line and line[0] not in "#;":
             key, _, value = line.partition("=")
             yield key.strip(), value.strip()

@@ -1,6 +1,8 @@
 """`posd config`: is the configuration right, and what is in force."""
 
 import json
+import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -53,42 +55,39 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     what to do about it.
     """
     loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
-    refused, unseen = ([], []) if file_only else _refused(loaded, given)
+    refused: list[Finding] = []
+    unseen: list[Finding] = []
+    if not file_only:
+        from posd.cli.doctor.checks import refusals  # it loads more than the other commands of this file need
+        from posd.cli.doctor.context import Shop
+
+        shop = Shop(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
+        refused, unseen = refusals(shop)
+    notes = list(dict.fromkeys(map(_reason, unseen)))
     if as_json:
-        problems = [{"file": one.file, "key": one.key, "reason": _reason(one), "cure": _cure(one)} for one in refused]
-        notes = [_reason(one) for one in unseen]
-        document = {"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}
-        click.echo(json.dumps(document))
+        problems = [
+            {"file": one.file, "key": one.key, "reason": _reason(one), "cure": "\n".join((one.todo, *one.commands))}
+            for one in refused
+        ]
+        click.echo(json.dumps({"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}))
     elif refused:
         for one in refused:
             _print_problem(one.file, one.key, _reason(one), one.todo, one.commands)
         _say(f"{_problems(len(refused))}: posd would not start with it on this machine.", err=True)
     else:
-        _say(f"{loaded.file}: the configuration is right.")
+        _say(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
         for label, value in _summary(loaded):
             _say(f"  {label + ':':<12} {value}")
-        for one in unseen:
-            _say(f"  {_reason(one)}", fg="yellow")
-        if unseen:
-            _say("To see what is not looked at, run it as root: sudo posd config check", fg="yellow")
+        for note in notes:
+            _say(f"  {note}", fg="yellow")
+        if notes:
+            _say(f"To look at all of it: sudo {shop.command('config', 'check')}", fg="yellow")
     sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
-
-
-def _refused(loaded: Config, given: Context) -> "tuple[list[Finding], list[Finding]]":
-    """Return what posd would refuse at its start here, and what this user may not look at."""
-    from posd.cli.doctor.checks import refusals  # it loads more than the other commands of this file need
-    from posd.cli.doctor.context import Shop
-
-    return refusals(Shop(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None))
 
 
 def _reason(one: "Finding") -> str:
     """Say what is wrong, and with what: the key alone does not say it where it is not written in the file."""
-    return one.meaning if one.subject == one.key else f"{one.subject}: {one.meaning}"
-
-
-def _cure(one: "Finding") -> str:
-    return "\n".join((one.todo, *one.commands))
+    return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 
 @config.command()
@@ -131,6 +130,8 @@ def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
     for problem in problems:
         _print_problem(problem.file, problem.key, problem.reason, problem.cure)
     _say(f"{_problems(len(problems))}: the configuration cannot be used until this is mended.", err=True)
+    for file in dict.fromkeys(problem.file for problem in problems):
+        _say(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", file]), err=True)
 
 
 def _print_problem(file: str, key: str, reason: str, cure: str, commands: Iterable[str] = ()) -> None:

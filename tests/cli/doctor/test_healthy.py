@@ -326,6 +326,7 @@ _AS_ANOTHER = """
     os.setuid(65534)
     done = posd("doctor", "--json", config=file)
     print(done.stdout)
+    print(posd("config", "check", "--json", config=file).stdout)
     print(done.stderr, file=sys.stderr)
     sys.exit(done.returncode)
 """
@@ -340,13 +341,15 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     setup.terminal.directory.chmod(0o755)  # the CA of the terminals is no secret
     daemon = await started(setup)
     try:
-        found, code = as_another(setup)
+        found, checked, code = as_another(setup)
     finally:
         await daemon.stop()
     assert failures(found) == []
     assert code == 0
     closed = {one["subject"]: one["meaning"] for one in found if "may not read" in one["meaning"]}
     assert {"callback key", "certificate files", str(setup.database)} <= set(closed)
+    assert (checked["ok"], checked["problems"]) == (True, [])
+    assert f"not looked at: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
     assert all("nobody" in meaning for meaning in closed.values())
     assert "posd says of it: valid for" in closed[str(setup.tls.certificate)]
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
@@ -354,13 +357,15 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / "run" / "admin.sock")]
 
 
-def as_another(setup: SetUp) -> tuple[list[dict[str, str]], int]:
+def as_another(setup: SetUp) -> tuple[list[dict[str, str]], dict[str, object], int]:
+    """Return what doctor and config check find as another user, and doctor's exit code."""
     command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=Path(__file__).parents[3]
     )
     assert done.stderr.strip() == "", done.stderr
-    return list(json.loads(done.stdout)), done.returncode
+    found, checked = filter(None, done.stdout.splitlines())
+    return list(json.loads(found)), json.loads(checked), done.returncode
 
 
 async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:

@@ -85,6 +85,17 @@ def test_what_the_unit_keeps_from_posd_is_refused(setup: SetUp, units: Path) -> 
         assert "which the unit of posd hides from it" in meanings["terminals[0].ca_file"]["meaning"]
 
 
+def test_a_socket_that_systemd_passes_is_that_of_the_configuration(setup: SetUp, units: Path) -> None:
+    write(units, setup.file)
+    run = setup.home / "run"
+    (units / service.SOCKET_UNIT).write_text("[Socket]\nListenStream=/run/posd/till.sock\n")
+    (failed,) = refused(setup)
+    assert (failed["check"], failed["subject"]) == ("access", "/run/posd/till.sock")
+    assert f"ListenStream={run}/till.sock" in failed["todo"]
+    (units / service.SOCKET_UNIT).write_text(f"[Socket]\nListenStream={run}/till.sock\n")
+    assert failures(setup.findings()) == []
+
+
 def test_a_user_that_is_missing_and_what_systemd_makes(setup: SetUp, units: Path) -> None:
     write(units, setup.file, user="no-such-user")
     setup.tls.certificate.unlink()

@@ -407,6 +407,19 @@ def _backups(shop: Shop) -> Findings:
         yield from to_write(shop, "database.path", backups, "no backup can be written there")
 
 
+def _textfile(shop: Shop) -> Findings:
+    file, key = shop.settings.metrics.textfile, "metrics.textfile"
+    if file is None:
+        return
+    if not file.parent.exists():
+        make = shop.as_root("install", "-d", "-o", shop.user.name, "-g", shop.user.group, file.parent)
+        yield refusal(
+            key, file.parent, "there is no such directory: posd cannot write its metrics there", "make it", make
+        )
+    else:
+        yield from to_write(shop, key, file.parent, "posd cannot write its metrics there")
+
+
 def _header_files(shop: Shop) -> Findings:
     for key, value in _named(shop):
         path = value.file if isinstance(value, HeaderValue) else None
@@ -439,6 +452,7 @@ PARTS: Mapping[str, Callable[[Shop], Findings]] = {
     "callback key": _callback_key,
     "certificate files": _certificate_files,
     "backups": _backups,
+    "metrics": _textfile,
     "header files": _header_files,
 }
 

@@ -73,7 +73,10 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     elif refused:
         for one in refused:
             _print_problem(one.file, one.key, _reason(one), one.todo, one.commands)
-        _say(f"{_problems(len(refused))}: posd would not start with it on this machine.", err=True)
+        _say(
+            f"{_problems(len(refused))}: posd cannot use the configuration on this machine until this is mended.",
+            err=True,
+        )
     else:
         _say(f"{loaded.file}: the configuration is right{', in what could be looked at' if notes else ''}.")
         for label, value in _summary(loaded):

@@ -36,8 +36,8 @@ Break = Callable[[SetUp, ExitStack, pytest.MonkeyPatch], Any]
 class Fault:
     """How something is broken, and check, subject and words of the one failure.
 
-    `key` is the one of the configuration with which posd would not start, None where it starts. `cured`: the commands
-    that are named mend it.
+    `key` is the one of the configuration with which posd would not start, or cannot do what it says; else None.
+    `cured`: the commands that are named mend it.
     """
 
     how: Break
@@ -281,6 +281,11 @@ def a_stranger_has_the_port_of_the_metrics(setup: SetUp, stack: ExitStack, *_: A
     setup.config += f'[metrics]\nlisten = "127.0.0.1:{setup.metrics}"\n'
 
 
+@broken("files", "{home}/metrics", "there is no such directory", "metrics.textfile", cured=True)
+def the_metrics_cannot_be_written(setup: SetUp, *_: Any) -> None:
+    setup.config += f'[metrics]\ntextfile = "{setup.home}/metrics/posd.prom"\n'
+
+
 @broken("configuration", "terminals[0].ca_file", "holds no certificate that can be read", "terminals[0].ca_file")
 def the_ca_of_the_terminal_is_no_certificate(setup: SetUp, *_: Any) -> None:
     setup.terminal.ca.write_text("nothing")
@@ -412,7 +417,7 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
         before = traces(setup.home)
         code, problems = setup.check()
         assert traces(setup.home) == before
-        if fault.key is not None and setup.state.stat().st_uid == os.geteuid():
+        if fault.key not in (None, "metrics.textfile") and setup.state.stat().st_uid == os.geteuid():
             assert asyncio.run(Daemon(setup.home, setup.config).cannot_start())[0] in (1, 2), "posd itself says so too"
     (failed,) = failures(found)
     known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}

@@ -85,4 +85,4 @@ def test_the_command_tells_what_is_wrong_and_never_a_traceback(tmp_path: Path) -
         _, said = process.communicate(timeout=120)
         assert process.returncode == TEXTS[name][1], (name, said)
         assert "Traceback" not in said, name
-        assert process.returncode == 0 or f"{number}.toml: " in said, (name, said)
+        assert process.returncode == 0 or f"{number}.toml:" in said, (name, said)

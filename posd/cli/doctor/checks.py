@@ -9,6 +9,8 @@ import msgspec
 
 from posd.cli.doctor import access, certificate, daemon, database, files, host, mdns, terminals
 from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
+from posd.config import ConfigProblem
+from posd.config.lines import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
 def _found(name: str, said: Said, shop: Shop) -> Finding:
     given = msgspec.structs.asdict(said)
     if said.refused and not said.file:
-        given["file"] = str(shop.config_file)
+        (where,) = located((ConfigProblem(str(shop.config_file), said.key, "", ""),))
+        given |= {"file": where.file, "line": where.line}
     if said.unseen:
         given["commands"] = (f"sudo {shop.command('doctor')}",)
     return Finding(check=name, **given)

@@ -86,7 +86,8 @@ def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
     grid = _grid()
     for one in findings:
         mark, style = MARKS[one.status]
-        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(one.meaning))
+        place = f" ({one.file}:{one.line})" if one.line is not None else ""
+        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(f"{one.meaning}{place}"))
         if one.todo:
             words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
         grid.add_row(Text(f"  {mark}", style=style), words)

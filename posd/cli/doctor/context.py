@@ -34,9 +34,9 @@ class Status(StrEnum):
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
 
-    `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, and
-    `file` that file, "" for the main one. `refused`: posd does not start with it, or cannot use what the key says.
-    `unseen`: this user may not look at it.
+    `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, `file`
+    that file ("" for the main one) and `line` where it stands there, None where it does not. `refused`: posd does not
+    start with it, or cannot use what the key says. `unseen`: this user may not look at it.
     """
 
     status: Status
@@ -46,6 +46,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     key: str = ""
     file: str = ""
+    line: int | None = None
     refused: bool = False
     unseen: bool = False
 
@@ -87,7 +88,9 @@ def unseen(subject: object, meaning: str) -> Said:
     )
 
 
-def refusal(key: str, subject: object, meaning: str, todo: str, *commands: str, file: str = "") -> Said:
+def refusal(
+    key: str, subject: object, meaning: str, todo: str, *commands: str, file: str = "", line: int | None = None
+) -> Said:
     """Say why posd does not start, or cannot use what the configuration says of `key`."""
     return Said(
         status=Status.FAILURE,
@@ -97,6 +100,7 @@ def refusal(key: str, subject: object, meaning: str, todo: str, *commands: str, 
         commands=commands,
         key=key,
         file=file,
+        line=line,
         refused=True,
     )
 
@@ -249,9 +253,9 @@ class Shop:
         """Write a command to the service manager about posd's unit; none where no unit runs this configuration."""
         return () if self.service is None else (self.as_root("systemctl", *words, "posd"),)
 
-    def edit(self, file: object = "") -> str:
-        """Write the command that opens the configuration."""
-        return self.as_root("editor", file or self.config_file)
+    def edit(self, file: object = "", line: int | None = None) -> str:
+        """Write the command that opens the configuration, or that file of it, at a line."""
+        return self.as_root("editor", *([] if line is None else [f"+{line}"]), file or self.config_file)
 
     def failed(self, check: str, subject: str = "") -> bool:
         """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""

@@ -35,14 +35,24 @@ def check_configuration(shop: Shop) -> Findings:
     """Tell each problem of the file, and of the files that it names."""
     for problem in shop.problems:
         subject = problem.key or problem.file
-        yield refusal(problem.key, subject, problem.reason, problem.cure, shop.edit(problem.file), file=problem.file)
+        yield refusal(
+            problem.key,
+            subject,
+            problem.reason,
+            problem.cure,
+            shop.edit(problem.file, problem.line),
+            file=problem.file,
+            line=problem.line,
+        )
     if shop.config is None:
         return
     named = list(_named_files(shop))
     yield from named
     if not shop.problems and not named:
         yield ok(shop.config_file, "every key is known and every value can be used")
-    yield from _permissions(shop)
+    for file in (shop.config_file, *sorted((shop.config_file.parent / "config.d").glob("*.toml"))):
+        if file.exists():
+            yield from _permissions(shop, file)
     if not shop.settings.terminals and not shop.problems:
         yield warning(
             "terminals",
@@ -168,8 +178,7 @@ def _credential(shop: Shop, key: str, name: str) -> Findings:
         yield refusal(key, key, meaning, "put the secret there", shop.as_root("editor", source))
 
 
-def _permissions(shop: Shop) -> Findings:
-    file = shop.config_file
+def _permissions(shop: Shop, file: Path) -> Findings:
     found = file.stat()
     if found.st_mode & stat.S_IWOTH:
         yield failure(

@@ -66,13 +66,19 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     notes = list(dict.fromkeys(map(_reason, unseen)))
     if as_json:
         problems = [
-            {"file": one.file, "key": one.key, "reason": _reason(one), "cure": "\n".join((one.todo, *one.commands))}
+            {
+                "file": one.file,
+                "line": one.line,
+                "key": one.key,
+                "reason": _reason(one),
+                "cure": "\n".join((one.todo, *one.commands)),
+            }
             for one in refused
         ]
         click.echo(json.dumps({"file": str(loaded.file), "ok": not refused, "problems": problems, "notes": notes}))
     elif refused:
         for one in refused:
-            _print_problem(one.file, one.key, _reason(one), one.todo, one.commands)
+            _print_problem(one, _reason(one), one.todo, one.commands)
         _say(
             f"{_problems(len(refused))}: posd cannot use the configuration on this machine until this is mended.",
             err=True,
@@ -122,7 +128,10 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
         return load(Path(config_path), check_files=check_files)
     except ConfigError as error:
         if as_json:
-            problems = [{"file": p.file, "key": p.key, "reason": p.reason, "cure": p.cure} for p in error.problems]
+            problems = [
+                {"file": p.file, "line": p.line, "key": p.key, "reason": p.reason, "cure": p.cure}
+                for p in error.problems
+            ]
             click.echo(json.dumps({"file": error.problems[0].file, "ok": False, "problems": problems}))
         else:
             _print_problems(error.problems)
@@ -131,17 +140,20 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
 
 def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
     for problem in problems:
-        _print_problem(problem.file, problem.key, problem.reason, problem.cure)
+        _print_problem(problem, problem.reason, problem.cure)
     _say(f"{_problems(len(problems))}: the configuration cannot be used until this is mended.", err=True)
-    for file in dict.fromkeys(problem.file for problem in problems):
-        _say(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", file]), err=True)
+    for file, first in {problem.file: problem for problem in reversed(problems)}.items():
+        line = [] if first.line is None else [f"+{first.line}"]
+        _say(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]), err=True)
 
 
-def _print_problem(file: str, key: str, reason: str, cure: str, commands: Iterable[str] = ()) -> None:
+def _print_problem(at: "ConfigProblem | Finding", reason: str, cure: str, commands: Iterable[str] = ()) -> None:
     """Write it to stderr: wrapped on a terminal, each text a line in a pipe."""
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
     indent = " " * INDENT
-    for text, first, style in ((f"{file}: {f'{key} ' if key else ''}{reason}", "", {"fg": "red"}), (cure, indent, {})):
+    where = at.file if at.line is None else f"{at.file}:{at.line}"
+    wrong = f"{where}: {f'{at.key} ' if at.key else ''}{reason}"
+    for text, first, style in ((wrong, "", {"fg": "red"}), (cure, indent, {})):
         lines = textwrap.wrap(
             shown(text),
             width,

@@ -428,6 +428,7 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
     assert (failed["key"] if failed["refused"] else None) == fault.key
     if fault.key is not None:
         assert (code, failed["file"]) == (2, str(setup.file))
+        assert (failed["line"] is not None) == (fault.key != "")
         assert problems == [(str(setup.file), fault.key)]
     else:
         assert (code, problems) == (0, [])

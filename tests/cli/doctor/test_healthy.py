@@ -42,7 +42,7 @@ def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: Set
     (down,) = (one for one in found if one["status"] == "failure")
     assert (down["check"], down["subject"]) == ("daemon", "posd")
     assert {one["check"] for one in found} == set(CHECKS)
-    words = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "refused", "unseen"}
+    words = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "line", "refused", "unseen"}
     assert all(set(one) == words for one in found)
     assert all(one["todo"] for one in found if one["status"] == "warning")
     assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
@@ -161,7 +161,7 @@ def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | N
 
 
 @pytest.mark.parametrize(
-    "text", ["[webhooks", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
+    "text", ["[webhooks\n", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
 )
 async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: str) -> None:
     """What runs is found over the socket that is named, and it does not hide that the next start would fail."""
@@ -175,7 +175,9 @@ async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: st
     found = setup.read(done)
     assert ("daemon", "ok") in {(one["check"], one["status"]) for one in found}
     (failed, *_) = failures(found)
-    assert (failed["check"], failed["meaning"] != "") == ("configuration", True)
+    line = text.count("\n")
+    assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.file), line)
+    assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
 
 
 def test_a_terminal_without_tls_is_called_without(setup: SetUp) -> None:

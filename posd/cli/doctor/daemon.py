@@ -56,7 +56,7 @@ def find(shop: Shop) -> dict[Path, str]:
 def check_service(shop: Shop) -> Findings:
     """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
     running, closed = shop.running, find(shop)
-    log = ("journalctl -u posd -n 20 -o cat",) if shop.service is not None else ()
+    log = (shop.as_root("journalctl", "-u", "posd", "-n", "20", "-o", "cat"),) if shop.service is not None else ()
     if (path := shop.answering) is not None:
         try:
             yield from _ask(shop, path)
@@ -112,8 +112,11 @@ def _ask(shop: Shop, path: Path) -> Findings:
     for name in OF_HEALTH:
         state = shop.health(name)
         tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
-        if tell is not None:
-            yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS)
+        if tell is None or shop.failed(name):
+            continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
+        look = (f"sudo {shop.command('config', 'check')}", *shop.systemctl("reload"))
+        commands = look if name == "configuration" else (shop.command("status"),)
+        yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS, *commands)
 
 
 def _process(path: Path) -> tuple[int, int]:

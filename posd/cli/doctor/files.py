@@ -254,8 +254,8 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
         todo = f"add the line ReadWritePaths={path} below [Service], then restart posd"
         yield refusal(key, path, unit, todo, *shop.systemctl("edit"), *shop.systemctl("restart"))
         return
-    if shop.service is not None and not path.exists() and path in (*shop.service.made, *_parents(shop.service.made)):
-        return  # systemd makes it
+    if shop.service is not None and not path.exists() and shop.service.makes(path):
+        return
     if not shop.can_try:
         with suppress(FileNotFoundError):
             path.stat()  # what may not be seen is told as such
@@ -288,17 +288,17 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
     yield refusal(key, path, f"{consequence}: {why}", todo, *commands)
 
 
-def _parents(paths: list[Path]) -> list[Path]:
-    return [path.parent for path in paths]
-
-
 def mount_again(shop: Shop, path: Path) -> tuple[str, ...]:
     """Return words and commands about a file system that is mounted read-only."""
     return (
         "find out why: a disk that fails is often mounted so; then mount it again",
-        f"{shop.as_root('dmesg', '--level=err,warn')} | tail -n 20",
+        _kernel_log(shop),
         shop.as_root("mount", "-o", "remount,rw", _mount_point(path)),
     )
+
+
+def _kernel_log(shop: Shop) -> str:
+    return f"{shop.as_root('dmesg', '--level=err,warn')} | tail -n 20"
 
 
 def _mount_point(path: Path) -> Path:
@@ -495,7 +495,7 @@ def _closed(shop: Shop, path: Path, key: str, consequence: str) -> Findings:
     if closed is None:
         return
     if closed.number != errno.EACCES:
-        yield refusal(key, path, f"{consequence} ({closed.reason})", "look at the disk", "dmesg | tail -n 20")
+        yield refusal(key, path, f"{consequence} ({closed.reason})", "look at the disk", _kernel_log(shop))
         return
     at, found = closed.at, closed.at.stat()
     commands = shop.as_root("chown", f"{shop.user.name}:", at)

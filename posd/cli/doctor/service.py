@@ -45,6 +45,10 @@ class Service:
         """The directories that systemd makes for it."""
         return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
 
+    def makes(self, path: Path) -> bool:
+        """Tell whether systemd makes a directory that is not there yet, or one above it."""
+        return _below(path, self.made)
+
     def hides(self, path: Path) -> bool:
         """Tell whether the unit keeps a file from the daemon that its user may read."""
         hidden = [*_HOMES] if self.last("ProtectHome") in ("yes", "true", "tmpfs") else []

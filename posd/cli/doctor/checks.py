@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from posd.cli.doctor import access, certificate, daemon, database, files, host, mdns, terminals
+from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, mdns, terminals
 from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
 from posd.config import ConfigProblem
 from posd.config.lines import located
@@ -30,7 +30,7 @@ class Check:
 #: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "configuration": Check("Configuration", files.check_configuration, 30, needs_configuration=False, refuses=True),
+        "configuration": Check("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
         "daemon": Check("Daemon", daemon.check_service, 30, needs_configuration=False),
         "files": Check("Files and keys", files.check_files, 30, refuses=True),
         "access": Check("Sockets and groups", access.check, 30, refuses=True),

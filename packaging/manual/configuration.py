@@ -9,6 +9,11 @@ from manual import roff
 #: Where every key stands, with a comment.
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 
+#: Of the section FILES.
+FILES = (
+    ("/etc/posd/config.toml", "Where posd looks for it (see --config)."),
+    ("/etc/posd/config.d/*.toml", "Laid over it, in the order of their names."),
+)
 SECTION = re.compile(r"\[\[?(?P<name>[\w.-]+)\]\]?")
 KEY = re.compile(r"(?P<key>\w+ = .+)")
 
@@ -17,7 +22,7 @@ def man_page(example: str) -> str:
     """Write the page, for section 5. The comments above a key are what it says."""
     lines = [*roff.heading("posd.toml", 5), ".SH NAME", r"posd.toml \- the configuration file of posd"]
     lines += [".SH SYNOPSIS", ".B /etc/posd/config.toml", ".SH DESCRIPTION", *_body(example.splitlines())]
-    lines += [".SH FILES", *roff.definitions([("/etc/posd/config.toml", "Where posd looks for it (see --config).")])]
+    lines += [".SH FILES", *roff.definitions(FILES)]
     lines += roff.see_also(("posd(1)", "posd-config(1)", "posd-run(1)", "posd-doctor(1)"))
     return "\n".join(lines) + "\n"
 

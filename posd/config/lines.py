@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from posd.config.layers import known_steps
 from posd.config.values import ConfigProblem
 
 #: A file with more lines is not searched: each look reads it from the beginning.
 MAX_LINES = 5000
 
-_STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 _PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 
 
@@ -42,10 +42,8 @@ def line_of(text: str, key: str) -> int | None:
     document = _parsed(lines)
     if document is None or len(lines) > MAX_LINES:
         return None
-    steps = [int(index) if index else quoted or bare for quoted, bare, index in _STEP.findall(key)]
-    while steps and not _has(document, steps):
-        steps.pop()
-    if not steps:
+    known = known_steps(document, key)
+    if not known:
         return None
     # The first line with which the text up to there has the key. Inside a value of several lines the text is no TOML:
     # there it is read on to the end of the value.
@@ -55,7 +53,7 @@ def line_of(text: str, key: str) -> int | None:
         end = middle
         while (begun := _parsed(lines[:end])) is None:
             end += 1
-        least, most = (least, middle) if _has(begun, steps) else (middle + 1, most)
+        least, most = (least, middle) if known_steps(begun, key) >= known else (middle + 1, most)
     return least
 
 
@@ -64,12 +62,3 @@ def _parsed(lines: list[str]) -> dict[str, Any] | None:
         return tomllib.loads("\n".join(lines))
     except (ValueError, RecursionError):
         return None
-
-
-def _has(document: Any, steps: list[int | str]) -> bool:
-    for step in steps:
-        try:
-            document = document[step]
-        except (LookupError, TypeError):
-            return False
-    return True

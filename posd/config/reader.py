@@ -1,6 +1,5 @@
-"""From the text of the configuration file to `Config`: every problem is collected, none stops the reading."""
+"""From what the configuration files say to `Config`: every problem is collected, none stops the reading."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from posd.base.text import nearest
+from posd.config.layers import Layers, read_all
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
@@ -46,32 +46,28 @@ from posd.config.values import (
 
 Headers = Mapping[str, HeaderValue]
 
-#: Levels of tables and lists in the file; its deepest key, a header's `file`, stands in five. The parser's own limit is
-#: what the stack has left, and a file that `posd config check` can read has to be read by the daemon too.
-MAX_LEVELS = 32
-
 
 def load(path: Path, *, check_files: bool = True) -> Config:
-    """Read and check the configuration file; relative paths in it are relative to its directory.
+    """Read and check the configuration file and those in `config.d` beside it (`config.layers`).
+
+    Relative paths in all of them are relative to the directory of that file.
 
     Raises ConfigError with every problem that was found. Blocking: the files that it names are opened too, to see
     that they can be read; `check_files=False` leaves that out, for users who may not read the daemon's secrets.
     """
     try:
-        file, text = _text(path)
-        return parse(text, file=file, check_files=check_files)
+        return _whole(read_all(path), check_files)
     except ConfigError as error:
         raise _located(error) from error
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
-    """Read the file as `load` does, and return what can be used of it beside everything that is wrong with it.
+    """Read the files as `load` does, and return what can be used of it beside everything that is wrong with it.
 
     What cannot be used has its default; the configuration is None where nothing can be read at all. Blocking.
     """
     try:
-        file, text = _text(path)
-        reading, config = _read(text, file, check_files)
+        reading, config = _read(read_all(path), check_files)
         if reading.problems:
             return config, _located(ConfigError(tuple(reading.problems))).problems
     except ConfigError as error:
@@ -81,7 +77,13 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
     """Read a configuration from text as if it stood in `file`. Raises ConfigError."""
-    reading, config = _read(text, file, check_files)
+    layers = Layers(file.absolute())
+    layers.add(layers.first, text)
+    return _whole(layers, check_files)
+
+
+def _whole(layers: Layers, check_files: bool) -> Config:
+    reading, config = _read(layers, check_files)
     if reading.problems:
         raise ConfigError(tuple(reading.problems))
     return config
@@ -93,63 +95,26 @@ def _located(error: ConfigError) -> ConfigError:
     return ConfigError(located(error.problems))
 
 
-def _text(path: Path) -> tuple[Path, str]:
-    """Return the absolute path of the file, and what stands in it. Raises ConfigError."""
-    file = path.absolute()
-    try:
-        return file, file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
-    except FileNotFoundError as error:
-        cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
-        raise _unread(file, "does not exist", cure) from error
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-        raise _unread(file, reason, "make it readable for the user that runs posd") from error
-    except UnicodeDecodeError as error:
-        raise _unread(file, f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text") from error
-
-
-def _unread(file: Path, reason: str, cure: str) -> ConfigError:
-    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
-
-
-def _read(text: str, file: Path, check_files: bool) -> "tuple[Reading, Config]":
-    """Read all that can be read; the reading has the problems. Raises ConfigError where the text is no TOML."""
-    try:
-        document: dict[str, Any] | None = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
-    except ValueError as error:  # what the parser does not expect: Python reads no decimal number of 5000 digits
-        raise _unread(file, "has a number with too many digits", "write it with fewer") from error
-    except RecursionError:
-        document = None
-    if document is None or _deeper_than(document, MAX_LEVELS):
-        raise _unread(file, "is nested too deeply", "correct the brackets in it")
-    reading = Reading(file, Base(file.parent, check_files))
-    config = reading.config(document)
+def _read(layers: Layers, check_files: bool) -> "tuple[Reading, Config]":
+    """Read all that can be read; the reading has the problems."""
+    reading = Reading(layers, Base(layers.first.parent, check_files))
+    config = reading.config(layers.document)
     reading.cross_check(config)
     return reading, config
-
-
-def _deeper_than(document: dict[str, Any], levels: int) -> bool:
-    """Tell whether tables and lists stand in each other deeper than so many levels."""
-    layer: list[Any] = [document]
-    for _ in range(levels):
-        inner = (item for value in layer for item in (value.values() if isinstance(value, dict) else value))
-        layer = [item for item in inner if isinstance(item, dict | list)]
-    return bool(layer)
 
 
 class Reading:
     """One pass over a document. A value that cannot be used leaves a problem and its default behind."""
 
-    def __init__(self, file: Path, base: Base) -> None:
-        self._file = file
+    def __init__(self, layers: Layers, base: Base) -> None:
+        self._layers = layers
         self._base = base
         self._sources: dict[str, Source] = {}
+        self._with_fault: set[str] = set()
         self.problems: list[ConfigProblem] = []
 
     def config(self, document: dict[str, Any]) -> Config:
-        """Read the parsed file."""
+        """Read what the files say together."""
         self._unknown("", document, (*SECTIONS, "terminals", "profile"))
         sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
         sections["print_"] = sections.pop("print")
@@ -158,7 +123,7 @@ class Reading:
         self._certificate_pair(document.get("webhooks"))
         sources = MappingProxyType(self._sources)
         return Config(
-            file=self._file,
+            file=self._layers.first,
             terminals=terminals,
             profile=profile,
             profile_headers=headers,
@@ -289,11 +254,14 @@ class Reading:
                 self._add(dotted, Fault("is not a known key", _nearest(at, name, names)))
 
     def _faulty(self) -> set[str]:
-        return {problem.key for problem in self.problems}
+        return self._with_fault
 
     def _add(self, dotted: str, fault: Fault) -> None:
         at = fault.at if fault.at.startswith("[") or not fault.at else f".{fault.at}"
-        self.problems.append(ConfigProblem(str(self._file), f"{dotted}{at}", fault.reason, fault.cure))
+        key = f"{dotted}{at}"
+        self._with_fault.add(key)
+        file, own = self._layers.origin(key)
+        self.problems.append(ConfigProblem(str(file), own, fault.reason, fault.cure))
 
 
 def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.config import ConfigError, ConfigProblem, TerminalConfig, load, parse
+from posd.config.layers import Layer, Layers
 from posd.config.reader import Reading
 from posd.config.schema import SECTIONS, keys
 from posd.config.show import toml_lines
@@ -319,7 +320,8 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
     ),
 )
 def test_any_file_gives_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
-    reading = Reading(Path("/etc/posd/config.toml"), Base(Path("/etc/posd"), check_files=False))
+    file = Path("/etc/posd/config.toml")
+    reading = Reading(Layers(file, [Layer(file, document)]), Base(file.parent, check_files=False))
     config = reading.config(document)
     reading.cross_check(config)
     for problem in reading.problems:

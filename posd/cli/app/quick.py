@@ -56,7 +56,8 @@ def sockets(options: Mapping[str, Any]) -> list[Path]:
         return [Path(given)]
     config = Path(options.get("config_path") or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
     directory = Path("/run/posd")
-    with suppress(OSError, ValueError, LookupError, TypeError):  # a file that is broken: as if it were not there
-        local = tomllib.loads(config.read_text(encoding="utf-8"))["local_api"]
-        directory = config.parent / local["directory"]
+    for file in (config, *sorted((config.parent / "config.d").glob("[!.]*.toml"))):
+        with suppress(OSError, ValueError, LookupError, TypeError):  # a file that is broken: as if it were not there
+            local = tomllib.loads(file.read_text(encoding="utf-8"))["local_api"]
+            directory = config.parent / local["directory"]
     return [directory / "admin.sock", directory / "till.sock"]

@@ -1,0 +1,189 @@
+"""The files of the configuration laid over each other, and which of them says what.
+
+First the file that `--config` names, then `config.d/*.toml` beside it in the order of their names: tables merge, a
+later value wins, `[[terminals]]` add up.
+"""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posd.config.values import ConfigError, ConfigProblem
+
+#: Folder of the further files, beside the first.
+FOLDER = "config.d"
+#: The file that a machine need not have: the defaults run.
+USUAL = Path("/etc/posd/config.toml")
+#: Levels of tables and lists in the file; its deepest key, a header's `file`, stands in five. The parser's own limit is
+#: what the stack has left, and a file that `posd config check` can read has to be read by the daemon too.
+MAX_LEVELS = 32
+#: The list whose elements add up.
+TERMINALS = "terminals"
+
+_STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one file says; `terminals_before` counts those of the files before it."""
+
+    file: Path
+    document: dict[str, Any]
+    terminals_before: int = 0
+
+
+@dataclass(slots=True)
+class Layers:
+    """The files from the first to the last; `first` is the one that `--config` names, which may not be there."""
+
+    first: Path
+    files: list[Layer] = field(default_factory=list)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What all of them say together."""
+        merged: dict[str, Any] = {}
+        for layer in self.files:
+            _lay(merged, layer.document)
+        return merged
+
+    def add(self, file: Path, text: str) -> None:
+        """Lay the text of a file over what is there. Raise ConfigError where it is no TOML."""
+        before = sum(len(_terminals(layer.document)) for layer in self.files)
+        self.files.append(Layer(file, _parsed(file, text), before))
+
+    def origin(self, key: str) -> tuple[Path, str]:
+        """Return the file that says a key such as `terminals[3].serial`, and the key as it stands in that file.
+
+        Of a key that none of them has it is the one that has most of what stands before it.
+        """
+        best, longest, own = self.first, 0, key
+        for layer in self.files:
+            here = _own_key(layer, key)
+            steps = known_steps(layer.document, here) if here is not None else 0
+            if here is not None and steps and steps >= longest:
+                best, longest, own = layer.file, steps, here
+        return best, own
+
+
+def steps_of(key: str) -> list[int | str]:
+    """Split a dotted key: `terminals[1]."a b"` is terminals, 1, a b."""
+    return [int(index) if index else quoted or bare for quoted, bare, index in _STEP.findall(key)]
+
+
+def known_steps(document: Any, key: str) -> int:
+    """Return how many steps of a key are in a document."""
+    found = 0
+    for step in steps_of(key):
+        try:
+            document = document[step]
+        except (LookupError, TypeError):
+            return found
+        found += 1
+    return found
+
+
+def read_all(path: Path) -> Layers:
+    """Read the file, and those in `config.d` beside it. Raise ConfigError with what cannot be read."""
+    file = path.absolute()
+    layers = Layers(file)
+    problems: list[ConfigProblem] = []
+    further = _further(file.parent / FOLDER)
+    for item in (file, *further):
+        if item is file and not item.exists() and (further or item == USUAL):
+            continue
+        try:
+            layers.add(item, _text(item))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(tuple(problems))
+    return layers
+
+
+def _further(folder: Path) -> list[Path]:
+    try:
+        names = [item for item in folder.iterdir() if item.suffix == ".toml" and not item.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+        raise _unread(folder, reason, "let the user that runs posd look into that folder") from error
+    return sorted(names)
+
+
+def _text(file: Path) -> str:
+    """Return what stands in a file. Raise ConfigError."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
+    except FileNotFoundError as error:
+        cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
+        raise _unread(file, "does not exist", cure) from error
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+        raise _unread(file, reason, "make it readable for the user that runs posd") from error
+    except UnicodeDecodeError as error:
+        raise _unread(file, f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text") from error
+
+
+def _parsed(file: Path, text: str) -> dict[str, Any]:
+    """Parse the text of a file. Raise ConfigError where it is no TOML."""
+    try:
+        document: dict[str, Any] | None = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
+    except ValueError as error:  # what the parser does not expect: Python reads no decimal number of 5000 digits
+        raise _unread(file, "has a number with too many digits", "write it with fewer") from error
+    except RecursionError:
+        document = None
+    if document is None or _deeper_than(document, MAX_LEVELS):
+        raise _unread(file, "is nested too deeply", "correct the brackets in it")
+    return document
+
+
+def _unread(file: Path, reason: str, cure: str) -> ConfigError:
+    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
+
+
+def _deeper_than(document: dict[str, Any], levels: int) -> bool:
+    """Tell whether tables and lists stand in each other deeper than so many levels."""
+    layer: list[Any] = [document]
+    for _ in range(levels):
+        inner = (item for value in layer for item in (value.values() if isinstance(value, dict) else value))
+        layer = [item for item in inner if isinstance(item, dict | list)]
+    return bool(layer)
+
+
+def _lay(below: dict[str, Any], above: dict[str, Any], top: bool = True) -> None:
+    """Lay a table over another one, which it changes."""
+    for name, value in above.items():
+        there = below.get(name)
+        if isinstance(there, dict) and isinstance(value, dict):
+            _lay(there, value, top=False)
+        elif top and name == TERMINALS and isinstance(there, list) and isinstance(value, list):
+            below[name] = [*there, *value]
+        else:
+            below[name] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    """Copy tables: what is laid over them later must not change the file that they are of."""
+    return {name: _copied(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _terminals(document: dict[str, Any]) -> Sequence[Any]:
+    found = document.get(TERMINALS)
+    return found if isinstance(found, list) else ()
+
+
+def _own_key(layer: Layer, key: str) -> str | None:
+    """Return a key as it stands in a file, None where it is of a terminal of another one."""
+    found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
+    if found is None:
+        return key
+    index = int(found[1]) - layer.terminals_before
+    known = 0 <= index < len(_terminals(layer.document))
+    return f"{TERMINALS}[{index}]{key[found.end() :]}" if known else None

@@ -115,6 +115,14 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd terminals find", "Who announces itself on this network:"),
         Example("posd terminals find --subnet 192.168.1.0/24", "Look at every address of a network:"),
     ),
+    "terminals commission": (
+        Example(
+            "posd terminals commission SN-0001 --operator Ana", "See a new terminal work, and record what was seen:"
+        ),
+        Example(
+            "posd terminals commission SN-0001 --operator Ana --pay --void", "With a card too, and the charge reversed:"
+        ),
+    ),
     "terminals identity": (
         Example("posd terminals identity SN-0001", "Who claims to be the terminal, and what proves it:"),
         Example(

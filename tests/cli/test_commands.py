@@ -282,3 +282,17 @@ def test_what_is_refused_says_why_and_exits_by_the_table(shop: Sandbox, argument
     assert refused.returncode == code, refused.stderr
     assert refused.stderr.strip()
     assert "Traceback" not in refused.stderr
+
+
+def test_a_new_terminal_is_commissioned(shop: Sandbox) -> None:
+    """The payment of this amount waits until it is aborted."""
+    given = ("--operator", "Ana", "--amount", "9000.08", "--yes")
+    done = posd("terminals", "commission", shop.serial, *given, config=shop.config_path)
+    assert done.returncode == 0, done.stderr
+    cells = (line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2)
+    table = {part: (proven, lacks) for part, proven, lacks in cells}
+    yes = {part for part, (proven, _) in table.items() if proven == "yes"}
+    assert yes == {"start", "callback", "abort", "search", "print"}
+    assert "--pay" in table["amount_unit"][1]
+    found = json.loads(posd("terminals", "--json", config=shop.config_path).stdout)["terminals"][0]["commissioned"]
+    assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "callback"])

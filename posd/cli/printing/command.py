@@ -39,7 +39,7 @@ def read_document(ctx: click.Context, file: str, *, as_text: bool) -> Any:
     if not as_text and text.lstrip().startswith("{"):
         return _json(text, file)
     _check_plain(text, file)
-    document = {_text_member(ctx): text}
+    document = {text_member(ctx): text}
     _check_size(len(msgspec.json.encode(document)), file)
     return document
 
@@ -104,7 +104,8 @@ def _json(text: str, file: str) -> Verbatim:
     return Verbatim(text)
 
 
-def _text_member(ctx: click.Context) -> str:
+def text_member(ctx: click.Context) -> str:
+    """Return the member of a document that holds a text, by the configuration. Raise ConfigError."""
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
         raise ConfigError(problems)  # else the terminal gets the text under a name that is not meant

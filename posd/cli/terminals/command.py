@@ -37,6 +37,8 @@ CLAIM_STATES: Mapping[str, str] = {
     "refused": "which is not trusted",
 }
 
+LAPSED = "{serial}: its profile has changed since it was commissioned: posd terminals commission {serial}"
+
 NOTHING = 'No terminals: name them in the configuration ([[terminals]] with serial = "...").'
 
 
@@ -71,11 +73,13 @@ def why(terminal: Mapping[str, Any]) -> list[str]:
 
 def remarks(items: list[Mapping[str, Any]]) -> list[str]:
     """Return what stands below the table on a terminal."""
-    return [f"{item['serial']}: {words}" for item in items for words in why(item)]
+    words = [f"{item['serial']}: {words}" for item in items for words in why(item)]
+    return [*words, *(LAPSED.format(serial=item["serial"]) for item in items if item.get("commission_lapsed"))]
 
 
 #: What can be done beside listing: one file a command.
 SUBCOMMANDS: Targets = {
+    "commission": "posd.cli.terminals.commission:commission",
     "find": "posd.cli.terminals.find:find",
     "identity": "posd.cli.terminals.identity:identity",
     "pin": "posd.cli.terminals.pin:pin",

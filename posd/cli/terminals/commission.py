@@ -1,0 +1,274 @@
+"""`posd terminals commission`: see a new terminal work, with a person in front of it, and record what was seen."""
+
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from posd.cli.app import parameters
+from posd.cli.app.completion_words import serials
+from posd.cli.app.connection import Api, Problem, Reply, Unreachable, connect, json_option
+from posd.cli.app.context import context
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.outcome import Snapshot, TimedOut, start
+from posd.cli.app.output import Output, money
+from posd.cli.app.subject import Document, Subject
+from posd.cli.payments.decide import RECONCILE_SECONDS
+from posd.cli.payments.show import PAYMENT, failure_text
+from posd.cli.printing.command import text_member
+from posd.cli.printing.progress import PRINT_JOB
+from posd.cli.terminals import proofs
+
+NOTE = "seen working by posd terminals commission"
+#: Seconds that a start, a canceled payment, one with a card, a void and a page may take.
+START_SECONDS, CANCEL_SECONDS, CARD_SECONDS, PRINT_SECONDS = 60.0, 90.0, 300.0, 60.0
+#: Seconds before each search for a payment that has ended, until it is found: an index may be a little late.
+SEARCH_PAUSES = (0.0, 2.0, 5.0)
+#: Without these nothing can be concluded of a payment in doubt.
+NEEDED = ("start", "callback", "abort", "search")
+
+INTRODUCTION = (
+    "This starts a payment of {amount} on terminal {serial} and aborts it. Nobody presents a card to it. "
+    "The terminal takes no other payment meanwhile."
+)
+PRESENTS = "Present a card to the terminal now: {amount} is charged."
+PRESS = "The abort was not taken: {why}. Press the cancel key on the terminal."
+CHARGED = "The card was charged {amount} by payment {id}. To reverse it:  posd void {id}"
+OPEN = (
+    "Payment {id} may still run on terminal {serial}. It is not forgotten: posd goes on with it.\n"
+    "  its outcome:  posd await {id}\n"
+    "  to stop it:   posd abort {id}"
+)
+NOT_RECORDED = "Nothing was recorded. Begin again:  posd terminals commission {serial}"
+CONCLUDES = "posd may now conclude by itself that a payment in doubt never started there, by the rules of the proof."
+NOT_APPROVED = "The search was not seen to find an approved payment: --pay shows that as well."
+WAITS = "A payment in doubt on this terminal waits for a person until abort and search are proven (or confirmed)."
+
+
+@click.command()
+@click.argument("serial", shell_complete=serials)
+@click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="Who sees it.")
+@click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="Kept with what was seen.")
+@click.option("--amount", type=parameters.amount, default="0.01", show_default=True, help="Of each payment.")
+@click.option("--print/--no-print", "printing", default=None, help="Print a page (without a question).")
+@click.option("--pay/--no-pay", default=None, help="Charge a card as well (without a question).")
+@click.option("--void/--no-void", default=None, help="Reverse that charge (without a question).")
+@click.option("--yes", is_flag=True, help="Ask nothing; what no flag names is a canceled payment and a page.")
+@json_option
+@click.pass_context
+def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **given: Any) -> None:
+    """See a new terminal work, and record which calls answer as its profile says.
+
+    A payment is started and aborted, a search has to find it and to say an explicit none for one that never was, and a
+    page is printed; with --pay a card is charged too. What was seen counts as confirmed = true of the rows does, for
+    this terminal and for as long as its profile stays as it is. What was not seen is said, with what to do. It replaces
+    what was recorded before.
+
+    Exit code 0 where start, callback, abort and search are proven, 1 where one of them is not, 4 where a payment is
+    still open.
+    """
+    asking = not yes and parameters.asks()
+    if not yes and not asking:
+        raise click.UsageError(
+            "nobody can be asked here, and nothing was sent: say --yes where a payment may be started"
+        )
+    context(ctx).starts = True
+    with connect(ctx) as api:
+        tell = Output(as_json=False, stream=sys.stderr) if output.as_json else output
+        walk = _Walk(api, tell, serial, given["amount"], asking)
+        try:
+            _go(ctx, walk, given)
+            reply = walk.record(given["operator"], given["note"])
+        except (KeyboardInterrupt, click.Abort):
+            walk.leave("Stopped.")
+            sys.exit(ExitCode.OPEN if walk.open else ExitCode.NOT_DONE)
+        except TimedOut:
+            walk.leave("It did not come to an end in time.")
+            sys.exit(ExitCode.OPEN)
+        except (Problem, Unreachable):
+            walk.leave("Broken off.")
+            raise
+    output.json(reply.raw)
+    proven = reply.body["commissioned"]["proven"]
+    sys.exit(ExitCode.DONE if set(NEEDED) <= set(proven) else ExitCode.NOT_DONE)
+
+
+def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
+    """Do all of it. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort where a person stops it."""
+    walk.check()
+    walk.cancel()
+    if walk.wants(given["printing"], "Print a page?", usually=True):
+        walk.print_page({text_member(ctx): f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"})
+    if walk.wants(given["pay"], f"Charge a card {money(walk.amount)} as well?", usually=False):
+        walk.pay()
+    for charged in walk.charged[:]:
+        if walk.wants(given["void"], f"Reverse the charge of {money(walk.amount)}?", usually=walk.asking):
+            walk.void(charged)
+
+
+@dataclass
+class _Walk:
+    """One walk through what a terminal can do. `open` are the ids of payments that may run, `charged` of charges."""
+
+    api: Api
+    tell: Output
+    serial: str
+    amount: Decimal
+    asking: bool
+    open: list[str] = field(default_factory=list)
+    charged: list[str] = field(default_factory=list)
+    _payments: list[proofs.Payment] = field(default_factory=list)
+    _shown: bool | None = None
+    _print_job: proofs.PrintJob | None = None
+
+    @property
+    def path(self) -> str:
+        """The terminal's path in the API."""
+        return f"/terminals/{quote(self.serial, safe='')}"
+
+    def wants(self, given: bool | None, question: str, *, usually: bool) -> bool:
+        """Whether something is to be done: as a flag says, as a person says, or as usual where none can be asked."""
+        if given is not None or not self.asking:
+            return usually if given is None else given
+        return click.confirm(question, default=usually, err=True)
+
+    def check(self) -> None:
+        """Refuse what cannot be recorded in the end, before anything is started. Raise Problem."""
+        self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS)  # of the fleet, and by the admin socket
+        self.tell.line(INTRODUCTION.format(amount=money(self.amount), serial=self.serial))
+        if self.asking and not click.confirm("Is the terminal in front of you, and free?", default=True, err=True):
+            raise click.Abort
+
+    def cancel(self) -> None:
+        """Start a payment, and have it aborted; where the abort is not taken, a person cancels it."""
+        document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
+        if document["phase"] != "final":
+            if self.asking:
+                question = f"Does the terminal ask for a card, for {money(self.amount)}?"
+                self._shown = click.confirm(question, default=True, err=True)
+            try:
+                self.api.post(f"{PAYMENT.path(PAYMENT.id(document))}/abort")
+                self.tell.line("The terminal was asked to abort it.")
+            except Problem as problem:
+                self.tell.line(PRESS.format(why=problem.detail), "yellow")
+            document = self._follow(PAYMENT, document, CANCEL_SECONDS)
+        self._ended(document)
+        if self._payments[0].status is None:
+            self.leave("The terminal ended no payment, so that nothing could be seen.")
+            sys.exit(ExitCode.NOT_DONE)
+
+    def pay(self) -> None:
+        """Charge a card."""
+        document = self._start({"type": "charge", "amount": {"subtotal_iva0": self.amount}})
+        if document["phase"] != "final":
+            self.tell.line(PRESENTS.format(amount=money(self.amount)), "bold")
+            document = self._follow(PAYMENT, document, CARD_SECONDS)
+        self._ended(document)
+
+    def void(self, charged: str) -> None:
+        """Reverse a charge of this walk."""
+        document = self._start({"type": "void", "original": charged})
+        if document["phase"] != "final":
+            document = self._follow(PAYMENT, document, CARD_SECONDS)
+        self.open.remove(PAYMENT.id(document))
+        PAYMENT.show_end(self.tell, document)
+        if document["outcome"]["result"] == "approved":
+            self.charged.remove(charged)
+
+    def print_page(self, content: Document) -> None:
+        """Print a page. One that does not come to an end is left to posd."""
+        draft = {"print_job_id": str(uuid.uuid4())}
+        path = PRINT_JOB.path(PRINT_JOB.id(draft))
+        self.tell.line(f"print job {PRINT_JOB.id(draft)}")
+        request = {"terminal": self.serial, "document": content}
+        try:
+            job = start(self.api, path, request, deadline=time.monotonic() + START_SECONDS, away=self._away).body
+            if job["phase"] != "final":
+                job = self._follow(PRINT_JOB, job, PRINT_SECONDS)
+        except TimedOut:
+            job = self.api.get(path).body
+        self._print_job = proofs.print_job(job, self.api.get(f"{path}/history").body["history"])
+
+    def record(self, operator: str, note: str) -> Reply:
+        """Record what was seen, and show it. Raise Problem."""
+        for charged in self.charged:
+            self.tell.line(CHARGED.format(amount=money(self.amount), id=charged), "yellow")
+        with self.tell.busy("searching for a payment that never was"):
+            unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
+        lacks = proofs.lacking(proofs.Seen(self._payments, unknown, self._shown, self._print_job))
+        proven = [part for part, words in lacks.items() if not words]
+        reply = self.api.post(f"{self.path}/commission", {"operator": operator, "note": note, "proven": proven})
+        self.tell.line()
+        self.tell.table(
+            ("part", "proven", "what lacks"), [(p, "no" if w else "yes", w or "-") for p, w in lacks.items()]
+        )
+        self.tell.line(f"Recorded for terminal {self.serial}, by {operator}.")
+        self.tell.line(CONCLUDES if {"abort", "search"} <= set(proven) else WAITS)
+        if "search" in proven and not any(item.status in proofs.OF_ACQUIRER for item in self._payments):
+            self.tell.line(NOT_APPROVED)
+        return reply
+
+    def leave(self, why: str) -> None:
+        """Say what is left where the walk ends early: no payment is forgotten."""
+        lines = [why]
+        for identity in self.open:
+            lines += OPEN.format(id=identity, serial=self.serial).split("\n")
+        lines += [CHARGED.format(amount=money(self.amount), id=identity) for identity in self.charged]
+        self.tell.note([*lines, NOT_RECORDED.format(serial=self.serial)], style="yellow")
+
+    def _start(self, request: Document) -> Document:
+        """Start a payment; its id is on the screen before the call, and is open until it has ended."""
+        identity = str(uuid.uuid4())
+        self.tell.line(f"{request['type']} {identity}")
+        self.open.append(identity)
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            body = {"terminal": self.serial, **request}
+            document: Document = start(self.api, PAYMENT.path(identity), body, deadline=deadline, away=self._away).body
+        except Problem as problem:
+            if problem.means_nothing_sent:
+                self.open.remove(identity)
+            raise
+        return document
+
+    def _away(self, reason: str) -> None:
+        self.tell.line(f"posd is away; waiting for it: {reason}", "yellow")
+
+    def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
+        """Show what happens to it until it is final. Raise TimedOut."""
+        reply = self.api.get(subject.path(subject.id(document)))
+        with subject.progress(self.tell, document) as progress:
+            for update in subject.follow(self.api, reply, time.monotonic() + seconds):
+                progress.show(update)
+                if isinstance(update, Snapshot):
+                    document = update.transaction
+        return document
+
+    def _ended(self, document: Document) -> None:
+        """Take a payment that has ended: what a search says of it, and what was seen."""
+        identity = PAYMENT.id(document)
+        path = PAYMENT.path(identity)
+        self.open.remove(identity)
+        self.tell.line(f"ended: {document['outcome']['result']}", "bold")
+        searches: list[str] = []
+        for pause in SEARCH_PAUSES if document["outcome"]["status"] else ():
+            time.sleep(pause)
+            with self.tell.busy("searching for it"):
+                found = self.api.post(f"{path}/reconcile", seconds=RECONCILE_SECONDS).body
+            document = found if found["outcome"] else document
+            search = found["last_search"]
+            searches.append(search["result"] if search else "no_answer")
+            if searches[-1] == "found":
+                break
+        if document["outcome"]["result"] == "approved":
+            self.charged.append(identity)
+        elif document["outcome"]["result"] == "not_started":
+            self.tell.line(failure_text(document["outcome"]["failure_reason"]), "yellow")
+        history = self.api.get(f"{path}/history").body["history"]
+        self._payments.append(proofs.payment(document, history, searches, self.amount))

@@ -1,0 +1,179 @@
+"""What commissioning has seen of a terminal, and what of that is proof: pure. docs/terminals.md says the same in words.
+
+The rules are at least as strict as what `confirmed = true` stands for, since the same follows from both: with search
+and abort posd may conclude that a payment never started.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+Document = Mapping[str, Any]
+
+CANCELED = "TERMINAL_CANCELED"
+#: Finals that came from the acquirer: a search has to know such a payment.
+OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
+#: Attentions that say that an approval is not of what was asked.
+OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
+
+
+class Payment(NamedTuple):
+    """One payment of the walk, as it ended."""
+
+    identity: str
+    acknowledged: bool
+    #: The final state that the terminal stated by an event or a search, None where it stated none.
+    status: str | None
+    #: Whether that came over the callback.
+    called_back: bool
+    #: What an abort was answered that was sent while it ran, None where none was sent.
+    abort: str | None
+    #: What searches after its end brought.
+    searches: tuple[str, ...]
+    #: Whether the requested sum was approved, None where nothing was approved.
+    exact: bool | None
+
+
+class PrintJob(NamedTuple):
+    """The print job of the walk, as it ended."""
+
+    identity: str
+    accepted: bool
+    #: The state that the terminal stated last, None where it stated none.
+    status: str | None
+    #: Whether it stated a state when it was asked for the job.
+    asked: bool
+
+
+class Seen(NamedTuple):
+    """What was seen in one walk; None stands for what was not tried."""
+
+    payments: Sequence[Payment]
+    #: The answer of `POST /terminals/{serial}/probe`.
+    unknown: Document | None = None
+    #: Whether a person said that the terminal shows the requested sum.
+    shown: bool | None = None
+    print_job: PrintJob | None = None
+
+
+def payment(document: Document, history: Iterable[Document], searches: Iterable[str], total: Decimal) -> Payment:
+    """Read a payment that has ended: its document and its history, and what was searched for after its end."""
+    lines, outcome = list(history), document["outcome"]
+    stated = any(item["kind"] in ("event", "search") for item in outcome["evidence"])
+    status = outcome["status"] if stated else None
+    answers = [line["answer"] for line in lines if line["kind"] == "abort_answered"]
+    exact = outcome["authorized_amount"] == total and not OTHER_SUM & {item["code"] for item in document["attention"]}
+    return Payment(
+        identity=document["client_transaction_id"],
+        acknowledged=any(line["kind"] == "attempt" and line["judgement"] == "acknowledged" for line in lines),
+        status=status,
+        called_back=status is not None and any(line["kind"] == "event" and line["status"] == status for line in lines),
+        abort=answers[-1] if answers else None,
+        searches=tuple(searches),
+        exact=exact if outcome["result"] == "approved" else None,
+    )
+
+
+def print_job(document: Document, history: Iterable[Document]) -> PrintJob:
+    """Read a print job that has ended."""
+    lines = list(history)
+    return PrintJob(
+        identity=document["print_job_id"],
+        accepted=any(line["kind"] == "attempt" and line["judgement"] == "accepted" for line in lines),
+        status=document["status"] if document["decided_by"] in ("webhook", "poll") else None,
+        asked=any(line["kind"] == "poll" and "status" in line for line in lines),
+    )
+
+
+def _start(seen: Seen) -> str:
+    for item in seen.payments:
+        if not item.acknowledged:
+            return f"no acknowledgement was read; see posd show {item.identity}, and check [profile.charge]"
+    return ""
+
+
+def _callback(seen: Seen) -> str:
+    for item in seen.payments:
+        if not item.called_back:
+            return "the end did not come over the callback: give the terminal the CA (posd tls ca), and see posd doctor"
+    return ""
+
+
+def _abort(seen: Seen) -> str:
+    aborted = [item for item in seen.payments if item.abort is not None]
+    if not aborted:
+        return "no abort was sent while a payment ran; commission it again"
+    for item in aborted:
+        if item.abort == "nothing_running":
+            return "it said that nothing runs while a payment ran: never confirm it by hand; see [profile.abort]"
+        if item.abort != "taken":
+            return "it was not taken: check method and path in [profile.abort]"
+        if item.status != CANCELED:
+            return "it was taken, and the payment was not canceled by it; commission again, without a card"
+    return ""
+
+
+def _search(seen: Seen) -> str:
+    if any("none" in item.searches for item in seen.payments if item.status in OF_ACQUIRER):
+        return "it denied a payment that the acquirer had answered: never confirm it by hand; see [profile.search]"
+    if not any("found" in item.searches for item in seen.payments):
+        if any("none" in item.searches for item in seen.payments):
+            return "it does not know the canceled payment; it may know those of the bank: again, with --pay"
+        return "it gave no answer for the payment: check method, path and pointer in [profile.search]"
+    if seen.unknown is None:
+        return "it was not asked for a payment that never was; commission it again"
+    if seen.unknown["result"] == "found":
+        return "it found a payment that never was: never confirm it by hand; see [profile.search]"
+    if seen.unknown["result"] != "none":
+        return f"it does not say an explicit none for a payment that never was ({seen.unknown['reason']})"
+    if not seen.unknown["found_before"]:
+        return "what it found does not bear the serial of this terminal"
+    return ""
+
+
+def _amount_unit(seen: Seen) -> str:
+    approved = [item.exact for item in seen.payments if item.exact is not None]
+    if seen.shown is False or False in approved:
+        return "the terminal did not show the sum, or approved another: charge nobody before that is clear"
+    if seen.shown is None and not approved:
+        return "a person has to compare the sum on its screen, or pay (--pay)"
+    return ""
+
+
+def _print(seen: Seen) -> str:
+    job = seen.print_job
+    if job is None:
+        return "no page was printed; commission it again with --print"
+    if not job.accepted or job.status != "COMPLETED":
+        return f"the page was not printed; see posd print-jobs {job.identity}"
+    return ""
+
+
+def _print_job(seen: Seen) -> str:
+    if seen.print_job is None or not seen.print_job.asked:
+        return "the terminal was not asked for the job: its webhook came first, or nothing was printed"
+    return ""
+
+
+#: part -> what lacks of its proof in words, and what to do; empty where it is proven. In the order of the walk. The
+#: signature is no part of it: a callback is believed by its address alone.
+LACKS: Mapping[str, Callable[[Seen], str]] = {
+    "start": _start,
+    "callback": _callback,
+    "abort": _abort,
+    "search": _search,
+    "amount_unit": _amount_unit,
+    "print": _print,
+    "print_job": _print_job,
+}
+
+
+def lacking(seen: Seen) -> dict[str, str]:
+    """Return for each part what lacks of its proof, in words; empty where it is proven.
+
+    Without a payment that ended nothing about payments is.
+    """
+    if not seen.payments:
+        nothing = "no payment came to an end"
+        return {part: lacks(seen) if part.startswith("print") else nothing for part, lacks in LACKS.items()}
+    return {part: lacks(seen) for part, lacks in LACKS.items()}

@@ -1,0 +1,90 @@
+"""`posd terminals commission` against a real daemon and a simulated terminal: what it sees, records and says."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.sandbox import Sandbox
+from tests.cli.processes import Done, posd, posd_interrupted, posd_on_terminal
+from tests.cli.stub import Answer
+
+SPEED = 200.0
+#: The amounts that ask for a scenario of the simulated terminal.
+WAITS, REFUSED, DENIES = "9000.08", "9000.30", "9000.73"
+PROBED = b'{"client_transaction_id": "7f3c", "result": "none", "reason": null, "found_before": false}'
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Sandbox]:
+    with Sandbox(speed=SPEED, patient=True) as machine:
+        yield machine
+
+
+def commission(shop: Sandbox, amount: str, *further: str) -> Done:
+    given = ("--operator", "Ana", "--amount", amount, "--yes", *further)
+    return posd("terminals", "commission", shop.serial, *given, config=shop.config_path)
+
+
+def shown(shop: Sandbox) -> Any:
+    return json.loads(posd("terminals", "--json", config=shop.config_path).stdout)["terminals"][0]["commissioned"]
+
+
+def rows(done: Done) -> dict[str, tuple[str, str]]:
+    """Return the table of the end: part -> whether it is proven, and what lacks."""
+    cells = (line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2)
+    return {part: (proven, lacks) for part, proven, lacks in cells}
+
+
+@pytest.mark.slow
+def test_what_was_not_seen_is_said_and_counts_no_more(shop: Sandbox) -> None:
+    assert commission(shop, WAITS).returncode == 0
+    assert "abort" in shown(shop)["proven"]
+
+    # A terminal that says that it runs nothing while it runs a payment loses the proof that it had.
+    done = commission(shop, DENIES, "--no-print")
+    assert done.returncode == 1
+    assert rows(done)["abort"][0] == "no"
+    assert "nothing runs while a payment ran" in rows(done)["abort"][1]
+    assert re.search(r"The card was charged 9000\.73 by payment (\S+)\. .* posd void \1", done.stdout)
+    assert "abort" not in shown(shop)["proven"]
+
+    # One that takes no payment shows nothing: what was recorded stays.
+    before = shown(shop)
+    done = commission(shop, REFUSED, "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Nothing was recorded" in done.stderr
+    assert shown(shop) == before
+
+
+@pytest.mark.slow
+def test_a_person_is_asked_and_the_screen_has_eighty_columns(shop: Sandbox) -> None:
+    given = ("--amount", WAITS, "--operator", "Ana")
+    socket = shop.config_path.parent / "run" / "admin.sock"
+    seen = posd_on_terminal("terminals", "commission", shop.serial, *given, socket=socket, types="y\ny\nn\nn\n")
+    assert seen.returncode == 0, seen.screen
+    assert "Does the terminal ask for a card, for 9000.08?" in seen.screen
+    assert shown(shop)["proven"] == ["start", "abort", "search", "callback", "amount_unit"]
+    # With --json the questions are on stderr, and the answer of the API alone on stdout.
+    seen = posd_on_terminal(
+        "terminals", "commission", shop.serial, *given, "--json", socket=socket, types="y\nn\nn\nn\n", pipe=True
+    )
+    assert json.loads(seen.piped)["commissioned"]["proven"] == ["start", "abort", "search", "callback"]
+
+
+def test_where_nobody_can_be_asked_it_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    done = posd("terminals", "commission", "SN-1", socket=tmp_path / "nothing.sock")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+
+
+def test_an_interrupted_one_names_the_payment_that_may_run(tmp_path: Path) -> None:
+    arguments = ("terminals", "commission", "SN-1", "--yes")
+    done = posd_interrupted(tmp_path, *arguments, answers=[Answer(200, PROBED)])
+    assert done.returncode == 4
+    (started,) = re.findall(r"^charge (\S+)$", done.stdout, re.MULTILINE)
+    for words in (f"posd await {started}", f"posd abort {started}", "Nothing was recorded"):
+        assert words in done.stderr

@@ -1,0 +1,133 @@
+"""Which parts of a terminal are proven by what commissioning has seen: every combination of it."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+from posd.cli.terminals.proofs import LACKS, Payment, PrintJob, Seen, lacking, payment, print_job
+from posd.payments.wire import AbortAnswer
+from posd.terminals.commission import Part
+
+ID = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+STATUSES = ("TERMINAL_CANCELED", "APPROVAL", "DECLINED", "TERMINAL_REJECTED", None)
+SEARCHES = ((), ("found",), ("none",), ("none", "found"), ("no_answer",), ("no_answer", "none"))
+UNKNOWN = [
+    None,
+    *(
+        {"result": result, "reason": None, "found_before": before}
+        for result, before in product(("none", "found", "no_answer"), (False, True))
+    ),
+]
+CANCELED = Payment(ID, True, "TERMINAL_CANCELED", True, "taken", ("found",), None)
+APPROVED = Payment(ID, True, "APPROVAL", True, None, ("found",), True)
+NONE = {"result": "none", "reason": None, "found_before": True}
+ALL = Seen((CANCELED, APPROVED), NONE, True, PrintJob("job", True, "COMPLETED", True))
+
+
+def proven(seen: Seen) -> set[str]:
+    return {part for part, words in lacking(seen).items() if not words}
+
+
+def test_every_part_but_the_signature_can_be_proven_and_what_lacks_is_said_in_words() -> None:
+    assert proven(ALL) == set(LACKS) == set(Part) - {Part.SIGNATURE}
+    for words in lacking(Seen(())).values():
+        assert words[0].islower()
+        assert words.isprintable()
+
+
+def seen_of_search() -> Iterator[tuple[Seen, bool]]:
+    """Every pair of payments by their end and their searches, with every answer for what never was; and the rule."""
+    ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
+    for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
+        payments = (first,) if second is None else (first, second)
+        found = any("found" in item.searches for item in payments)
+        denied = any("none" in item.searches for item in payments if item.status in ("APPROVAL", "DECLINED"))
+        none = unknown is not None and unknown["result"] == "none" and bool(unknown["found_before"])
+        yield Seen(payments, unknown), found and not denied and none
+
+
+def test_search_is_proven_by_a_payment_that_it_finds_and_an_explicit_none_and_never_where_it_denied_one() -> None:
+    """A payment that was canceled before the acquirer heard of it may be in no index: that is no denial."""
+    rows = list(seen_of_search())
+    assert {expected for _, expected in rows} == {False, True}
+    for seen, expected in rows:
+        assert ("search" in proven(seen)) == expected, seen
+
+
+def test_abort_is_proven_where_it_was_taken_and_the_payment_canceled_and_nothing_else_was_ever_said() -> None:
+    ends = [
+        CANCELED._replace(status=status, abort=answer)
+        for status, answer in product(STATUSES, [None, *map(str, AbortAnswer)])
+    ]
+    for first, second in product(ends, [None, *ends]):
+        payments = (first,) if second is None else (first, second)
+        aborted = [item for item in payments if item.abort is not None]
+        expected = bool(aborted) and all(
+            (item.abort, item.status) == ("taken", "TERMINAL_CANCELED") for item in aborted
+        )
+        assert ("abort" in proven(Seen(payments))) == expected, payments
+
+
+def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
+    for one, two in product(product((False, True), repeat=2), repeat=2):
+        payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
+        found = proven(Seen(payments))
+        assert ("start" in found) == (one[0] and two[0])
+        assert ("callback" in found) == (one[1] and two[1])
+
+
+def test_the_amounts_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:
+    for shown, exact in product((None, False, True), repeat=2):
+        expected = False not in (shown, exact) and True in (shown, exact)
+        assert ("amount_unit" in proven(Seen((APPROVED._replace(exact=exact),), NONE, shown))) == expected
+
+
+def test_printing_is_proven_by_a_page_that_came_out_and_the_question_by_an_answer() -> None:
+    for accepted, status, asked in product((False, True), (None, "COMPLETED", "FAILED", "PENDING"), (False, True)):
+        found = proven(Seen((), None, None, PrintJob("job", accepted, status, asked)))
+        assert ("print" in found) == (accepted and status == "COMPLETED")
+        assert ("print_job" in found) == asked
+    assert not proven(Seen(()))
+
+
+def document(result: str, status: str | None, kind: str, **fields: Any) -> dict[str, Any]:
+    outcome = {"result": result, "status": status, "authorized_amount": None, "evidence": [{"kind": kind}]} | fields
+    return {"client_transaction_id": ID, "attention": [], "outcome": outcome}
+
+
+HISTORY = [
+    {"kind": "attempt", "judgement": "acknowledged"},
+    {"kind": "abort_requested"},
+    {"kind": "abort_answered", "answer": "taken"},
+    {"kind": "event", "status": "TERMINAL_CANCELED"},
+]
+
+
+def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
+    canceled = document("canceled", "TERMINAL_CANCELED", "event")
+    assert payment(canceled, HISTORY, ["found"], Decimal(1)) == CANCELED
+    # By a search alone it did not come over the callback; by a person's word the terminal said nothing.
+    by_search = payment(document("canceled", "TERMINAL_CANCELED", "search"), HISTORY[:-1], [], Decimal(1))
+    assert (by_search.status, by_search.called_back) == ("TERMINAL_CANCELED", False)
+    by_person = payment(document("canceled", "TERMINAL_CANCELED", "operator"), HISTORY, [], Decimal(1))
+    assert (by_person.status, by_person.called_back) == (None, False)
+    refused = payment(
+        document("not_started", None, "refusal"), [{"kind": "attempt", "judgement": "refused"}], [], Decimal(1)
+    )
+    assert refused == Payment(ID, False, None, False, None, (), None)
+    for authorized, code, exact in (("1.00", "gap", True), ("100", "gap", False), ("1.00", "amount_differs", False)):
+        approved = document("approved", "APPROVAL", "event", authorized_amount=Decimal(authorized))
+        read = payment(approved | {"attention": [{"code": code}]}, HISTORY, [], Decimal(1))
+        assert read.exact is exact
+
+
+def test_a_print_job_is_read_from_what_posd_recorded_of_it() -> None:
+    job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
+    taken, said, silent = (
+        {"kind": "attempt", "judgement": "accepted"},
+        {"kind": "poll", "status": "PENDING"},
+        {"kind": "poll"},
+    )
+    assert print_job(job, [taken, said]) == PrintJob("job", True, "COMPLETED", True)
+    assert print_job(job | {"decided_by": "operator"}, [silent]) == PrintJob("job", False, None, False)

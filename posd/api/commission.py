@@ -86,6 +86,7 @@ class CommissionCalls:
     async def probe_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/probe`: search it for a payment that never was."""
         serial = parameters.path(request, parameters.SERIAL)
+        parameters.check_no_body(request)
         if serial not in self._fleet:
             raise Problem("not_found", f"terminal {serial} is not in the fleet")
         unknown = str(uuid4())

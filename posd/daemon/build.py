@@ -412,7 +412,7 @@ def local_doors(
         served(
             routes.ALL,
             calls,
-            PrintJobCalls(context, prints.printing, prints.operators),
+            PrintJobCalls(context, prints.printing, prints.operators, prints.spooler),
             QuarantineCalls(context, Reprocessing(store, (prints.records, paying.records))),
             backups,
             RetentionCalls(retention),

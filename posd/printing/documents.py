@@ -54,6 +54,14 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     attention: Annotated[tuple[PrintAttention, ...], Meta(description="what a person should look at")]
 
 
+class AskedPrintJob(msgspec.Struct, frozen=True):
+    """What the terminal said when it was asked for a print job, and the job as it then stands."""
+
+    status: Annotated[str | None, Meta(description="the state that it states, known or not; null where it states none")]
+    reason: Annotated[str | None, Meta(description="why it is no answer")]
+    print_job: Annotated[PrintJob, Meta(description="the print job as it then stands")]
+
+
 class PrintJobPage(msgspec.Struct, frozen=True):
     """Print jobs, newest first."""
 

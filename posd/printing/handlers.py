@@ -15,21 +15,25 @@ from posd.calls.long_poll import wait_until
 from posd.calls.route import Answer, Route
 from posd.printing import documents, model, rows, start
 from posd.printing.decide import PrintOperators
-from posd.printing.documents import Page, PrintHistory, PrintJob, PrintJobPage
+from posd.printing.documents import AskedPrintJob, Page, PrintHistory, PrintJob, PrintJobPage
+from posd.printing.poll import Spooler
 from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
 from posd.printing.start import Printing
+from posd.printing.wire import Answered, NoAnswer
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import decided
+from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 
 class PrintJobCalls:
     """Handlers of /v1/print-jobs."""
 
-    def __init__(self, context: Context, printing: Printing, operators: PrintOperators) -> None:
+    def __init__(self, context: Context, printing: Printing, operators: PrintOperators, spooler: Spooler) -> None:
         self._context = context
         self._printing = printing
         self._operators = operators
+        self._spooler = spooler
 
     async def start_print_job(self, request: Request) -> Response:
         """`PUT /print-jobs/{id}`: print, or answer for what is known."""
@@ -64,6 +68,21 @@ class PrintJobCalls:
             return documents.history_document(db, _get(db, identity))
 
         return json_response(await self._context.read(read))
+
+    async def reconcile_print_job(self, request: Request) -> Response:
+        """`POST /print-jobs/{id}/reconcile`: ask the terminal now, also for one that has ended."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        parameters.check_no_body(request)
+        job = await self._context.look_up(partial(_get, identity=identity))
+        try:
+            answer = await self._spooler.ask(job)
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"what the terminal says cannot be recorded now ({error}); check the disk, and ask again"
+            raise Problem("storage_unavailable", detail) from error
+        status = answer.report.status if isinstance(answer, Answered) else None
+        reason = answer.reason if isinstance(answer, NoAnswer) else None
+        document = await self._context.look_up(partial(_document, identity=identity))
+        return json_response(AskedPrintJob(status, reason, document))
 
     async def resolve_print_job(self, request: Request) -> Response:
         """`POST /print-jobs/{id}/resolve`."""
@@ -160,6 +179,15 @@ ROUTES = (
         "Show all that happened to a print job, and who did what.",
         {200: Answer("the history", PrintHistory)},
         KNOWN,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/reconcile",
+        "reconcile_print_job",
+        "Ask the terminal now for a print job, also for one that has ended. No body.",
+        {200: Answer("what came, and the job as it then stands", AskedPrintJob)},
+        KNOWN,
+        admin=True,
     ),
     Route(
         "POST",

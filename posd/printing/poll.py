@@ -96,6 +96,18 @@ class Spooler:
         if plan is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, time.monotonic()))
 
+    async def ask(self, job: PrintJob) -> Answer:
+        """Ask for a job now, also for one that has ended, and record what it changes; return what came.
+
+        Raise StorageUnavailable or CommitUncertain where that cannot be recorded.
+        """
+        if job.terminal is None or job.terminal not in self._fleet:
+            return NoAnswer("its terminal is not in the fleet")
+        if job.phase is Phase.STARTING:
+            return NoAnswer("it is being sent; ask again when that is over")
+        async with self._turns.ask(job.terminal):
+            return (await self._call(job, job.terminal))[0]
+
     async def run(self) -> None:
         """Ask for what is due, until cancelled."""
         while True:
@@ -206,9 +218,13 @@ class Spooler:
         job = await self._store.look_up(partial(rows.get, print_job_id=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
+        return (await self._call(job, terminal))[1]
+
+    async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
+        """Ask, and record what came; return it, and whether the terminal could be reached."""
         address = await self._fleet.addresses.choose(terminal)
         if address is None:
-            return False
+            return NoAnswer(f"no address of terminal {terminal} is known"), False
         row = self._fleet.rows(terminal)["print-job"]
         body = b"{}" if row.method == "POST" else None
         request = self._fleet.request(terminal, "print-job", address[0], body, print_job_id=job.asked_as)
@@ -218,10 +234,11 @@ class Spooler:
         reached = not isinstance(attempt, NotSent)
         answer = read_poll(attempt, job)
         if isinstance(answer, Answered):
-            await self._store.write(partial(_record, identity=identity, entry=Polled(answer), now=self._now()))
+            entry = Polled(answer)
+            await self._store.write(partial(_record, identity=job.print_job_id, entry=entry, now=self._now()))
             crash_point("print_poll.recorded")
-        self._log(identity, terminal, answer)
-        return reached
+        self._log(job.print_job_id, terminal, answer)
+        return answer, reached
 
     def _log(self, identity: str, terminal: str, answer: Answer) -> None:
         self.polls["answer" if isinstance(answer, Answered) else "no_answer"] += 1

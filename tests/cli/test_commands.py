@@ -292,7 +292,7 @@ def test_a_new_terminal_is_commissioned(shop: Sandbox) -> None:
     cells = (line.split("\t") for line in done.stdout.splitlines() if line.count("\t") == 2)
     table = {part: (proven, lacks) for part, proven, lacks in cells}
     yes = {part for part, (proven, _) in table.items() if proven == "yes"}
-    assert yes == {"start", "callback", "abort", "search", "print"}
+    assert yes == {"start", "callback", "abort", "search", "print", "print_job"}
     assert "--pay" in table["amount_unit"][1]
     found = json.loads(posd("terminals", "--json", config=shop.config_path).stdout)["terminals"][0]["commissioned"]
-    assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "callback"])
+    assert (found["by"], found["proven"]) == ("Ana", ["start", "abort", "search", "print", "print_job", "callback"])

@@ -124,10 +124,7 @@ def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
 
 def test_a_print_job_is_read_from_what_posd_recorded_of_it() -> None:
     job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
-    taken, said, silent = (
-        {"kind": "attempt", "judgement": "accepted"},
-        {"kind": "poll", "status": "PENDING"},
-        {"kind": "poll"},
-    )
-    assert print_job(job, [taken, said]) == PrintJob("job", True, "COMPLETED", True)
-    assert print_job(job | {"decided_by": "operator"}, [silent]) == PrintJob("job", False, None, False)
+    taken = {"kind": "attempt", "judgement": "accepted"}
+    assert print_job({"status": "PENDING", "print_job": job}, [taken]) == PrintJob("job", True, "COMPLETED", True)
+    by_person = {"status": None, "print_job": job | {"decided_by": "operator"}}
+    assert print_job(by_person, [{"kind": "webhook"}]) == PrintJob("job", False, None, False)

@@ -64,6 +64,23 @@ async def test_the_end_stops_the_questions(printer: Printer) -> None:
     assert await other.webhook() == 200
 
 
+async def test_a_person_can_have_it_asked_for_also_when_it_has_ended(printer: Printer) -> None:
+    job = await printer.job().started()
+    assert await job.webhook() == 200
+    count = len(job.polls)
+    printer.terminal.print_poll = knowing(job, status="COMPLETED")
+    posd, at = printer.daemon, f"/print-jobs/{job.identity}"
+    asked = await posd.call("POST", f"{at}/reconcile", socket=posd.admin_socket)
+    assert (asked.status, asked.json["status"], asked.json["reason"]) == (200, "COMPLETED", None)
+    assert (asked.json["print_job"]["decided_by"], asked.json["print_job"]["attention"]) == ("webhook", [])
+    assert len(job.polls) > count
+    printer.terminal.print_poll = nowhere
+    asked = await posd.call("POST", f"{at}/reconcile", socket=posd.admin_socket)
+    assert (asked.json["status"], asked.json["print_job"]["status"]) == (None, "COMPLETED")
+    assert "404" in asked.json["reason"]
+    assert (await posd.call("POST", f"{at}/reconcile")).json["code"] == "forbidden"
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("start", [hanging_up, answering(500), answering(408)], ids=["lost", "500", "408"])
 async def test_a_job_that_may_have_been_accepted_is_found_out_and_never_sent_twice(

@@ -25,6 +25,7 @@ from tests.support.events import event
 from tests.support.https import deliver
 from tests.support.ports import reserve
 from tests.support.prints import RECEIPT, Job
+from tests.support.prints import knowing as print_knowing
 from tests.support.shop import (
     AMOUNT,
     OFFLINE,
@@ -327,6 +328,12 @@ class Day:
         assert (await self.admin("POST", f"{at}/acknowledge", right)).status == 200
         assert (await self.admin("POST", f"{at}/resolve", resolved)).status == 200
         await self.refused("already_final", "POST", f"{at}/resolve", resolved, admin=True)
+        assert (await self.admin("POST", f"{at}/reconcile")).json["reason"]
+        terminal.print_poll = print_knowing(doubtful, status="COMPLETED")
+        assert (await self.admin("POST", f"{at}/reconcile")).json["status"] == "COMPLETED"
+        terminal.print_poll = None
+        await self.refused("not_found", "POST", "/print-jobs/nobody/reconcile", admin=True)
+        await self.refused("invalid_request", "POST", f"{at}/reconcile", {"now": True}, admin=True)
         for item in (job, again, named, doubtful, refused, later, waiting):
             for what in ("", "/outcome?timeout=0", "/history"):
                 await self.daemon.call("GET", f"/print-jobs/{item.identity}{what}")
@@ -361,6 +368,7 @@ class Day:
         assert (await self.daemon.call("GET", f"/terminals/{GONE}")).json["commissioned"]["by"] == "Ana"
         await self.refused("not_found", "POST", "/terminals/SN-NOBODY/commission", seen, admin=True)
         assert (await self.admin("POST", f"/terminals/{GONE}/probe")).json["result"] == "no_answer"
+        await self.refused("invalid_request", "POST", f"/terminals/{GONE}/probe", {"now": True}, admin=True)
         await self.refused("not_found", "POST", "/terminals/SN-NOBODY/probe", admin=True)
         transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:

@@ -22,7 +22,7 @@ from posd.cli.app.subject import Document, Subject
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import PAYMENT, failure_text
 from posd.cli.printing.command import text_member
-from posd.cli.printing.progress import PRINT_JOB
+from posd.cli.printing.progress import PRINT_JOB, error_text
 from posd.cli.terminals import proofs
 
 NOTE = "seen working by posd terminals commission"
@@ -193,7 +193,11 @@ class _Walk:
                 job = self._follow(PRINT_JOB, job, PRINT_SECONDS)
         except TimedOut:
             job = self.api.get(path).body
-        self._print_job = proofs.print_job(job, self.api.get(f"{path}/history").body["history"])
+        if words := job["reason"] or error_text(job):
+            self.tell.line(words, "yellow")
+        with self.tell.busy("asking for the print job"):
+            asked = self.api.post(f"{path}/reconcile", seconds=RECONCILE_SECONDS).body
+        self._print_job = proofs.print_job(asked, self.api.get(f"{path}/history").body["history"])
 
     def record(self, operator: str, note: str) -> Reply:
         """Record what was seen, and show it. Raise Problem."""

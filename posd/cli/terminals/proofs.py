@@ -74,14 +74,14 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
     )
 
 
-def print_job(document: Document, history: Iterable[Document]) -> PrintJob:
-    """Read a print job that has ended."""
-    lines = list(history)
+def print_job(asked: Document, history: Iterable[Document]) -> PrintJob:
+    """Read a print job: what came when the terminal was asked for it, and its history."""
+    document = asked["print_job"]
     return PrintJob(
         identity=document["print_job_id"],
-        accepted=any(line["kind"] == "attempt" and line["judgement"] == "accepted" for line in lines),
+        accepted=any(line["kind"] == "attempt" and line["judgement"] == "accepted" for line in history),
         status=document["status"] if document["decided_by"] in ("webhook", "poll") else None,
-        asked=any(line["kind"] == "poll" and "status" in line for line in lines),
+        asked=asked["status"] is not None,
     )
 
 
@@ -151,7 +151,7 @@ def _print(seen: Seen) -> str:
 
 def _print_job(seen: Seen) -> str:
     if seen.print_job is None or not seen.print_job.asked:
-        return "the terminal was not asked for the job: its webhook came first, or nothing was printed"
+        return "the terminal did not say the state of a job when it was asked: check [profile.print-job]"
     return ""
 
 

@@ -209,9 +209,7 @@ class _Walk:
         proven = [part for part, words in lacks.items() if not words]
         reply = self.api.post(f"{self.path}/commission", {"operator": operator, "note": note, "proven": proven})
         self.tell.line()
-        self.tell.table(
-            ("part", "proven", "what lacks"), [(p, "no" if w else "yes", w or "-") for p, w in lacks.items()]
-        )
+        self.tell.table(("part", "proven", "lacks"), [(p, "no" if w else "yes", w or "-") for p, w in lacks.items()])
         self.tell.line(f"Recorded for terminal {self.serial}, by {operator}.")
         self.tell.line(CONCLUDES if {"abort", "search"} <= set(proven) else WAITS)
         if "search" in proven and not any(item.status in proofs.OF_ACQUIRER for item in self._payments):

@@ -96,7 +96,7 @@ def test_on_a_terminal_the_table_fits_and_no_id_is_broken(tmp_path: Path) -> Non
         seen = posd_on_terminal("print-jobs", socket=tmp_path / "s")
         whole = posd_on_terminal("print-jobs", "--full-ids", socket=tmp_path / "s")
     assert f"  {ID[:8]}  " in seen.screen
-    assert f"  {ID}  " in whole.screen
+    assert ID in whole.screen
     assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from posd.cli.app.connection import Api, Problem
-from posd.cli.app.tables import short_ids
 from posd.sandbox import Sandbox
 from tests.cli.processes import Done, posd
 
@@ -124,10 +123,3 @@ def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Sho
         with pytest.raises(Problem) as refused:
             api.get("/transactions", {"id": "7f3c%"})
         assert "must be the beginning of a UUID" in refused.value.detail
-
-
-def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
-    assert short_ids([FIRST, OTHER, FIRST]) == ["7f3c0001", "7f3cffff", "7f3c0001"]
-    assert short_ids([FIRST, TWIN, JOB]) == [FIRST, TWIN, JOB]
-    assert short_ids(["7f3c0001-00aa-4000-8000-000000000001", FIRST]) == ["7f3c0001-00a", "7f3c0001-000"]
-    assert short_ids([]) == []

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -48,10 +48,15 @@ T = TypeVar("T")
 class Counter:
     """Context manager: the processes of a shop in a directory, ended at its end."""
 
-    def __init__(self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "") -> None:
-        """`extra` is more of the daemon's configuration; a serial without a simulated terminal can stand in it."""
+    def __init__(
+        self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "", also: Sequence[str] = ()
+    ) -> None:
+        """`also` names the serials of further terminals.
+
+        `extra` is more of the daemon's configuration; a serial without a simulated terminal can stand in it.
+        """
         self.home = home
-        self.serials = [f"SN-{number:04}" for number in range(1, terminals + 1)]
+        self.serials = [*(f"SN-{number:04}" for number in range(1, terminals + 1)), *also]
         self.socket = home / "run" / "admin.sock"
         self.config = home / "config.toml"
         self._ledger = home / "ledger"
@@ -128,8 +133,8 @@ class Counter:
             return None
 
     def charge(self, amount: float = 11.2, serial: str = "", *, scenario: str = "", **request: Any) -> str:
-        """Start a payment; return its id. It goes as the terminal's scenario of that name."""
-        identity = str(uuid4())
+        """Start a payment, under `identity` where one is given; return its id. It goes as that scenario."""
+        identity = request.pop("identity", None) or str(uuid4())
         metadata = {"scenario": scenario} if scenario else {}
         exact = {"subtotal_iva0": Decimal(str(amount))}
         body = {"terminal": serial or self.serials[0], "amount": exact, "metadata": metadata}

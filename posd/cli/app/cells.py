@@ -39,7 +39,7 @@ def wrap(text: str, room: int) -> list[str]:
     return [*lines, line]
 
 
-def cut(text: str, room: int, mark: str = "…") -> str:
+def shortened(text: str, room: int, mark: str = "…") -> str:
     """Return the text in at most `room` cells; where it is longer, its middle is left out: both ends tell it apart."""
     if width(text) <= room:
         return text

@@ -133,19 +133,19 @@ class Output:
         *,
         whole: str = "",
         under: str = "",
+        cut: str = "",
         extra: Sequence[str] = (),
     ) -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
-        See `tables.laid_out`. In a pipe there are the same columns whatever is in them: all but `extra`, which
-        stand on a terminal alone, each by itself, ids whole and times with their offset.
+        See `tables.laid_out`. In a pipe all columns stand side by side whatever is in them, ids whole and times with
+        their offset.
         """
         if self.rich:
-            self.stdout.print(self.drawn(columns, rows, whole=whole, under=under, extra=extra), soft_wrap=True)
+            self.stdout.print(self.drawn(columns, rows, whole=whole, under=under, cut=cut, extra=extra), soft_wrap=True)
             return
-        kept = [place for place, name in enumerate(columns) if name not in extra]
         for row in (columns, *rows):
-            self.cells([row[place] for place in kept])
+            self.cells(row)
 
     def drawn(
         self,
@@ -154,6 +154,7 @@ class Output:
         *,
         whole: str = "",
         under: str = "",
+        cut: str = "",
         extra: Sequence[str] = (),
     ) -> Text:
         """Return a table as it is drawn on a terminal."""
@@ -163,6 +164,7 @@ class Output:
             self.stdout.width,
             whole=whole,
             under=under,
+            cut=cut,
             extra=extra,
             full_ids=self.full_ids,
             glyphs=ASCII if self.stdout.options.ascii_only else UNICODE,

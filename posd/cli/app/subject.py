@@ -244,12 +244,14 @@ def show_list(
     with connect(ctx) as api:
         documents, totals, more = _read_pages(api, output, subject, params, everything=everything)
     if documents or not output.rich:
+        extra = subject.extra if output.rich else {}
         output.table(
-            ("created", subject.title, "terminal", *subject.columns, "state", *subject.extra),
-            (_list_row(subject, document) for document in documents),
+            ("created", subject.title, "terminal", *subject.columns, "state", *extra),
+            (_list_row(subject, document, extra) for document in documents),
             whole=subject.title,
             under="terminal",
-            extra=list(subject.extra),
+            cut="terminal",
+            extra=list(extra),
         )
     else:
         output.line(f"No {subject.word}s.")
@@ -291,7 +293,7 @@ def _read_pages(
         page.pop("totals", None)  # they are of all pages
 
 
-def _list_row(subject: Subject, document: Document) -> Cells:
+def _list_row(subject: Subject, document: Document, extra: Mapping[str, Callable[[Document], str]]) -> Cells:
     """Return a row of the list; attention stands behind the state."""
     marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
     return (
@@ -300,7 +302,7 @@ def _list_row(subject: Subject, document: Document) -> Cells:
         document["terminal"] or "-",
         *(cell(document) or "-" for cell in subject.columns.values()),
         f"{subject.state(document)} {marks}".strip(),
-        *(cell(document) or "-" for cell in subject.extra.values()),
+        *(cell(document) or "-" for cell in extra.values()),
     )
 
 

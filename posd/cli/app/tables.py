@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from posd.base.ids import canonical_uuid
 from posd.base.text import shown
 from posd.cli.app import times
-from posd.cli.app.cells import cut, width, wrap
+from posd.cli.app.cells import shortened, width, wrap
 from posd.cli.app.times import When
 
 #: What is written in a line, or in several: each stays one line.
@@ -20,10 +20,10 @@ Cells: TypeAlias = Sequence[Lines]
 SHORT_ID = 8
 #: Cells between two columns.
 GAP = 2
-#: Text that is longer than this may be broken between words before whole ids and further columns are left out.
-EASY = 24
-#: A column is not cut to less than this.
-LEAST = 8
+#: Text that is longer than this may be broken between words before ids are shortened, and before columns are left out.
+EASY, EASIER = 24, 48
+#: A word of a column that is cut keeps so many characters at least.
+LEAST = 12
 
 
 class Id(str):
@@ -39,37 +39,46 @@ class Number(str):
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """Return the beginnings of UUIDs, as long as it takes to tell them apart; what is no UUID is left whole."""
-    wholes = {identity for identity in ids if canonical_uuid(identity)}
-    length = next((n for n in range(SHORT_ID, 36) if len({whole[:n] for whole in wholes}) == len(wholes)), 36)
-    return [identity[:length] if identity in wholes else identity for identity in ids]
+    """Return the beginning of each UUID, as long as it takes to tell it from the others; what is none stays whole."""
+    short: dict[str, str] = {}
+    before = ""
+    for whole in sorted(filter(canonical_uuid, set(ids))):
+        common = next((n for n, pair in enumerate(zip(before, whole, strict=False)) if len(set(pair)) > 1), 0)
+        if before:
+            short[before] = before[: max(len(short[before]), common + 1)]
+        short[whole] = whole[: max(SHORT_ID, common + 1)]
+        before = whole
+    return [short.get(identity, identity) for identity in ids]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `whole`: none of its cells is broken or cut. `extra`: it may be left out."""
+    """A column of a table.
+
+    `whole`: its cells are not broken, others are, between words. `cut`: a long word may lose its middle. `extra`: the
+    column may be left out. `floor`: the cells that it has at least.
+    """
 
     name: str
     cells: Sequence[Lines]
     whole: bool = False
     right: bool = False
+    cut: bool = False
     extra: bool = False
-
-    @cached_property
-    def words(self) -> list[str]:
-        """What is not broken: the words of its name, and its cells or their words."""
-        lines = [line for cell in self.cells for line in lines_of(cell)]
-        return [*self.name.split(" "), *(lines if self.whole else [word for line in lines for word in line.split(" ")])]
+    floor: int = 0
 
     @cached_property
     def least(self) -> int:
-        """The cells that it takes where it is broken between all words."""
-        return max(map(width, self.words))
+        """The cells that it takes where it is broken and cut as far as may be."""
+        lines = [line for cell in self.cells for line in lines_of(cell)]
+        parts = lines if self.whole else [word for line in lines for word in line.split(" ")]
+        longest = max(map(width, parts), default=0)
+        return max(self.floor, min(longest, LEAST) if self.cut else longest, *map(width, self.name.split(" ")))
 
     @cached_property
     def most(self) -> int:
-        """The cells that it takes where it is not broken."""
-        return max([self.least, *(width(line) for cell in self.cells for line in lines_of(cell))])
+        """The cells that it takes where it is neither broken nor cut."""
+        return max([self.least, width(self.name), *(width(line) for cell in self.cells for line in lines_of(cell))])
 
 
 class Table(NamedTuple):
@@ -103,33 +112,36 @@ def laid_out(
     *,
     whole: str = "",
     under: str = "",
+    cut: str = "",
     extra: Sequence[str] = (),
     full_ids: bool = False,
     glyphs: Drawn = UNICODE,
 ) -> Table:
     """Return a table in at most `room` cells.
 
-    `whole` names a column whose cells are not broken, `under` one that stands below it where they have no room beside
-    each other, `extra` those that are left out where they have none. What a stranger wrote is made harmless here.
+    `whole` names a column whose cells are not broken, and `cut` one whose long words lose their middle before anything
+    is broken. `under` stands below `whole` where they have no room beside each other, and the others there too where
+    they have none either; `extra` are left out where they have none. What a stranger wrote is made harmless here.
     """
     table = list(zip(*rows, strict=True)) or [()] * len(columns)
     made = [
-        _column(name, cells, whole=name == whole, extra=name in extra)
+        _column(name, cells, whole=name == whole, cut=name == cut, extra=name in extra)
         for name, cells in zip(columns, table, strict=True)
     ]
     chosen = _chosen(made, room, full_ids=full_ids)
-    if under and _needed(chosen, least=True) > room:
-        chosen = _stacked(chosen, whole, under)
+    for below in ((under,), [column.name for column in chosen][1:]) if under else ():
+        if _needed(chosen, 0) > room:
+            chosen = _stacked(chosen, whole, below)
     return _drawn(chosen, _widths(chosen, room), glyphs)
 
 
-def _column(name: str, cells: Sequence[Lines], *, whole: bool, extra: bool) -> Column:
+def _column(name: str, cells: Sequence[Lines], *, whole: bool, cut: bool, extra: bool) -> Column:
     whens = [cell for cell in cells if isinstance(cell, When)]
     numbers = any(isinstance(cell, Number) for cell in cells)
     if whens:
         name = f"{name} ({times.zone(times.local(when) for when in whens if when)})".removesuffix(" ()")
     whole = whole or numbers or bool(whens) or any(isinstance(cell, Id) for cell in cells)
-    return Column(shown(name), list(map(_written, cells)), whole, numbers, extra)
+    return Column(shown(name), list(map(_written, cells)), whole=whole, right=numbers, cut=cut, extra=extra)
 
 
 def _written(cell: Lines) -> Lines:
@@ -151,7 +163,7 @@ def _chosen(columns: Sequence[Column], room: int, *, full_ids: bool) -> list[Col
         return _shortened(chosen)
     for column in columns:
         with_it = [each for each in columns if each in chosen or each is column]
-        if _needed(with_it) <= room:
+        if _needed(with_it, EASIER) <= room:
             chosen = with_it
     return chosen
 
@@ -165,36 +177,32 @@ def _shortened(columns: Sequence[Column]) -> list[Column]:
     ]
 
 
-def _stacked(columns: Sequence[Column], top: str, below: str) -> list[Column]:
-    """Put one column below another, which stands before it."""
-    upper, lower = (next(column for column in columns if column.name == name) for name in (top, below))
-    cells = [[*lines_of(one), *lines_of(other)] for one, other in zip(upper.cells, lower.cells, strict=True)]
-    both = replace(upper, name=f"{upper.name}, {lower.name}", cells=cells)
-    return [both if column is upper else column for column in columns if column is not lower]
+def _stacked(columns: Sequence[Column], top: str, below: Sequence[str]) -> list[Column]:
+    """Put columns below another, in one line."""
+    upper = next(column for column in columns if column.name.startswith(top))
+    lower = [column for column in columns if column.name in below and column is not upper]
+    cells = [
+        [*lines_of(first), *(["  ".join(line for cell in others for line in lines_of(cell))] if lower else [])]
+        for first, *others in zip(upper.cells, *(column.cells for column in lower), strict=True)
+    ]
+    name = ", ".join(column.name for column in (upper, *lower))
+    both = replace(upper, name=name, cells=cells, whole=False, cut=True, floor=upper.floor or upper.least)
+    return [both if column is upper else column for column in columns if column not in lower]
 
 
-def _needed(columns: Sequence[Column], *, least: bool = False) -> int:
-    """Return the cells that columns need to be read with ease, or at least."""
-    cells = [column.least if least else max(column.least, min(column.most, EASY)) for column in columns]
+def _needed(columns: Sequence[Column], easy: int = EASY) -> int:
+    """Return the cells that columns need, where text that is longer than `easy` may be broken."""
+    cells = [max(column.least, min(column.most, easy)) for column in columns]
     return sum(cells) + GAP * (len(columns) - 1)
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """Return the cells of each column, together with the gaps at most `room`."""
+    """Return the cells of each column, together with the gaps at most `room`; the widest gives way on a tiny screen."""
     widths = [column.least for column in columns]
     left = room - GAP * (len(columns) - 1) - sum(widths)
-    # First what may be cut, the widest of it; then, on a screen that is hardly one, anything.
-    for cuttable in ([not column.whole for column in columns], [True for _ in columns]):
-        while left < 0:
-            widest = max(
-                (place for place, may in enumerate(cuttable) if may and widths[place] > LEAST),
-                key=lambda place: widths[place],
-                default=None,
-            )
-            if widest is None:
-                break
-            widths[widest] -= 1
-            left += 1
+    while left < 0 and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+        left += 1
     while left > 0:
         wanting = [place for place, column in enumerate(columns) if widths[place] < column.most]
         if not wanting:
@@ -217,8 +225,8 @@ def _drawn(columns: Sequence[Column], widths: Sequence[int], glyphs: Drawn) -> T
 
 
 def _fitted(line: str, column: Column, room: int, mark: str) -> str:
-    """Return a line whose words have room each, but in a column that is not cut."""
-    return line if column.whole else " ".join(cut(word, room, mark) for word in line.split(" "))
+    """Return a line of a column that may be cut with its words cut to the room that there is."""
+    return " ".join(shortened(word, room, mark) for word in line.split(" ")) if column.cut else line
 
 
 def _row(cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:

@@ -24,6 +24,9 @@ from posd.cli.app.times import When
 
 COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
 
+#: How they are laid out on a terminal.
+LAYOUT: Mapping[str, Any] = {"whole": "address", "cut": "serial", "extra": ("model", "source")}
+
 #: A further column in a pipe; on a terminal these words stand below the table.
 WHY = "why"
 
@@ -117,7 +120,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool)
     if not output.rich:
         output.table((*COLUMNS, WHY), [plain_row(item) for item in items])
         return
-    output.table(COLUMNS, map(terminal_row, items), whole="address")
+    output.table(COLUMNS, map(terminal_row, items), **LAYOUT)
     for line in remarks(items):
         output.line(line, "yellow")
 
@@ -199,7 +202,7 @@ class _Screen:
         if not items:
             self._draw(Text(NOTHING))
             return
-        table = self._output.drawn(COLUMNS, map(terminal_row, items), whole="address")
+        table = self._output.drawn(COLUMNS, map(terminal_row, items), **LAYOUT)
         self._draw(Group(table, *(Text(shown(line), "yellow") for line in remarks(items))))
 
     def away(self, reason: str) -> None:

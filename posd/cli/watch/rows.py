@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from posd.cli.app import times
 from posd.cli.app.advice import Advice, attention_advice, next_step
-from posd.cli.app.cells import width
-from posd.cli.app.output import Pair, asked, inline
+from posd.cli.app.cells import shortened, width
+from posd.cli.app.output import WIDE_COLUMNS, Pair, asked, inline
 from posd.cli.payments import words
 from posd.cli.payments.show import Link, event_extra, outcome_pairs, transaction_pairs
 from posd.cli.payments.words import words_of
@@ -47,7 +47,8 @@ class Column(NamedTuple):
     """A column: what a row shows in it, the most cells that it takes, and its rank.
 
     Where there is no room for all, those with the highest ranks go. The last column takes what is left over. `least`
-    keeps what stands to its right from moving whenever a word in it is another one.
+    keeps what stands to its right from moving whenever a word in it is another one. `wide` is the most on a wide
+    screen. `ends`: of what is cut both ends are shown.
     """
 
     cell: Callable[[Row, datetime], Line]
@@ -55,6 +56,8 @@ class Column(NamedTuple):
     rank: int
     right: bool = False
     least: int = 0
+    wide: int = 0
+    ends: bool = False
 
 
 def since(at: str | None, now: datetime) -> str:
@@ -174,7 +177,7 @@ def _runs(row: Row, _now: datetime) -> Line:
 
 COLUMNS: Mapping[Section, Sequence[Column]] = {
     Section.TERMINALS: (
-        Column(_serial, 20, rank=1),
+        Column(_serial, 16, rank=1, wide=40, ends=True),
         Column(_reachable, 13, rank=2),
         Column(_runs, 26, rank=3, least=25),
         Column(_seen, 10, rank=5, least=9),
@@ -182,7 +185,7 @@ COLUMNS: Mapping[Section, Sequence[Column]] = {
     ),
     Section.OPEN: (
         Column(_age, 6, rank=2, right=True),
-        Column(_serial, 16, rank=1),
+        Column(_serial, 16, rank=1, wide=40, ends=True),
         Column(_type, 9, rank=6),
         Column(_amount, 12, rank=4, right=True, least=7),
         Column(track, 19, rank=5),
@@ -191,7 +194,7 @@ COLUMNS: Mapping[Section, Sequence[Column]] = {
     Section.ATTENTION: (
         Column(_attention_age, 6, rank=4, right=True),
         Column(_code, 18, rank=1),
-        Column(_serial, 16, rank=2),
+        Column(_serial, 16, rank=2, wide=40, ends=True),
         Column(_amount, 12, rank=5, right=True),
         Column(_to_do, 400, rank=3),
     ),
@@ -208,7 +211,7 @@ class Layout:
     """The columns of one list at a given width: the same for all its rows."""
 
     def __init__(self, section: Section, rows: Sequence[Row], room: int, now: datetime, glyphs: Glyphs) -> None:
-        self._now, self._glyphs = now, glyphs
+        self._now, self._glyphs, self._wide = now, glyphs, room >= WIDE_COLUMNS
         columns = COLUMNS[section]
         wide = {column: max((self._width(column, row) for row in rows), default=0) for column in columns}
         used = [column for column in columns if wide[column]]
@@ -219,7 +222,8 @@ class Layout:
                 break
 
     def _width(self, column: Column, row: Row) -> int:
-        return min(column.most, width(self._glyphs.safe(text_of(column.cell(row, self._now)))))
+        most = max(column.most, column.wide * self._wide)
+        return min(most, width(self._glyphs.safe(text_of(column.cell(row, self._now)))))
 
     def line(self, row: Row, *, marked: bool) -> Line:
         """Return a row's line."""
@@ -228,6 +232,8 @@ class Layout:
             cell = tuple((self._glyphs.safe(text), style) for text, style in column.cell(row, self._now))
             if place:
                 spans.append((" " * self._gap, ""))
+            if column.ends:
+                cell = tuple((self._glyphs.safe(shortened(text, room)), style) for text, style in cell)
             spans += _fitted(cell, room, right=column.right, padded=place < len(self._columns) - 1)
         if marked:
             spans = [

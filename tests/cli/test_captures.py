@@ -1,0 +1,63 @@
+"""What people read, on screens of 80 by 24 and of 200 by 50: nothing is wider, and what matters is whole."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from rich.cells import cell_len
+
+from tests.cli.captures import COMMANDS, DECLINED, DOUBT, OPEN, SIZES, TWINS, capture, shop, watch
+from tests.support.counter import Counter
+
+pytestmark = pytest.mark.slow
+
+#: name -> what has to stand there as a word, at 80 columns and at 200.
+WORDS = {
+    "list": (
+        ("7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "bbbb0000", "cccc0000"),
+        (*TWINS, OPEN, DOUBT, DECLINED, "P8-2026-ECUADOR-QUITO-0000000123"),
+    ),
+    "list-attention": (("bbbb0000",), (DOUBT,)),
+    "show": ((TWINS[0],), (TWINS[0],)),
+    "show-doubt": ((DOUBT,), (DOUBT,)),
+    "terminals": (("SN-0001", "aaaa0000", "bbbb0000"), ("SN-0001", OPEN, DOUBT)),
+    "print-jobs": (("7f3c1f0e", "receipt-1042"), (TWINS[1], "receipt-1042")),
+    "report": (("12345678.99", DECLINED), ("12345678.99", DECLINED)),
+    "quarantine": (("127.0.0.1",), ("127.0.0.1",)),
+    "watch": (("8.00", "12.50", "[ack]·card·bank·end"), ("8.00", "12.50", "P8-2026-ECUADOR-QUITO-0000000123")),
+    "help": (("charge", "doctor"), ("charge", "doctor")),
+}
+#: The same at both widths.
+ALWAYS = {
+    "list": (
+        "12345678.99",
+        "!quarantined_event",
+        "!conflicting_final",
+        "not_started",
+        "declined",
+        "canceled",
+        "capture",
+    ),
+    "list-attention": ("!approval_unlikely", "!missing_reference", "12.50"),
+    "show": ("approved", "11.20", "refund", "not_started"),
+    "watch": ("quarantined_event", "conflicting_final", "approval_unlikely", "missing_reference"),
+}
+
+
+@pytest.fixture(scope="module")
+def counter() -> Iterator[Counter]:
+    with shop() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("columns", "height"), SIZES, ids=lambda size: str(size))
+def test_every_screen_fits_and_has_what_matters(counter: Counter, columns: int, height: int) -> None:
+    seen = {name: capture(counter, words, columns) for name, words in COMMANDS.items()}
+    seen["watch"] = watch(counter, columns, height)
+    assert len(seen["watch"]) == height
+    for name, lines in seen.items():
+        assert [line for line in lines if cell_len(line) > columns] == [], name
+        words = {word for line in lines for word in re.split(r"[\s│]+", line)}
+        needed = {*WORDS.get(name, ((), ()))[columns > 80], *ALWAYS.get(name, ())}
+        assert needed - words == set(), "\n".join([name, *lines])
+        assert sum(bool(re.search(r"\(.*UTC", line)) for line in lines) or name not in ("list", "quarantine"), name

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
+from posd.cli.app.groups import GROUPS
 
 HEAD = """# Every command
 
@@ -20,11 +21,17 @@ The same as man pages: `man posd`, `man posd-charge`, …; the configuration fil
 
 def markdown(pages: Sequence[Page]) -> str:
     """Write all pages, the table of contents before them."""
-    lines = [HEAD, "| command | does |", "| --- | --- |"]
-    lines += [f"| [`{page.command}`](#{_anchor(page)}) | {_cell(page.summary)} |" for page in pages]
+    lines = [HEAD, "| command | does |", "| --- | --- |", *map(_row, pages[:1])]
+    for title, commands in GROUPS.items():
+        lines.append(f"| **{title}** | |")
+        lines += [_row(page) for page in pages[1:] if page.path[1] in commands]
     for page in pages:
         lines += ["", *_page(page)]
     return "\n".join(lines) + "\n"
+
+
+def _row(page: Page) -> str:
+    return f"| [`{page.command}`](#{_anchor(page)}) | {_cell(page.summary)} |"
 
 
 def _page(page: Page) -> Iterator[str]:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import click
 
-from manual.examples import EXAMPLES, Example
 from manual.notes import exits_of, related
+from posd.cli.app.examples import EXAMPLES, Example
+from posd.cli.app.groups import GROUPS
 from posd.cli.app.lazy import LazyGroup
 from posd.cli.main import main
 
@@ -61,7 +62,10 @@ def _walk(command: click.Command, ctx: click.Context) -> Iterator[Page]:
 def _children(command: click.Command, ctx: click.Context) -> list[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
         return []
-    found = ((name, command.get_command(ctx, name)) for name in command.list_commands(ctx))
+    names = command.list_commands(ctx)
+    if command is main:
+        names = sorted(names, key=[name for group in GROUPS.values() for name in group].index)
+    found = ((name, command.get_command(ctx, name)) for name in names)
     return [(name, child) for name, child in found if child is not None and not child.hidden]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from manual.notes import ENVIRONMENT, FILES
 from manual.pages import VERBATIM, Page
 from posd import __version__
+from posd.cli.app.groups import GROUPS
 
 #: characters with a meaning to roff -> how they are written so that what is copied from a page can be typed.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -24,7 +25,9 @@ def man_page(page: Page) -> str:
     lines += paragraphs((f"{page.summary}.", *page.description))
     if page.commands:
         lines.append(".SH COMMANDS")
-        lines += definitions((f"{page.command} {name}", f"{summary}.") for name, summary in page.commands)
+        for title, commands in _grouped(page):
+            lines += [f".SS {escaped(title)}"] * bool(title)
+            lines += definitions((f"{page.command} {name}", f"{summary}.") for name, summary in commands)
     lines.append(".SH OPTIONS")
     lines += definitions((option.typed, f"{option.help} {_extra(option.extra)}".strip()) for option in page.options)
     lines.append(".SH EXIT STATUS")
@@ -36,6 +39,15 @@ def man_page(page: Page) -> str:
         lines += [*paragraphs((example.does,)), *verbatim(folded(example.line))]
     lines += see_also(page.see_also)
     return "\n".join(lines) + "\n"
+
+
+def _grouped(page: Page) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
+    """Yield the commands of a page in groups with their titles; those of a command are one without."""
+    if len(page.path) > 1:
+        yield "", page.commands
+        return
+    for title, names in GROUPS.items():
+        yield title, [command for command in page.commands if command[0] in names]
 
 
 def heading(name: str, section: int) -> list[str]:

@@ -15,7 +15,7 @@ from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
 from posd.cli.app.lazy import LazyGroup
 
-#: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
+#: command -> "module:attribute" of its click command. `posd --help` shows them as `posd.cli.app.groups` has them.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.main:run",
     "demo": "posd.cli.demo.command:demo",
@@ -61,7 +61,16 @@ COMMANDS: Mapping[str, str] = {
 
 
 class Commands(LazyGroup):
-    """The group of all commands: an error of any of them becomes one message."""
+    """The group of all commands: its help has them in groups; an error of any of them becomes one message."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the commands in their groups; none of them is imported for that."""
+        from posd.cli.app.groups import GROUPS  # no command needs them that runs
+
+        most = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(most), does) for name, does in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""

@@ -200,11 +200,24 @@ def test_fish_completes(scripts: dict[str, Path], shop: Sandbox, payment: str) -
     ]
 
 
-def test_completing_a_name_imports_no_command() -> None:
-    code = """
+#: Modules of posd, and of what it is slow to import, that the `posd` command has after that.
+NEEDED = {
+    "posd.cli",
+    "posd.cli.app",
+    "posd.cli.app.completion_words",
+    "posd.cli.app.context",
+    "posd.cli.entry",
+    "posd.cli.app.lazy",
+    "posd.cli.main",
+}
+
+
+def imports_of(*words: str, **environment: str) -> tuple[str, set[str]]:
+    """Return what `posd` writes, and those of its modules that it has imported then."""
+    code = f"""
 import sys
 from posd.cli.entry import main
-sys.argv = ["posd"]
+sys.argv = ["posd", *{words!r}]
 try:
     main()
 except SystemExit:
@@ -219,18 +232,25 @@ print(json.dumps(loaded), file=sys.stderr)
         text=True,
         check=True,
         timeout=PATIENCE,
-        env=os.environ | {"COMP_WORDS": "posd sh", "COMP_CWORD": "1", "_POSD_COMPLETE": "bash_complete"},
+        env=os.environ | environment,
     )
-    assert done.stdout == "plain,show\n"
-    assert set(json.loads(done.stderr)) == {
-        "posd.cli",
-        "posd.cli.app",
-        "posd.cli.app.completion_words",
-        "posd.cli.app.context",
-        "posd.cli.entry",
-        "posd.cli.app.lazy",
-        "posd.cli.main",
-    }
+    return done.stdout, set(json.loads(done.stderr))
+
+
+def test_completing_a_name_imports_no_command() -> None:
+    offered, imported = imports_of(COMP_WORDS="posd sh", COMP_CWORD="1", _POSD_COMPLETE="bash_complete")
+    assert offered == "plain,show\n"
+    assert imported == NEEDED
+
+
+def test_the_help_imports_no_command_and_has_all_of_them_in_groups() -> None:
+    written, imported = imports_of("--help")
+    assert imported == NEEDED | {"posd.cli.app.groups", "posd.cli.app.examples"}
+    heads = [line for line in written.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Options:", "Pay:", "Look:", "Repair:", "Data:", "Set up:", "Develop:", "Examples:"]
+    listed = [line.split()[0] for line in written.splitlines() if line.startswith("  ") and line[2:3].isalpha()]
+    assert set(COMMANDS) <= set(listed)
+    assert max(map(len, written.splitlines())) <= 80
 
 
 def test_another_shell_is_refused_with_those_that_there_are() -> None:

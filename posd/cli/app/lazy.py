@@ -32,4 +32,26 @@ class LazyGroup(click.Group):
             return None
         module, attribute = target.split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _add_examples(command)
         return command
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples of the group."""
+        write_examples(ctx, formatter)
+
+
+def write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command at the end of its help."""
+    from posd.cli.app.examples import EXAMPLES  # no command needs them that runs
+
+    examples = EXAMPLES.get(" ".join(ctx.command_path.split()[1:]), ())
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{'':{formatter.current_indent}}{example.does}\n")
+            formatter.write(f"{'':{formatter.current_indent + 2}}{example.line}\n")
+
+
+def _add_examples(command: click.Command) -> None:
+    command.format_epilog = write_examples  # type: ignore[method-assign]
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _add_examples(child)

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from manual import codes, configuration
-from manual.examples import EXAMPLES
 from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
 from manual.pages import Page, pages
 from manual.roff import escaped, man_page, told
-from posd.cli.main import COMMANDS
+from posd.cli.app.examples import EXAMPLES
+from posd.cli.app.groups import GROUPS
+from posd.cli.main import COMMANDS, main
 from tests.cli.manual.parsing import parse, words_of
 from tests.support.needs import needs
 
@@ -31,7 +33,7 @@ def test_a_page_is_whole(page: Page) -> None:
     command = " ".join(page.path[1:])
     assert page.summary, f"{page.command}: give the command a docstring"
     assert page.synopsis.startswith(page.command)
-    assert page.examples, f"{page.command} has no example: add a row {command!r} to packaging/manual/examples.py"
+    assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/app/examples.py"
     assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in packaging/manual/notes.py is 0"
     assert [code for code, _ in page.exits] == sorted({code for code, _ in page.exits})
     for option in page.options:
@@ -62,6 +64,15 @@ def test_the_examples_can_be_typed(page: Page) -> None:
         assert all(part in words for part in page.path[1:]), f"{example.line} is no example of {page.command}"
 
 
+@every_page
+def test_the_help_ends_with_the_examples(page: Page) -> None:
+    written = CliRunner().invoke(main, [*page.path[1:], "--help"], prog_name="posd").output
+    _, _, examples = written.partition("\nExamples:\n")
+    assert [line.strip() for line in examples.splitlines()] == [
+        text for example in page.examples for text in (example.does, example.line)
+    ]
+
+
 def test_a_wrong_example_would_be_found() -> None:
     for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd list --limit x", "posd tls bake"):
         with pytest.raises(click.UsageError):
@@ -82,6 +93,14 @@ def test_what_is_read_beside_a_page_exists() -> None:
 
 def test_every_command_has_a_page() -> None:
     assert set(COMMANDS) == {page.path[1] for page in PAGES if len(page.path) == 2}
+
+
+def test_the_help_has_every_command_in_one_group_in_the_words_of_its_page() -> None:
+    listed = [(name, does) for commands in GROUPS.values() for name, does in commands.items()]
+    assert len(dict(listed)) == len(listed)
+    assert dict(listed) == {page.path[1]: page.summary for page in PAGES if len(page.path) == 2}, (
+        "posd/cli/app/groups.py has to have each command, with the first sentence of its docstring"
+    )
 
 
 def test_the_reference_is_what_the_commands_say() -> None:

@@ -1,4 +1,4 @@
-"""One to three real examples for every command. A test parses each by click, and fails where a command has none."""
+"""One to three real examples for every command, for its help and its manual page. A test parses each by click."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +11,9 @@ class Example(NamedTuple):
     does: str
 
 
-_ID = "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55"
+_UUID = "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55"
+#: As a table shows it.
+_ID = "7f3c2a10"
 _CONFIG = "--config ./config.toml"
 
 #: command -> its examples.
@@ -41,14 +43,14 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "charge": (
         Example("posd charge --subtotal-iva 10.00 --iva 1.20", "A sale of 11.20, with its tax:"),
         Example("posd charge 11.20 --terminal SN-0001 --sale till-3/1042", "Without tax, once for this sale:"),
-        Example(f"posd charge 11.20 --id {_ID}", "With an id of your own, so that it can be repeated safely:"),
+        Example(f"posd charge 11.20 --id {_UUID}", "With an id of your own, so that it can be repeated safely:"),
     ),
     "preauth": (Example("posd preauth 100.00 --terminal SN-0001", "Reserve 100.00 on a card:"),),
     "reauth": (Example(f"posd reauth {_ID} 150.00", "Change what the pre-authorization reserves:"),),
     "capture": (
         Example(f"posd capture {_ID} 95.50", "Charge 95.50 of what the pre-authorization reserves:"),
         Example(
-            f"posd capture --reference {_ID} 95.50", "One that posd does not know, by the reference of the acquirer:"
+            f"posd capture --reference {_UUID} 95.50", "One that posd does not know, by the reference of the acquirer:"
         ),
     ),
     "tip": (Example(f"posd tip {_ID} 2.00", "Add a tip of 2.00 to an approved charge:"),),

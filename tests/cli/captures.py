@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "report": ("report", "--timezone", "UTC"),
     "quarantine": ("quarantine",),
     "clock": ("clock",),
+    "several": ("show", "7f3c1f0e"),
     "help": ("--help",),
     "help-list": ("list", "--help"),
 }

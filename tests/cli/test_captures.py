@@ -54,10 +54,16 @@ def counter() -> Iterator[Counter]:
 def test_every_screen_fits_and_has_what_matters(counter: Counter, columns: int, height: int) -> None:
     seen = {name: capture(counter, words, columns) for name, words in COMMANDS.items()}
     seen["watch"] = watch(counter, columns, height)
+    outcomes = [payment["outcome"] or {} for payment in counter.get("/transactions")["transactions"]]
+    references = {outcome["transaction_reference"] for outcome in outcomes if outcome.get("transaction_reference")}
     assert len(seen["watch"]) == height
     for name, lines in seen.items():
         assert [line for line in lines if cell_len(line) > columns] == [], name
         words = {word for line in lines for word in re.split(r"[\s│]+", line)}
-        needed = {*WORDS.get(name, ((), ()))[columns > 80], *ALWAYS.get(name, ())}
+        needed = {
+            *WORDS.get(name, ((), ()))[columns > 80],
+            *ALWAYS.get(name, ()),
+            *(references if name == "report" else ()),
+        }
         assert needed - words == set(), "\n".join([name, *lines])
         assert sum(bool(re.search(r"\(.*UTC", line)) for line in lines) or name not in ("list", "quarantine"), name

@@ -1,6 +1,7 @@
 """What a person types and reads, against a real daemon: ids that are shortened, times, and screens of any width."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -56,8 +57,9 @@ def test_what_several_ids_begin_with_names_them_and_does_nothing(
 ) -> None:
     done = shop.run(command, "7f3c0001", *json)
     assert (done.returncode, done.stdout) == (2, "")
-    head, *listed = done.stderr.splitlines()
+    head, columns, *listed = done.stderr.splitlines()
     assert "7f3c0001 is the beginning of several ids" in head
+    assert columns.split()[0] == "id"
     assert [line.split()[0] for line in listed] == [FIRST, TWIN]
     assert [" ".join(line.split()[-4:]) for line in listed] == [
         "SN-0001 charge 5.00 approved",
@@ -102,7 +104,7 @@ def test_the_id_of_a_print_job_counts_as_it_is_before_as_a_beginning(shop: Shop)
         assert json.loads(done.stdout)["print_job_id"] == found
     several = shop.run("print-jobs", "rec")
     assert several.returncode == 2
-    assert [line.split()[0] for line in several.stderr.splitlines()[1:]] == [JOB, f"{JOB}42"]
+    assert [line.split()[0] for line in several.stderr.splitlines()[2:]] == [JOB, f"{JOB}42"]
     assert shop.run("print-jobs", "rec-").returncode == 1
 
 
@@ -123,3 +125,26 @@ def test_the_daemon_lists_ids_by_their_beginning_and_nothing_beside_it(shop: Sho
         with pytest.raises(Problem) as refused:
             api.get("/transactions", {"id": "7f3c%"})
         assert "must be the beginning of a UUID" in refused.value.detail
+
+
+#: command -> the columns of its table in a pipe, whatever is in it.
+PIPED = {
+    "list": "created\ttransaction\tterminal\ttype\tamount\tstate",
+    "print-jobs": "created\tprint job\tterminal\treference\tstate",
+    "terminals": "serial\tmodel\taddress\tsource\treachable\tpayment\tseen\twhy",
+    "quarantine": "id\treceived\tchannel\tabout\tpeer\tbytes\treason",
+}
+
+
+def test_a_pipe_gets_the_same_columns_whole_ids_times_with_their_offset_and_nothing_drawn(shop: Shop) -> None:
+    for command in (("show", FIRST), ("report", "--timezone", "UTC"), ("clock",), *((name,) for name in PIPED)):
+        said = shop.run(*command)
+        assert not set(said.stdout) & set("\x1b─│╭╮╰╯…"), said.stdout
+        if command[0] in PIPED:
+            assert said.stdout.splitlines()[0] == PIPED[command[0]]
+    for arguments, columns in ((("list", "--result", "canceled"), PIPED["list"]), (("list", "--full-ids"), None)):
+        said = shop.run(*arguments)
+        assert columns is None or said.stdout == f"{columns}\n"
+    rows = [line.split("\t") for line in shop.run("list", "--utc").stdout.splitlines()[1:]]
+    assert {FIRST, TWIN, OTHER, DIGITS} <= {row[1] for row in rows}
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row[0]) for row in rows)

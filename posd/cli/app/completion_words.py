@@ -77,7 +77,7 @@ def _attention(ctx: click.Context) -> Iterator[tuple[str, str]]:
     for kind, key in (("transactions", "client_transaction_id"), ("print_jobs", "print_job_id")):
         path = f"/v1/{kind.replace('_', '-')}?limit={LIMIT}&attention=true"
         for item in _ask(ctx, path)[kind]:
-            if identity is None or item[key] == identity:
+            if identity is None or item[key].startswith(identity):
                 yield from ((attention["code"], attention["detail"]) for attention in item["attention"])
 
 

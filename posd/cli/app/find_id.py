@@ -12,8 +12,8 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.subject import Document, Subject
-from posd.cli.app.tables import SHORT_ID, short_ids
-from posd.cli.app.times import moment
+from posd.cli.app.tables import SHORT_ID, Id, laid_out
+from posd.cli.app.times import When, moment
 
 #: Least characters of the beginning of a UUID.
 LEAST = 4
@@ -63,7 +63,7 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         words = NONE.format(word=" or ".join(subject.word for subject in asked), text=text, see=asked[0].list)
         raise Failure(words, ExitCode.NOT_DONE, output)
     if len(found) > 1:
-        raise Failure([SEVERAL.format(text=text), *_candidates(found)], ExitCode.USAGE, output)
+        raise Failure([SEVERAL.format(text=text), *_candidates(output, found)], ExitCode.USAGE, output)
     [(subject, document)] = found
     if subject.id(document) != text:
         output.note(f"{subject.title} {subject.id(document)}: {_about(subject, document)}")
@@ -83,14 +83,25 @@ def _can_begin(text: str, subject: Subject, least: int) -> bool:
     return len(text) >= least and _BEGINNING.fullmatch(text) is not None
 
 
-def _candidates(found: Sequence[Found]) -> Iterator[str]:
-    ids = short_ids([subject.id(document) for subject, document in found])
-    for (subject, document), identity in list(zip(found, ids, strict=True))[:LISTED]:
-        yield f"  {identity}  {_about(subject, document)}"
+def _candidates(output: Output, found: Sequence[Found]) -> Iterator[str]:
+    rows = [
+        (Id(subject.id(document)), When(document["created_at"]), *_fields(subject, document))
+        for subject, document in found[:LISTED]
+    ]
+    columns = ("id", "created", "terminal", "what", "state")
+    # In a pipe no line is broken.
+    room = output.stderr.width - 2 if output.stderr.is_terminal else 1000
+    table = laid_out(columns, rows, room, whole="id", under="terminal", cut="terminal")
+    for line in (*table.head, *table.body):
+        yield f"  {line}"
     if len(found) > LISTED:
         yield "  and more"
 
 
+def _fields(subject: Subject, document: Document) -> tuple[str, str, str]:
+    what = "  ".join(filter(None, (cell(document) for cell in subject.columns.values())))
+    return document["terminal"] or "-", what or "-", subject.state(document)
+
+
 def _about(subject: Subject, document: Document) -> str:
-    cells = (document["terminal"], *(cell(document) for cell in subject.columns.values()), subject.state(document))
-    return "  ".join([moment(document["created_at"], date=True), *filter(None, cells)])
+    return "  ".join((moment(document["created_at"], date=True), *_fields(subject, document)))

@@ -24,7 +24,7 @@ from posd.cli.app.exit_codes import ExitCode, for_pruned
 from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Lines, Number
-from posd.cli.app.times import When
+from posd.cli.app.times import When, in_words
 from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]
@@ -186,7 +186,7 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
     advised = [(item, subject.advice(item["code"], document)) for item in document["attention"]]
     for attention, advice in advised:
         detail = attention.get("detail")
-        output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
+        output.line(f"attention {attention['code']}" + (f": {in_words(detail)}" if detail else ""), "yellow")
         _show_advice(output, advice, [subject.id(document)])
     _show_explained(output, [(attention["code"], advice) for attention, advice in advised])
 

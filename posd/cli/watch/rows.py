@@ -347,7 +347,7 @@ def in_full(row: Row, room: int) -> list[Line]:
 
 def _told(row: Row) -> str:
     detail, advice = advice_of(row)
-    return " ".join(filter(None, (_sentence(detail) if detail else "", advice.words)))
+    return " ".join(filter(None, (_sentence(times.in_words(detail)) if detail else "", advice.words)))
 
 
 def page_lines(page: Page, room: int) -> list[Line]:

@@ -16,7 +16,7 @@ import msgspec
 from posd import tls
 from posd.base.ids import Channel
 from posd.base.problems import Problem
-from posd.cli.app.times import moment
+from posd.cli.app import times
 from posd.cli.doctor.context import (
     Findings,
     Said,
@@ -118,7 +118,7 @@ def described(der: bytes) -> str:
         return f"a certificate that cannot be read (SHA-256 {fingerprint})"
     return (
         f"a certificate of {found.subject or 'nobody'}, issued by {found.issuer or 'nobody'}, valid until "
-        f"{found.not_after:%Y-%m-%d} (SHA-256 {fingerprint})"
+        f"{times.day(found.not_after)} (SHA-256 {fingerprint})"
     )
 
 
@@ -234,19 +234,19 @@ def _dated(found: tls.CertificateInfo, days_left: int) -> tuple[Callable[..., Sa
     """Return how to tell of the dates of a certificate that should be looked at, and the words; None of a valid one."""
     start, end, now = found.not_before, found.not_after, datetime.now(UTC)
     if end <= now:
-        return failure, f"expired on {end:%Y-%m-%d}: every terminal refuses it"
+        return failure, f"expired on {times.day(end)}: every terminal refuses it"
     if start > now:
         return failure, (
-            f"is valid from {start:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}: every terminal refuses it "
-            "until then"
+            f"is valid from {times.moment(start, date=True)} on, and it is {times.moment(now, date=True)}: every "
+            "terminal refuses it until then"
         )
     if (days := (end - now).days) < days_left:
-        return warning, f"ends in {days} days, on {end:%Y-%m-%d}"
+        return warning, f"ends in {days} days, on {times.day(end)}"
     return None
 
 
 def _valid(found: tls.CertificateInfo) -> str:
-    return f"is valid until {found.not_after:%Y-%m-%d} ({(found.not_after - datetime.now(UTC)).days} days)"
+    return f"is valid until {times.day(found.not_after)} ({(found.not_after - datetime.now(UTC)).days} days)"
 
 
 def _serving(shop: Shop) -> Findings:
@@ -423,11 +423,11 @@ def _distrust(shop: Shop) -> Findings:
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
         who, tell = (f"terminal {serial}", failure) if serial else ("a device that is no terminal of ours", warning)
-        times = "once" if item["count"] == 1 else f"{item['count']} times"
+        often = "once" if item["count"] == 1 else f"{item['count']} times"
         yield tell(
             item["address"],
-            f"{who} has refused the certificate of this machine ({item['alert']}, {times}, the last time at "
-            f"{moment(item['last_at'])}): its callbacks do not come",
+            f"{who} has refused the certificate of this machine ({item['alert']}, {often}, the last time at "
+            f"{times.moment(item['last_at'], date=True)}): its callbacks do not come",
             f"{WORDS.get(item['alert'], 'put ca.crt on it (posd tls ca)')}. Once that is done this line goes away "
             "within a day, or when posd is restarted",
             f"{shop.posd('tls', 'ca')} > ca.crt",

@@ -86,7 +86,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
         fail(output, error, code)
 
-    output.verbatim(f"Made a server certificate in {directory}, valid until {server.not_after:%Y-%m-%d}.")
+    output.verbatim(f"Made a server certificate in {directory}, valid until {times.day(server.not_after)}.")
     output.verbatim(f"  names:       {', '.join(server.names) or 'none'}")
     output.verbatim(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     output.verbatim(f"  fingerprint: {server.fingerprint_sha256}")
@@ -158,7 +158,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
         fail(output, error)
     say(
         output,
-        f"Renewed {made.certificate}, valid until {info.not_after:%Y-%m-%d}; key and CA are the same as before.",
+        f"Renewed {made.certificate}, valid until {times.day(info.not_after)}; key and CA are the same as before.",
         f"  names:       {', '.join(info.names) or 'none'}",
         f"  addresses:   {', '.join(info.addresses) or 'none'}",
         f"  fingerprint: {info.fingerprint_sha256}",
@@ -168,11 +168,11 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
         # It ends with its CA, or terminals call it by a name that was not given at init.
         what = "; ".join(left)
         cure = (
-            f"its CA ends on {ca.not_after:%Y-%m-%d}: posd tls init --force, then put the new "
+            f"its CA ends on {times.day(ca.not_after)}: posd tls init --force, then put the new "
             f"{made.ca_certificate} on every terminal"
             if info.days_left(now) < tls.RENEWAL_DAYS
-            else f"its CA is from the future, valid only from {ca.not_before:%Y-%m-%d} on: posd tls init --force, then "
-            f"put the new {made.ca_certificate} on every terminal"
+            else f"its CA is from the future, valid only from {times.day(ca.not_before)} on: posd tls init --force, "
+            f"then put the new {made.ca_certificate} on every terminal"
             if ca.not_before > now
             else f"name it at init: posd tls init --name or --address ({tls.missing(info, wanted(config))})"
         )

@@ -29,18 +29,19 @@ DECLINED = "cccc0000-0000-4000-8000-000000000003"
 
 #: name -> the command line.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "list": ("list", "--totals"),
+    "list": ("list", "--totals", "--utc"),
     "list-attention": ("list", "--attention"),
     "show": ("show", TWINS[0]),
     "show-doubt": ("show", DOUBT),
     "terminals": ("terminals",),
     "print-jobs": ("print-jobs",),
     "report": ("report", "--timezone", "UTC"),
-    "quarantine": ("quarantine",),
+    "quarantine": ("quarantine", "--utc"),
     "clock": ("clock",),
+    "status": ("status",),
+    "explain": ("explain", "in_doubt"),
     "several": ("show", "7f3c1f0e"),
     "help": ("--help",),
-    "help-list": ("list", "--help"),
 }
 
 

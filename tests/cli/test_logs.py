@@ -112,6 +112,8 @@ def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: P
         (("--event", "payment"), ["payment.started", "payment.attention", "payment.attention"]),
         (("--event", "payment.att"), ["payment.attention", "payment.attention"]),
         (("--transaction", ONE.upper()), ["payment.started", "payment.attention"]),
+        (("--transaction", ONE[:8]), ["payment.started", "payment.attention"]),
+        (("--transaction", ONE[:3]), []),
         (("--transaction", ONE, "--level", "warning"), ["payment.attention"]),
         (("--terminal", "SN-1"), ["payment.started", "payment.attention", "of.tomorrow"]),
         (("--print-job", "J-1"), ["webhook.print"]),

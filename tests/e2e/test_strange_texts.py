@@ -206,6 +206,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "terminals": ("", "--all"),
     "terminals find": ("--subnet 127.0.0.0/30 --port {port}",),
     "terminals pin": ("{serial} --fingerprint {fingerprint}",),
+    "terminals commission": ("{terminal of approved} --yes --no-print --no-pay", "SN-NOT-THERE --yes"),
     "terminals identity": ("{terminal of approved}", "SN-NOT-THERE"),
     "clock": ("",),
     "clock confirm": ("--operator Ana --note x",),

@@ -15,11 +15,16 @@ from tests.system.report import Report, Skipped
 #: part -> what it looks at.
 PARTS = {
     "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
+    "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
     "browser": "the HTML report, in headless Chromium",
     "terminal": "posd watch, in a terminal of 80 by 24",
 }
+#: Debian 12 and 13.
+SUITES = ("bookworm", "trixie")
+#: Parts that need a bare Debian; each has a function `run`.
+ON_DEBIAN = {"deb": "tests.system.deb", "guide": "tests.system.guide", "systemd": "tests.system.service"}
 #: Parts that are functions, each called with an empty directory: module, names, and the (command, package) they need.
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[str, str]]] = {
     "prometheus": (
@@ -35,6 +40,9 @@ FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[str, str]]] = {
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.system", description=__doc__)
     options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
+    options.add_argument(
+        "--suite", action="append", choices=SUITES, help="the Debian of deb, guide and systemd; without any, each"
+    )
     options.add_argument("--list", action="store_true", help="say what the parts look at")
     options.add_argument("--report", type=Path, metavar="FILE", help="write a report: .md, or .json")
     given = options.parse_args()
@@ -48,7 +56,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: what is mounted and booted is taken down
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:
-            _part(name)(report, Path(scratch))
+            for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):
+                _part(name)(report, Path(scratch))
     print(report.summary)
     if given.report is not None:
         report.write(given.report)
@@ -60,9 +69,7 @@ def _part(name: str) -> Callable[[Report, Path], None]:
         return lambda report, scratch: _functions(name, report, scratch)
     if os.geteuid() != 0:
         return lambda report, _scratch: _skip(name, report, "it needs root")
-    part: Callable[[Report, Path], None] = importlib.import_module(
-        {"deb": "tests.system.deb", "systemd": "tests.system.service"}[name]
-    ).run
+    part: Callable[[Report, Path], None] = importlib.import_module(ON_DEBIAN[name]).run
     return part
 
 

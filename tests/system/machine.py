@@ -1,7 +1,7 @@
-"""A second system: a bare Debian of this machine's release on an overlay, and a real systemd that boots it.
+"""A second system: a bare Debian on an overlay, and a real systemd that boots it.
 
-The bare system is made once by debootstrap from the mirror that this machine uses, and kept in CACHE; a test changes
-only the layer above it, which is thrown away.
+The bare system of each release is made once by mmdebstrap, from the mirror that this machine uses, and kept in CACHE; a
+test changes only the layer above it, which is thrown away.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.system.report import Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
-#: What a minimal installation has that debootstrap's smallest one lacks. No Python: the package has to ask for it.
+#: What a minimal installation has that the smallest variant lacks. No Python: the package has to ask for it.
 INCLUDED = "systemd,systemd-sysv,dbus,iproute2"
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -56,26 +56,18 @@ def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) 
     return time.monotonic() - began
 
 
-def bare() -> Path:
+def bare(suite: str) -> Path:
     """Return the tree of a bare Debian; made on first use."""
-    release = _release("VERSION_CODENAME")
-    tree = CACHE / f"debian-{release}"
+    tree = CACHE / f"debian-{suite}"
     if not tree.exists():
-        fresh = CACHE / f"{release}.new"
+        fresh = CACHE / f"{suite}.new"
         shutil.rmtree(fresh, ignore_errors=True)
         CACHE.mkdir(parents=True, exist_ok=True)
         print(f"          a bare Debian is made in {tree}; this takes some minutes, once", flush=True)
         variant = ("--variant=minbase", f"--include={INCLUDED}")
-        host("debootstrap", *variant, release, str(fresh), _mirror(), seconds=1800)
+        host("mmdebstrap", "--quiet", *variant, suite, str(fresh), _mirror(), seconds=1800)
         fresh.rename(tree)
     return tree
-
-
-def _release(key: str) -> str:
-    for line in Path("/etc/os-release").read_text().splitlines():
-        if line.startswith(f"{key}="):
-            return line.partition("=")[2].strip('"')
-    raise Skipped(f"this is not Debian: /etc/os-release has no {key}")
 
 
 def _mirror() -> str:
@@ -93,6 +85,7 @@ class Machine:
 
     scratch: Path
     name: str
+    suite: str
     _nspawn: subprocess.Popen[bytes] | None = None
     _leader: int = 0
     _groups: list[Path] = field(default_factory=list)
@@ -109,7 +102,7 @@ class Machine:
         """Mount the overlay."""
         for name in ("upper", "work", "root"):
             (self.scratch / name).mkdir(parents=True)
-        layers = f"lowerdir={bare()},upperdir={self.scratch}/upper,workdir={self.scratch}/work"
+        layers = f"lowerdir={bare(self.suite)},upperdir={self.scratch}/upper,workdir={self.scratch}/work"
         host("mount", "-t", "overlay", "posd-system", "-o", layers, str(self.root))
         return self
 

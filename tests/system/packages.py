@@ -1,4 +1,4 @@
-"""The Debian packages that are tested: of this checkout, and of later ones, made from a copy of it."""
+"""The Debian packages that are tested: of this checkout, of the version before, and of later ones, made from a copy."""
 
 import os
 import re
@@ -7,9 +7,14 @@ import subprocess
 from pathlib import Path
 
 from tests.system.machine import host
+from tests.system.report import Skipped
 
 #: Names a package that is there already: it is tested in place of this checkout's.
 GIVEN = "POSD_SYSTEM_PACKAGE"
+#: The same for the version before.
+FORMER = "POSD_SYSTEM_FORMER"
+#: The last commit whose package ran on Debian 12 alone and had the configuration as a conffile.
+FORMER_COMMIT = "d445057"
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -30,6 +35,25 @@ def build(scratch: Path) -> Path:
     return next(output.glob("*.deb"))
 
 
+def former(scratch: Path) -> Path:
+    """Return the package of the version before, built once by its own build-deb (with Python 3.11). Raise Skipped."""
+    output = scratch / "former"
+    if there := os.environ.get(FORMER):
+        return Path(there)
+    if not output.exists():
+        source = scratch / "former-source"
+        source.mkdir()
+        git = ("git", "-C", str(CHECKOUT))
+        try:
+            time = host(*git, "log", "-1", "--format=%ct", FORMER_COMMIT).stdout.strip()
+        except AssertionError as error:
+            raise Skipped(f"this checkout has no commit {FORMER_COMMIT}; {FORMER} names a package") from error
+        host("sh", "-c", f"git -C {CHECKOUT} archive {FORMER_COMMIT} | tar -x -C {source}")
+        built = ("--output", str(output), "--revision", "0")  # before the 1 of this checkout's
+        host("env", f"SOURCE_DATE_EPOCH={time}", str(source / "packaging" / "build-deb"), *built, seconds=900)
+    return next(output.glob("*.deb"))
+
+
 def later(scratch: Path, package: Path, name: str) -> Path:
     """Make the package of a later version out of a built one, as a release a day later would be; return it.
 
@@ -37,14 +61,13 @@ def later(scratch: Path, package: Path, name: str) -> Path:
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))
-    site = next(tree.glob("opt/posd/lib/python3*/site-packages"))
+    site = tree / "opt/posd/lib/site-packages"
     numbered = site / "posd" / "__init__.py"
     numbered.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{name}"', numbered.read_text()))
-    for compiled in site.glob("posd/__pycache__/__init__.*"):
-        compiled.unlink()
     sums = tree / "DEBIAN" / "md5sums"
-    changed = re.compile(r"/site-packages/posd/(__pycache__/)?__init__\.")
-    kept = [line for line in sums.read_text().splitlines(keepends=True) if not changed.search(line)]
+    kept = [
+        line for line in sums.read_text().splitlines(keepends=True) if "/site-packages/posd/__init__.py" not in line
+    ]
     sums.write_text("".join(kept))
     for file in (tree / "DEBIAN").iterdir():
         file.write_text(file.read_text().replace(now, f"{name}-1"))

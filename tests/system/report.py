@@ -35,11 +35,13 @@ class Report:
     """All checks, told as they end."""
 
     checks: list[Check] = field(default_factory=list)
+    #: The release of Debian that is looked at; "" where none is.
+    suite: str = ""
 
     @contextmanager
     def check(self, part: str, name: str) -> Iterator[Check]:
         """Look at one promise in the block; a failure is kept, and the next one is looked at."""
-        check, began = Check(part, name), time.monotonic()
+        check, began = Check(f"{part} on {self.suite}" if self.suite else part, name), time.monotonic()
         try:
             yield check
         except Skipped as reason:

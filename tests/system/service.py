@@ -21,10 +21,10 @@ UNITS = ("posd.service", "posd-tls-init.service", "posd-tls-renew.service", "pos
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part: each function of LOOKS is one check, in this order, on one machine."""
-    machine = Machine(scratch / "systemd", f"posd-systemd-{os.getpid()}")
+    machine = Machine(scratch / f"systemd-{report.suite}", f"posd-systemd-{os.getpid()}", report.suite)
     try:
         with report.check(PART, "a machine with the package is laid out") as check:
-            need("debootstrap", "debootstrap")
+            need("mmdebstrap", "mmdebstrap")
             need("systemd-nspawn", "systemd-container")
             machine.make()
             package = packages.given(scratch)
@@ -181,18 +181,43 @@ def killed(machine: Machine, check: Check) -> None:
 
 
 def mistaken(machine: Machine, check: Check) -> None:
-    """With a configuration that cannot be used, calling tills do not make it spin; once mended it runs again."""
+    """With a configuration that cannot be used it is given up: tills are refused at once; once mended it runs again."""
     with shop.configuration(machine):
         machine.write(shop.CONFIG, "[no_such_section]\n")
         mark = machine.out("date", "+%s")
         machine.run("systemctl", "restart", "posd", check=False)
-        # A till that calls and waits: its connection is there whenever the daemon has ended.
-        machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
-        until(lambda: "failed" in _states(machine), "given up for now")
+        until(lambda: _states(machine) == ("failed", "inactive"), "given up")
+        _refused(machine)
+        check.note(machine.run("systemctl", "status", "posd", check=False).stdout)
         journal = machine.out("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
         starts = journal.count("Starting posd.service")
-        check.note(f"{starts} starts; posd.socket: {machine.show('posd.socket', 'ActiveState', 'Result')}")
-        assert 0 < starts < 100
+        assert starts == 1
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+def stopped(machine: Machine, check: Check) -> None:
+    """Stop, disable, mask and their opposites are one command each; the call of a till starts nothing."""
+    known = _known(machine)
+    for stop, start in (
+        ((("stop",)), (("start",),)),
+        ((("disable", "--now")), (("enable", "--now"),)),
+        ((("mask", "--now")), (("unmask",), ("start",))),
+    ):
+        done = machine.run("systemctl", *stop, "posd")
+        check.note(f"systemctl {' '.join(stop)} posd: {_states(machine)} {done.stderr}")
+        until(lambda: _states(machine) == ("inactive", "inactive"), "it is stopped")
+        _refused(machine)
+        assert _states(machine) == ("inactive", "inactive")
+        for words in start:
+            machine.run("systemctl", *words, "posd")
+        assert _states(machine) == ("active", "active")
+    machine.run("systemctl", "disable", "--now", "posd")
+    machine.power_off()
+    machine.boot()
+    assert _states(machine) == ("inactive", "inactive")
+    machine.run("systemctl", "enable", "--now", "posd")
+    assert _known(machine) == known
+    shop.open_shop(machine)
     assert shop.result(shop.charge(machine)) == "approved"
 
 
@@ -210,10 +235,11 @@ def backed_up(machine: Machine, check: Check) -> None:
 
 
 def restored(machine: Machine, check: Check) -> None:
-    """Stopping the socket stops posd for good; a backup is restored, and it runs again."""
+    """posd is stopped, a backup is restored, and it runs again."""
     before = _known(machine)
     machine.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/by-hand.db")
-    machine.run("systemctl", "stop", "posd.socket")
+    machine.run("systemctl", "stop", "posd")
+    until(lambda: _states(machine)[1] == "inactive", "the socket is closed")
     assert _states(machine) == ("inactive", "inactive")
     assert not (machine.root / "run/posd/till.sock").exists()
     check.note(machine.out("posd", "restore", "/var/lib/posd/backups/by-hand.db", "--yes", user="posd"))
@@ -262,6 +288,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     restarted,
     killed,
     mistaken,
+    stopped,
     backed_up,
     restored,
     powered,
@@ -275,6 +302,12 @@ def _active(machine: Machine) -> None:
 
 def _states(machine: Machine) -> tuple[str, ...]:
     return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
+
+
+def _refused(machine: Machine) -> None:
+    """A till hears at once that there is no posd."""
+    done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
+    assert done.returncode == 3, done
 
 
 def _known(machine: Machine) -> dict[str, str]:

@@ -18,10 +18,8 @@ TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:686
 
 
 def configure(machine: Machine) -> None:
-    """Write the shop's terminal into the configuration in place of the example; nothing else is changed."""
-    text = (machine.root / CONFIG.lstrip("/")).read_text()
-    head = text[: text.index("# Your terminals:")]
-    machine.write(CONFIG, head + TERMINAL)
+    """Write the shop's terminal into the configuration, below what the package wrote there."""
+    machine.write(CONFIG, (machine.root / CONFIG.lstrip("/")).read_text() + TERMINAL)
 
 
 @contextmanager
@@ -40,19 +38,31 @@ def open_shop(machine: Machine) -> float:
 
     The address comes while posd runs, as from DHCP: posd makes its certificate anew for it.
     """
-    machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
-    machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
-    for interface in ("shop0", "shop1"):
-        machine.run("ip", "link", "set", interface, "up")
+    network(machine)
     machine.run("systemctl", "reload", "posd")
     took = until(lambda: ADDRESS in machine.run("posd", "tls", "status", check=False).stdout, "certificate", 120)
-    options = ["--http", "--listen", f"{ADDRESS}:6868", "--state", "/var/lib/terminal", "--no-mdns", "--speed", "50"]
-    trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
-    machine.run("systemd-run", "--unit=terminal", "posd", "simulate", "--serial", "SN-0001", *options, *trust)
+    terminal(machine, "SN-0001", ADDRESS)
     until(lambda: not machine.run("posd", "terminals", check=False).returncode, "posd answers")
     if machine.run("id", "till", check=False).returncode:
         machine.run("useradd", "--groups", "posd-till", "till")
     return took
+
+
+def network(machine: Machine) -> None:
+    """Bring the network up, as after each boot."""
+    machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
+    machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
+    for interface in ("shop0", "shop1"):
+        machine.run("ip", "link", "set", interface, "up")
+
+
+def terminal(machine: Machine, serial: str, address: str) -> None:
+    """Start a simulated terminal, in place of the one that runs."""
+    machine.run("systemctl", "stop", "terminal", check=False)
+    options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--no-mdns", "--speed", "50"]
+    trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
+    machine.run("systemd-run", "--collect", "--unit=terminal", "posd", "simulate", "--serial", serial, *options, *trust)
+    until(lambda: bool(machine.out("ss", "-Hltn", "sport = 6868")), "the terminal listens", 60)
 
 
 def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, Any]:
@@ -85,13 +95,13 @@ def result(document: dict[str, Any]) -> str:
 
 
 @contextmanager
-def paying(machine: Machine, price: str = "1.00") -> Iterator[dict[str, Any]]:
+def paying(machine: Machine, python: str = "python3", price: str = "1.00") -> Iterator[dict[str, Any]]:
     """Let a till pay without a pause for the block; afterwards the dictionary says what happened."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)
     unit = ("systemd-run", "--quiet", "--pipe", "--wait", "--unit=till", "--uid=till", "-p", "TimeoutStopSec=150")
-    process = machine.start(*unit, "python3.11", "/root/till.py", price)
+    process = machine.start(*unit, python, "/root/till.py", price)
     told: dict[str, Any] = {}
     try:
         yield told

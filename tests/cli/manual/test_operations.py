@@ -16,7 +16,7 @@ SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "posd")
 
 #: A log event's name as the guide writes it; names of files look alike.
 LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
-FILES = frozenset({"posd.db", "posd.toml"})
+FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
 
 
 #: The sources with each text in one piece, however it is broken into lines.

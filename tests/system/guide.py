@@ -1,0 +1,229 @@
+"""docs/operations.md: the pages of planned work, their commands as they stand, on one machine and on a second one."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.system import packages, shop
+from tests.system.machine import Machine, need, until
+from tests.system.report import Check, Report
+
+PART = "guide"
+GUIDE = (packages.CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Where this machine moves to, with its terminal.
+MOVED = "10.98.0.7"
+#: What a bare Debian has not: sudo, and an editor, here one that does what a file says.
+COMMANDS = {
+    "sudo": '#!/bin/sh\n[ "$1" = -u ] || exec "$@"\nuser=$2; shift 2; exec runuser -u "$user" -- "$@"\n',
+    "editor": '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n',
+}
+#: posd doctor also names what a container has not, as a time service.
+MAY_FIND = "posd doctor"
+
+
+def run(report: Report, scratch: Path) -> None:
+    """Run the part: a page is a check."""
+    shops = Shops(scratch / f"guide-{report.suite}", report.suite)
+    try:
+        with report.check(PART, "two machines are laid out, and one charges") as check:
+            need("mmdebstrap", "mmdebstrap")
+            need("systemd-nspawn", "systemd-container")
+            shops.open(packages.given(scratch))
+            check.note(shops.package)
+        if report.checks[-1].result != "passed":
+            return
+        for page in (stopped, disabled, terminal_changed, cloned, replaced, replaced_from_backup, moved):
+            with report.check(PART, str(page.__doc__).rstrip(".")) as check:
+                page(shops, check)
+    finally:
+        shops.close()
+
+
+@dataclass
+class Shops:
+    """The machine that pays, and one on which posd is not installed yet."""
+
+    scratch: Path
+    suite: str
+    package: str = ""
+    here: Machine = field(init=False)
+    _made: list[Machine] = field(default_factory=list)
+
+    def open(self, package: Path) -> None:
+        """Install the package on the first machine, boot it, and charge there."""
+        self.package = package.name
+        self.here = self.machine(package)
+        self.here.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
+        self.here.boot()
+        shop.configure(self.here)
+        shop.open_shop(self.here)
+        assert shop.result(shop.charge(self.here)) == "approved"
+
+    def machine(self, package: Path) -> Machine:
+        """Lay out a machine with the package's file in /root, and what the package depends on."""
+        name = f"{len(self._made)}"
+        machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
+        self._made.append(machine)
+        machine.make()
+        machine.put(package, "/root/")
+        for command, script in COMMANDS.items():
+            machine.write(f"/usr/local/bin/{command}", script)
+            machine.run("chmod", "+x", f"/usr/local/bin/{command}")
+        machine.run("apt-get", "update", "-q")
+        machine.run("apt-get", "install", "-y", "--no-install-recommends", "python3", "ca-certificates", seconds=600)
+        return machine
+
+    def close(self) -> None:
+        """Power all off, and leave nothing behind."""
+        for machine in self._made:
+            machine.close()
+
+    @contextmanager
+    def second(self) -> Iterator[Machine]:
+        """Boot a machine without posd; its network is its own, with the same addresses."""
+        machine = self.machine(self.here.root / "root" / self.package)
+        machine.boot()
+        shop.network(machine)
+        try:
+            yield machine
+        finally:
+            machine.close()
+            self._made.remove(machine)
+
+    def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
+        """Type the commands of a block; `edit` is what the editor does, in the words of sed."""
+        machine.write("/root/edit.sed", edit)
+        for line in commands.replace("\\\n", " ").splitlines():
+            words = line.replace("posd_VERSION_amd64.deb", self.package)
+            words = words.replace("posd restore ", "posd restore --yes ")
+            done = machine.run("sh", "-c", f"cd /root && {words}", check=words != MAY_FIND, seconds=600)
+            check.note(f"$ {words}\n{(done.stdout + done.stderr).strip()[-600:]}")
+            assert done.returncode in (0, 1), done
+
+
+def blocks(heading: str) -> list[str]:
+    """Return the blocks of commands of a page."""
+    page = re.search(rf"^## {re.escape(heading)}\n(.*?)^## ", GUIDE, re.MULTILINE | re.DOTALL)
+    assert page, f"docs/operations.md has no page {heading!r}"
+    return BLOCK.findall(page[1])
+
+
+def stopped(shops: Shops, check: Check) -> None:
+    """Stop posd, and start it again."""
+    stop, start = blocks("Stop posd")
+    shops.type(shops.here, check, stop)
+    until(lambda: states(shops.here) == ("inactive", "inactive"), "it is stopped")
+    refused(shops.here)
+    shops.type(shops.here, check, start)
+    assert shop.result(shop.charge(shops.here)) == "approved"
+
+
+def disabled(shops: Shops, check: Check) -> None:
+    """Disable posd for good."""
+    disable, enable = blocks("Disable posd")
+    shops.type(shops.here, check, disable)
+    again(shops.here)
+    assert states(shops.here) == ("inactive", "inactive")
+    refused(shops.here)
+    shops.type(shops.here, check, enable)
+    again(shops.here)
+    shop.terminal(shops.here, "SN-0001", shop.ADDRESS)
+    assert shop.result(shop.charge(shops.here)) == "approved"
+
+
+def terminal_changed(shops: Shops, check: Check) -> None:
+    """Change a terminal."""
+    machine = shops.here
+    shop.terminal(machine, "SN-0002", shop.ADDRESS)
+    (page,) = blocks("Change a terminal")
+    shops.type(machine, check, page, "s/SN-0001/SN-0002/")
+    document = shop.charge(machine)
+    assert (document["terminal"], shop.result(document)) == ("SN-0002", "approved")
+
+
+def moved(shops: Shops, check: Check) -> None:
+    """Move to a new address."""
+    machine = shops.here
+    authority = machine.out("posd", "tls", "ca")
+    machine.run("ip", "addr", "add", f"{MOVED}/24", "dev", "shop0")
+    machine.run("ip", "addr", "del", f"{shop.ADDRESS}/24", "dev", "shop0")
+    shop.terminal(machine, "SN-0002", MOVED)
+    (page,) = blocks("Move to a new address")
+    shops.type(machine, check, page, f"s/{re.escape(shop.ADDRESS)}/{MOVED}/")
+    until(lambda: MOVED in machine.out("posd", "tls", "status"), "the certificate names the new address", 60)
+    assert machine.out("posd", "tls", "ca") == authority
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+def cloned(shops: Shops, check: Check) -> None:
+    """Clone a machine: each copy has keys and payments of its own."""
+    original = shops.here
+    authority, config = original.out("posd", "tls", "ca"), original.out("cat", shop.CONFIG)
+    shutil.copytree(original.root / "var/lib/posd", shops.scratch / "kept", symlinks=True)
+    image, copy = blocks("Clone a machine")
+    shops.type(original, check, image, r"/^\[\[terminals\]\]/,$d")
+    again(original)
+    assert states(original) == ("active", "active")
+    assert original.out("posd", "tls", "ca") != authority
+    assert shop.payments(original) == []
+    shops.type(
+        original, check, copy, f'$a [[terminals]]\\nserial = "SN-0003"\\nbase_url = "http://{shop.ADDRESS}:6868"'
+    )
+    shop.terminal(original, "SN-0003", shop.ADDRESS)
+    assert shop.result(shop.charge(original)) == "approved"
+    assert len(shop.payments(original)) == 1
+    original.write(shop.CONFIG, config + "\n")
+
+
+def replaced(shops: Shops, check: Check) -> None:
+    """Replace a machine."""
+    old, new, _ = blocks("The machine is replaced")
+    before = shop.payments(shops.here)
+    authority = shops.here.out("posd", "tls", "ca")
+    shops.type(shops.here, check, old)
+    with shops.second() as machine:
+        machine.put(shops.here.root / "root/posd-machine.tgz", "/root/")
+        shops.type(machine, check, new)
+        assert shop.payments(machine) == before
+        assert machine.out("posd", "tls", "ca") == authority
+        assert states(machine) == ("active", "active")
+        shop.terminal(machine, "SN-0002", shop.ADDRESS)
+        machine.run("useradd", "--groups", "posd-till", "till")
+        assert shop.result(shop.charge(machine)) == "approved"
+    again(shops.here)
+    assert states(shops.here) == ("inactive", "inactive"), "the old machine must not start it again"
+    shops.here.run("systemctl", "enable", "--now", "posd")
+
+
+def replaced_from_backup(shops: Shops, check: Check) -> None:
+    """Replace a machine that is dead, from its last backup."""
+    before = shop.payments(shops.here)
+    shops.here.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/last.db")
+    _, _, page = blocks("The machine is replaced")
+    with shops.second() as machine:
+        machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{shops.package}", seconds=600)
+        machine.put(shops.here.root / "var/lib/posd/backups/last.db", "/var/lib/posd/backups/")
+        machine.run("chown", "posd:posd", "/var/lib/posd/backups/last.db")
+        shops.type(machine, check, page)
+        assert shop.payments(machine) == before
+
+
+def again(machine: Machine) -> None:
+    """Switch it off and on; its network comes up."""
+    machine.power_off()
+    machine.boot()
+    shop.network(machine)
+
+
+def states(machine: Machine) -> tuple[str, ...]:
+    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
+
+
+def refused(machine: Machine) -> None:
+    done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
+    assert done.returncode == 3, done

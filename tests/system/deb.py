@@ -203,7 +203,10 @@ def _former(report: Report, package: Path, scratch: Path) -> None:
             for file in (former, package):
                 machine.put(file, "/root/")
             machine.run("apt-get", "update", "-q")
-            machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{former.name}", seconds=600)
+            install = ("apt-get", "install", "-y", "--no-install-recommends")
+            machine.run(*install, f"/root/{former.name}", seconds=600)
+            # Booted it has no network; what the upgrade needs besides (python3 for python3.11) is fetched before.
+            machine.run(*install, "--download-only", f"/root/{package.name}", seconds=600)
             machine.boot()
             text = (machine.root / "etc/posd/config.toml").read_text()
             machine.write(shop.CONFIG, text[: text.index("# Your terminals:")] + shop.TERMINAL)
@@ -217,7 +220,7 @@ def _former(report: Report, package: Path, scratch: Path) -> None:
         ) as check:
             kept = machine.out("cat", shop.CONFIG)
             with shop.paying(machine, "python3.11") as told:
-                check.note(machine.out("apt-get", "install", "-y", f"/root/{package.name}"))
+                check.note(machine.out(*install, f"/root/{package.name}"))
             check.note(str(told))
             assert told["refused"] == 0
             assert set(told["outcomes"]) == {"approved"}

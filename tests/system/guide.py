@@ -108,7 +108,7 @@ class Shops:
 
 def blocks(heading: str) -> list[str]:
     """Return the blocks of commands of a page."""
-    page = re.search(rf"^## {re.escape(heading)}\n(.*?)^## ", GUIDE, re.MULTILINE | re.DOTALL)
+    page = re.search(rf"^## {re.escape(heading)}\n(.*?)^##? ", GUIDE, re.MULTILINE | re.DOTALL)
     assert page, f"docs/operations.md has no page {heading!r}"
     return BLOCK.findall(page[1])
 

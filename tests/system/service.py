@@ -262,7 +262,7 @@ def powered(machine: Machine, check: Check) -> None:
 
 def cut(machine: Machine, check: Check) -> None:
     """The power is cut under a payment, of the terminal too, which forgets it: posd starts and does not guess."""
-    document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=approve-chip-pin")
+    document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=by-hand")
     identity = document["client_transaction_id"]
     machine.cut_power()
     check.note(f"booted in {machine.boot():.1f} s")

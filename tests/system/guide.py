@@ -130,6 +130,7 @@ def disabled(shops: Shops, check: Check) -> None:
     again(shops.here)
     assert states(shops.here) == ("inactive", "inactive")
     refused(shops.here)
+    shop.terminal(shops.here, "SN-0001", shop.ADDRESS)
     shops.type(shops.here, check, enable)
     again(shops.here)
     shop.terminal(shops.here, "SN-0001", shop.ADDRESS)

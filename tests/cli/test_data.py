@@ -160,11 +160,11 @@ def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, types: str, code: int
 ) -> None:
     monkeypatch.setenv("POSD_CONFIG", str(shop.config))
-    monkeypatch.setenv("TZ", "UTC")
     before = shop.database.read_bytes()
     seen = posd_on_terminal("restore", str(shop.backup), socket=shop.home / "s", types=types)
     assert seen.returncode == code
     said = "".join(seen.screen.replace("│", " ").split())  # a line breaks where the path before it ends
+    times.use(utc=False)  # another test's command may have had --utc
     for words in (
         f"made {times.moment('2026-11-20T11:00:00Z', date=True)}",
         "1 payment, newest",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from posd.cli.app.times import short
+from posd.cli.app import times
 from posd.cli.operate.status import age, headline, lines
 from tests.cli.documents import answer, transaction
 from tests.cli.processes import posd, posd_on_terminal
@@ -142,8 +142,9 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path
     shown, last = seen.screen.splitlines(), document["terminals"][0]["last_payment"]["at"]
     assert (seen.returncode, len(shown) <= 24, max(map(len, shown)) <= 80) == (1, True, True), seen.screen
     assert shown[0] == "posd: not well: terminal SN-0001, attention"
+    times.use(utc=False)  # another test's command may have had --utc
     assert [line for line in shown if line.startswith("!")] == [
-        f"!   SN-0001      NO         ca        2026-11-20    {short(last)} active",
+        f"!   SN-0001      NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):

@@ -296,7 +296,8 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     if file.exists() and not os.access(file, os.R_OK):
         found.append(Line("configuration", f"{file} is not for this user to read", todo="sudo posd status"))
     elif config is not None and not problems:
-        found.append(Line("configuration", f"{file} can be read", todo="sudo posd config check"))
+        words = "can be read" if file.exists() else "is not there: the defaults count"
+        found.append(Line("configuration", f"{file} {words}", todo="sudo posd config check"))
     elif file.exists() or not context(ctx).socket_path:
         found += [Line("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
     if service:

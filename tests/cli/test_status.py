@@ -135,6 +135,7 @@ def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
 def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path: Path) -> None:
     document = well(4)
     terminal(reachable=False, reason="no answer")(document)
+    document["terminals"][3]["serial"] = "N950S-UIO-LOCAL-0042"
     counters(attention=1, open_payments=4)(document)
     opened = {"transactions": [transaction(phase="active", next_step="wait")] * 4}
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):
@@ -147,9 +148,11 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path
         f"!   SN-0001      NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
+    assert [line[:20] for line in shown if "yes" in line][-1] == "    N950S…L-0042 yes"  # a long serial moves nothing
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):
         piped = posd("status", socket=tmp_path / "s")
     assert "\x1b" not in piped.stdout
+    assert "    N950S-UIO-LOCAL-0042 yes " in piped.stdout
 
 
 SYSTEMCTL = """#!/bin/sh

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from posd.base.times import parse_iso
+from posd.cli.app.cells import shortened
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
@@ -258,7 +259,9 @@ def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -
     room = output.stdout.width - INDENT if output.rich else sys.maxsize
     for line in found:
         parts = wrap(line.text, room) + (wrap(f"> {line.todo}", room) if line.todo else [])
-        head = f"{'!' if line.wrong else ' '} {line.label} "
+        # A long serial would push what stands beside it away; a pipe and the first line have it whole.
+        label = shortened(line.label, INDENT - 3) if output.rich and line.label.startswith(" ") else line.label
+        head = f"{'!' if line.wrong else ' '} {label} "
         for part in parts:
             output.line(f"{head:<{INDENT}}{part}".rstrip(), "yellow" if line.wrong else "")
             head = ""

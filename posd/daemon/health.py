@@ -15,7 +15,6 @@ from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.httpd.server import Listener
 from posd.storage import changes
-from posd.terminals import identity
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -113,7 +112,9 @@ class Health:
         disputes = {serial: found for serial in self.fleet.serials if (found := addresses.conflict(serial)) is not None}
         if disputes:
             words = "; ".join(item.what for item in disputes.values())
-            return Check("degraded", f"{words}: nothing is sent there", identity.todo(", ".join(disputes)))
+            return Check(
+                "degraded", f"{words}: nothing is sent there", " ".join(item.todo for item in disputes.values())
+            )
         if rivals := [serial for serial in self.fleet.serials if addresses.has_rivals(serial)]:
             return _well(
                 f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "

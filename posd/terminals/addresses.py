@@ -433,12 +433,12 @@ class Addresses:
             return
         claims, trusted = member.dispute_claims(), member.trusted
         others = tuple(item.base_url for item in answering if trusted is None or item.base_url != trusted.base_url)
-        what = identity.words(
-            use, serial, others, trusted.base_url if trusted else None, trusted.other_serial if trusted else None
-        )
+        other_serial = trusted.other_serial if trusted else None
+        what = identity.words(use, serial, others, trusted.base_url if trusted else None, other_serial)
+        todo = identity.todo(serial, other_serial if use is Conflict.SERIAL else None)
         same = old is not None and old[0].kind is use
         since = old[0].since if old is not None and same else iso(self._now())
-        self._disputes[serial] = (Dispute(use, since, claims, what, identity.todo(serial)), now)
+        self._disputes[serial] = (Dispute(use, since, claims, what, todo), now)
         if not same:
             detail = self._disputes[serial][0].detail
             log.warning("terminal.identity_conflict", terminal=serial, kind=use, detail=detail)

@@ -151,8 +151,14 @@ class Dispute(msgspec.Struct, frozen=True):
         return f"{self.what}. Nothing is sent to it. {self.todo}"
 
 
-def todo(serial: str) -> str:
-    """Say what a person does about a conflict."""
+def todo(serial: str, other_serial: str | None = None) -> str:
+    """Say what a person does about a conflict. `other_serial`: what the device there says it is."""
+    if other_serial is not None:
+        return (
+            f"Look at it. Where {other_serial} was put in the place of {serial}, write {other_serial} in place "
+            f"of {serial} into [[terminals]], then: posd config check && sudo systemctl reload posd. Where it was not, "
+            f"correct base_url there, or say where {serial} is: posd terminals identity {serial}"
+        )
     return (
         f"Look at the terminals: posd terminals identity {serial} shows who claims to be it, and takes your decision. "
         f"So that it does not come again, pin its certificate (posd terminals pin {serial})"

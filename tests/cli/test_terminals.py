@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from posd.terminals.identity import todo
+from tests.cli.documents import answer
 from tests.cli.processes import posd, posd_on_terminal, processes_naming, started_posd
 from tests.cli.stub import Answer, Stub
 
@@ -163,3 +165,17 @@ def test_watching_on_a_terminal_draws_it_anew(home: Path) -> None:
 
 def test_a_daemon_that_is_not_there_is_told_at_the_start(home: Path) -> None:
     assert posd("terminals", "--watch", socket=home / "nobody.sock").returncode == 3
+
+
+def test_why_it_is_not_sure_which_device_is_a_terminal_is_said(home: Path) -> None:
+    """The device at the one address may be another terminal, put in its place."""
+    claim = {"base_url": "https://192.0.2.7", "source": "config", "since": "2026-11-17T03:00:00.000Z", "proof": "none"}
+    swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
+    swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}
+    why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: nothing is sent there"
+    check = {"status": "degraded", "detail": why, "todo": todo("SN-1", "SN-2")}
+    health = {"status": "degraded", "checks": {"identity": check}}
+    with Stub(home / "s", [answer({"terminals": []}), answer(swapped), answer(health)]) as stub:
+        done = posd("terminals", "identity", "SN-1", socket=stub.socket)
+    assert (done.returncode, why in done.stdout) == (1, True), done.stdout
+    assert "write SN-2 in place of SN-1 into [[terminals]]" in done.stdout

@@ -20,7 +20,7 @@ from posd.storage.connection import schema_version
 
 SEE_OTHERS = "see what the other lines say of it"
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
-OF_HEALTH = ("storage", "webhook_listener", "discovery", "configuration")
+OF_HEALTH = ("storage", "webhook_listener", "discovery", "configuration", "identity")
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
 

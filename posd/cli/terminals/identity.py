@@ -58,16 +58,18 @@ def identity(
         else:
             api.get("/terminals", {"check": "true"})  # each is looked at first
             reply = api.get(path)
-    terminal = reply.body
-    conflict = terminal["identity"]["conflict"]
+        terminal = reply.body
+        conflict = terminal["identity"]["conflict"]
+        # Of several terminals it says each; the document of one does not say why.
+        check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
     if output.as_json:
         output.json(reply.raw)
     else:
-        _show(output, terminal)
+        _show(output, terminal, check)
     sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)
 
 
-def _show(output: Output, terminal: Mapping[str, Any]) -> None:
+def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any]) -> None:
     serial, found = terminal["serial"], terminal["identity"]
     if not found["claims"]:
         output.line(NOTHING.format(serial=serial), "yellow")
@@ -84,6 +86,8 @@ def _show(output: Output, terminal: Mapping[str, Any]) -> None:
     ]
     output.table(COLUMNS, rows, whole="address")
     if found["conflict"]:
+        if check.get("status") == "degraded":
+            output.line(f"{check['detail']}. {check['todo']}", "yellow")
         output.line(CONFLICT.format(serial=serial), "yellow")
         output.line(DECIDE.format(serial=serial))
     else:

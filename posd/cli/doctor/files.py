@@ -80,7 +80,7 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
         return
     at, user = closed.at, shop.user.name
     if closed.number == errno.EROFS:
-        if (mount := _mount_point(at)) in shop.read_only:
+        if (mount := mount_point(at)) in shop.read_only:
             return  # told before
         shop.read_only.add(mount)
         why = f"the file system of {at} cannot be written ({closed.reason})"
@@ -108,7 +108,7 @@ def mount_again(shop: Shop, path: Path) -> tuple[str, ...]:
     return (
         "find out why: a disk that fails is often mounted so; then mount it again",
         _kernel_log(shop),
-        shop.as_root("mount", "-o", "remount,rw", _mount_point(path)),
+        shop.as_root("mount", "-o", "remount,rw", mount_point(path)),
     )
 
 
@@ -116,7 +116,8 @@ def _kernel_log(shop: Shop) -> str:
     return f"{shop.as_root('dmesg', '--level=err,warn')} | tail -n 20"
 
 
-def _mount_point(path: Path) -> Path:
+def mount_point(path: Path) -> Path:
+    """Return where the file system of a path is mounted."""
     return next(one for one in (path, *path.parents) if one.is_mount())
 
 

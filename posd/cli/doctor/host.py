@@ -14,7 +14,7 @@ from pathlib import Path
 from posd.base.times import parse_iso
 from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
-from posd.cli.doctor.files import mount_again
+from posd.cli.doctor.files import mount_again, mount_point
 from posd.clock import kernel
 from posd.clock.rules import Kernel
 from posd.payments.wire import read_event
@@ -136,7 +136,7 @@ def _room(shop: Shop, directory: Path, least: int, few: int) -> Findings:
     make_room = (
         shlex.join(("df", "-h", place)),
         shop.as_root("journalctl", "--vacuum-size=200M"),
-        shop.as_root("du", "-xh", "--threshold=100M", "/"),
+        shop.as_root("du", "-xah", "--threshold=100M", mount_point(_existing(directory))),
     )
     if found.f_flag & os.ST_RDONLY:
         if not shop.failed("files"):
@@ -155,7 +155,7 @@ def _room(shop: Shop, directory: Path, least: int, few: int) -> Findings:
             f"the disk has room, but no more than {found.f_favail} files can be made on it (inodes)",
             "remove files that are not needed; a directory with very many small ones is the usual reason",
             shlex.join(("df", "-i", place)),
-            shop.as_root("du", "-x", "--inodes", "--threshold=10000", "/"),
+            shop.as_root("du", "-x", "--inodes", "--threshold=10000", mount_point(_existing(directory))),
         )
     elif free < few:
         meaning = f"{free / MIB:.0f} MiB are free on this disk"

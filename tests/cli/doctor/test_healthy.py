@@ -293,6 +293,7 @@ def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
     (failed,) = failures(full)
     assert (failed["check"], failed["subject"]) == ("disk", str(setup.state))
     assert "the disk is nearly full (" in failed["meaning"]
+    assert f"du -xah --threshold=100M {setup.state}" in str(failed["commands"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name:
     (wrong,) = (line for line in found if line.wrong)
     assert headline(document, found) == f"posd: {words}"
     assert todo in wrong.todo
+
+
+def test_a_clock_that_is_not_believed_is_shown_with_its_year() -> None:
+    """It may be the year alone that is wrong."""
+    now = time.strftime("%Y")
+    document = well()
+    check("clock", "degraded", f"the clock says {now}-06-15 12:00:00 UTC, and that is wrong. Payments go on", "")(
+        document
+    )
+    (wrong,) = (line for line in lines(document, []) if line.wrong)
+    assert f" Jun {now} " in wrong.text
+
+
+def test_a_commissioning_that_has_lapsed_names_its_command_and_is_not_wrong() -> None:
+    document = well()
+    terminal(commissioned=None, commission_lapsed={"at": "2026-11-17T03:00:00.000Z"})(document)
+    (line,) = (line for line in lines(document, []) if line.label == "  SN-0001")
+    assert (line.wrong, line.todo) == (False, "posd terminals commission SN-0001")
 
 
 def test_what_is_well_needs_nothing() -> None:

@@ -28,6 +28,7 @@ def test_a_time_has_its_zone_beside_it(zone: None) -> None:
     assert times.moment(WINTER) == "09:02:11 UTC-05"
     assert times.moment(WINTER, date=True) == "20 Nov 09:02:11 UTC-05"
     assert times.moment("2025-11-20T14:02:11Z", date=True) == "20 Nov 2025 09:02:11 UTC-05"
+    assert times.moment(WINTER, year=True) == "20 Nov 2026 09:02:11 UTC-05"
     assert times.moment(None) == times.moment("") == "-"
     assert times.short(WINTER, milliseconds=True) == "20 Nov 09:02:11.123"
     assert times.day("2026-11-20T03:00:00Z") == "2026-11-19"

@@ -55,11 +55,11 @@ def _zone(at: datetime) -> str:
     return f"UTC{name}" if name[:1] in ("+", "-") else name
 
 
-def short(at: datetime | str, *, milliseconds: bool = False) -> str:
-    """Write a time without its zone: 26 Nov 14:03:12; with its year where that is another than this."""
+def short(at: datetime | str, *, milliseconds: bool = False, year: bool = False) -> str:
+    """Write a time without its zone: 26 Nov 14:03:12; with its year where that is another than this, or asked for."""
     moment = local(at)
-    year = "" if moment.year == (_year or datetime.now(moment.tzinfo).year) else f" {moment.year}"
-    return f"{moment:%d %b}{year} {clock(moment, milliseconds=milliseconds)}"
+    named = year or moment.year != (_year or datetime.now(moment.tzinfo).year)
+    return f"{moment:%d %b}{f' {moment.year}' if named else ''} {clock(moment, milliseconds=milliseconds)}"
 
 
 def clock(at: datetime | str, *, milliseconds: bool = False) -> str:
@@ -72,16 +72,19 @@ def day(at: datetime | str) -> str:
     return f"{local(at):%Y-%m-%d}"
 
 
-def moment(at: datetime | str | None, *, date: bool = False) -> str:
-    """Write a time by itself: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash where there is none."""
+def moment(at: datetime | str | None, *, date: bool = False, year: bool = False) -> str:
+    """Write a time by itself: 14:03:12 UTC-05, with `date` 26 Nov 14:03:12 UTC-05; a dash where there is none.
+
+    With `year` the date has its year whichever it is: for a clock whose year may be the wrong one.
+    """
     if not at:
         return "-"
-    return f"{short(at) if date else clock(at)} {_zone(local(at))}"
+    return f"{short(at, year=year) if date or year else clock(at)} {_zone(local(at))}"
 
 
-def in_words(text: str) -> str:
+def in_words(text: str, *, year: bool = False) -> str:
     """Return a sentence of the daemon, which has times in UTC, with them as they are written here."""
-    return _OF_DAEMON.sub(lambda found: moment(found[0].replace(" UTC", "Z"), date=True), text)
+    return _OF_DAEMON.sub(lambda found: moment(found[0].replace(" UTC", "Z"), date=True, year=year), text)
 
 
 def for_programs(at: datetime | str, *, milliseconds: bool = False) -> str:

@@ -77,9 +77,9 @@ def _show(output: Output, reply: Reply) -> None:
 
 def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
     seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
-    yield "the clock says", moment(seen["now"], date=True)
+    yield "the clock says", moment(seen["now"], year=True)
     if state["detail"]:
-        yield "not believed", in_words(state["detail"])
+        yield "not believed", in_words(state["detail"], year=True)
     yield "highest time believed", moment(seen["highest"], date=True)
     yield "confirmed up to", moment(seen["confirmed"], date=True)
     yield "this posd was made on", seen["built"][:10]

@@ -124,7 +124,8 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[L
             continue
         if name == "clock":
             # Of a clock that is not believed, `posd clock` says all.
-            words = moment(check["detail"], date=True) if well else in_words(check["detail"].partition(". ")[0])
+            detail = check["detail"].partition(". ")[0]
+            words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
             yield Line(name, words, not well, "" if well else "posd clock")
         elif name == "certificate" or not well:
             todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
@@ -180,7 +181,10 @@ def _terminals(items: Sequence[Document]) -> Iterator[Line]:
             todo = f"posd terminals identity {item['serial']}"
         elif item["reachable"] is False or not item["base_url"]:
             todo = f"{item['reason'] or 'it does not answer'} (posd doctor)"
-        yield Line(f"  {item['serial']}", words, bool(todo), todo)
+        wrong = bool(todo)
+        if not wrong and item.get("commission_lapsed"):
+            todo = f"posd terminals commission {item['serial']}"
+        yield Line(f"  {item['serial']}", words, wrong, todo)
 
 
 def _last(payment: Document | None) -> str:
@@ -239,7 +243,7 @@ def _backup(document: Document) -> Line:
         old = max(0.0, (parse_iso(document["at"]) - parse_iso(made)).total_seconds())
     text = "none yet" if made is None else f"{age(old)} old, of {moment(made, date=True)}"
     late = old > BACKUP_SECONDS
-    return Line("backup", text, late, "sudo systemctl start posd-backup; journalctl -u posd-backup -n 20" * late)
+    return Line("backup", text, late, "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" * late)
 
 
 def age(seconds: float) -> str:
@@ -309,7 +313,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
         found.append(Line("service", words, not runs, "" if runs else "sudo systemctl start posd"))
         if service.get("StatusText"):
             found.append(Line("it says", service["StatusText"]))
-        found.append(Line("its log", "journalctl -u posd -n 20"))
+        found.append(Line("its log", "sudo journalctl -u posd -n 20"))
     title = "CANNOT BE ASKED" if error.lasting else "DOES NOT ANSWER" if error.sent else "DOES NOT RUN"
     write(output, f"posd: {title}", found, failing=True)
 

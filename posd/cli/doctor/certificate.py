@@ -173,7 +173,11 @@ def check_certificate(shop: Shop) -> Findings:
             return  # the chain told of it
         wrong = _dated(ca, CA_WARNING_DAYS)
         tell, words = wrong or (ok, _valid(ca))
-        yield tell(shop.ca_certificate, f"the CA {words}", *(_new_ca(shop) if wrong else ("",)))
+        todo = _new_ca(shop) if wrong else ("",)
+        if ca.not_before > datetime.now(UTC):  # a new one would have to be carried to every terminal, for nothing
+            words_of_new, command = _new_ca(shop)
+            todo = (f"is the clock of this machine right? Only where it is: {words_of_new} ({command})", "timedatectl")
+        yield tell(shop.ca_certificate, f"the CA {words}", *todo)
 
 
 def _new(shop: Shop) -> tuple[str, ...]:
@@ -237,7 +241,7 @@ def _dated(found: tls.CertificateInfo, days_left: int) -> tuple[Callable[..., Sa
         return failure, f"expired on {times.day(end)}: every terminal refuses it"
     if start > now:
         return failure, (
-            f"is valid from {times.moment(start, date=True)} on, and it is {times.moment(now, date=True)}: every "
+            f"is valid from {times.moment(start, year=True)} on, and it is {times.moment(now, year=True)}: every "
             "terminal refuses it until then"
         )
     if (days := (end - now).days) < days_left:

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -435,3 +435,15 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
     if fault.cured:
         setup.cure(failed["commands"])
         assert failures(setup.findings_as_written()) == []
+
+
+def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
+    setup: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the clock of the machine is behind, a new CA would be carried to every terminal for nothing."""
+    monkeypatch.setattr(issue, "BACKDATED", timedelta(days=-1))
+    with suppress(tls.TlsError):  # it says itself that they are from the future
+        tls.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
+    (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))
+    assert ca["commands"] == ["timedatectl"]
+    assert ca["todo"].startswith("is the clock of this machine right?")

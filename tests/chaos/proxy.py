@@ -203,18 +203,22 @@ class Proxy(Listener):
     def _draw(self) -> tuple[Fate, Random]:
         """Draw the fate of the next connection, and the numbers for it.
 
-        Fates are dealt like cards, so that each of them comes once in a hundred connections.
+        Fates are dealt like cards, so that each of them comes once in a hundred connections that can meet one.
         """
+        rng = Random(self._rng.getrandbits(64))
+        if not self.faulty:
+            return Fate.PASSED, rng
+        fate = self._deal() if self.fateful else Fate.PASSED
+        if fate is Fate.PASSED and self.damager is not None and rng.random() * ONE_IS_DAMAGED < 1:
+            fate = Fate.DAMAGED
+        return fate, rng
+
+    def _deal(self) -> Fate:
         if not self._deck:
             self._deck = [fate for fate, count in IN_A_HUNDRED.items() for _ in range(count)]
             self._deck += [Fate.PASSED] * (100 - len(self._deck))
             self._rng.shuffle(self._deck)
-        fate, rng = self._deck.pop(), Random(self._rng.getrandbits(64))
-        if not self.fateful:
-            fate = Fate.PASSED
-        if fate is Fate.PASSED and self.damager is not None and rng.random() * ONE_IS_DAMAGED < 1:
-            fate = Fate.DAMAGED
-        return (fate if self.faulty else Fate.PASSED), rng
+        return self._deck.pop()
 
     async def _serve(self, connection: _Connection, reader: asyncio.StreamReader, fate: Fate, rng: Random) -> None:
         if any(lan.refusing for lan in self._lans):

@@ -115,12 +115,12 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "doctor": (
         (0, "Nothing has failed."),
         (1, "Something has, a configuration that cannot be used too."),
-        (3, "posd does not run, whatever else has failed."),
+        (3, "posd does not run; other checks may have failed too."),
     ),
     "support": (
         (0, "Written."),
         (1, "Not written: the question was not answered with yes, or the file cannot be written."),
-        (2, "Wrong usage: the file is there already, or there is nobody to ask and --yes is not said."),
+        (2, "Wrong usage: the file is there already, or no person can be asked and --yes is not given."),
     ),
     "explain": ((0, "Done."), (2, "Wrong usage, or a code that posd does not have; the message names the nearest.")),
     "openapi": ((0, "Done."), USAGE),

@@ -36,7 +36,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
     """Check all that payments depend on: files, certificate, clock, network, terminals.
 
     Nothing is changed and no payment is started, whether posd runs or not. Exit code 0: nothing has failed. 1:
-    something has, a configuration that cannot be used too. 3: posd does not run, whatever else has failed.
+    something has, a configuration that cannot be used too. 3: posd does not run; other checks may have failed too.
     """
     # Here and not above: this loads more than any other command needs.
     from posd.cli.doctor.checks import CHECKS, examine

@@ -62,7 +62,8 @@ class Aborts:
             if answer is AbortAnswer.UNREACHABLE and dispute is not None:
                 raise identity_conflict(dispute, "cannot abort")
             code, words = REFUSALS[answer]
-            raise Problem(code, f"cannot abort: terminal {after.terminal} {words}")
+            detail = words.format(id=client_transaction_id)
+            raise Problem(code, f"cannot abort: terminal {after.terminal} {detail}")
         return after
 
     def possible(self, transaction: Transaction) -> bool:
@@ -189,7 +190,8 @@ def _require_open(transaction: Transaction) -> None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
-#: The answers that say for certain that the terminal did not take an abort -> problem code and words.
+#: The answers that say for certain that the terminal did not take an abort -> problem code and words; {id} is that of
+#: the transaction.
 REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     AbortAnswer.UNREACHABLE: (
         "terminal_offline",
@@ -197,7 +199,7 @@ REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
     ),
     AbortAnswer.NOTHING_RUNNING: (
         "nothing_running",
-        "says that it runs nothing it could abort; posd searches for the payment, and the outcome is still awaited",
+        "says that it runs nothing it could abort, and the outcome is still awaited; ask for it: posd reconcile {id}",
     ),
     AbortAnswer.NOT_TAKEN: (
         "not_configured",

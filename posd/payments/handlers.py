@@ -475,16 +475,20 @@ class TransactionCalls:
         return Standing(
             documents.state_document(transaction, step, language, lacks),
             documents.outcome_document(db, transaction, step, language),
-            self._again(transaction, now) if transaction.phase is Phase.IN_DOUBT else None,
+            self._again(transaction, now),
         )
 
-    def _again(self, transaction: model.Transaction, now: datetime) -> float:
-        """Return after how many seconds a doubt may stand otherwise without a change of the transaction.
+    def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
+        """Return after how many seconds it may stand otherwise without a change of the transaction; None: never.
 
-        A person is asked when the grace is over; what the proof lacks depends on terminal and configuration too.
+        A person is asked when the grace of a doubt is over, or when a customer has left; what the proof lacks depends
+        on terminal and configuration too.
         """
-        left = model.grace_left(transaction, now, self._grace)
-        return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
+        if transaction.phase is Phase.IN_DOUBT:
+            left = model.grace_left(transaction, now, self._grace)
+            return HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
+        left = model.wait_left(transaction, now) if model.unaccounted(transaction) else None
+        return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 
     def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:
         return model.next_step(transaction, now, self._grace)

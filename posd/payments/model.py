@@ -196,6 +196,12 @@ class NextStep(StrEnum):
     ASK_PERSON = "ask_person"
 
 
+#: Longer than a customer stands at a terminal, and than a terminal repeats an event (terminal API, Delivery).
+LONG_WAIT = timedelta(minutes=15)
+
+#: What says that the terminal gives no account of an open payment, beside a search that does not find it.
+SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
+
 #: A person has to look before the till may believe that it is finished.
 CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
@@ -335,6 +341,21 @@ def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> tim
     return left if timedelta(0) <= left <= grace else None
 
 
+def unaccounted(transaction: Transaction) -> bool:
+    """Whether its terminal took it and gives no account of it now: it is silent, or a search does not find it."""
+    searched = transaction.last_search
+    return transaction.phase is Phase.ACTIVE and (
+        (searched is not None and searched.result is not SearchResult.FOUND)
+        or any(item.code in SILENCES for item in transaction.attention)
+    )
+
+
+def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
+    """Return for how long a customer may still wait at the terminal; None where that is over, or cannot be told."""
+    left = LONG_WAIT - (now - parse_iso(transaction.created_at))
+    return left if timedelta(0) <= left <= LONG_WAIT else None
+
+
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
     """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
     if unsettled(transaction):
@@ -348,6 +369,8 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
         return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
+    if unaccounted(transaction) and wait_left(transaction, now) is None:
+        return NextStep.ASK_PERSON  # the customer has left, and the terminal may never tell how it ended
     return NextStep.WAIT
 
 

@@ -270,7 +270,8 @@ def address_lost(transaction: Transaction, host: str, now: datetime) -> Transact
     """Note that its callback URL names an address which this machine has no longer."""
     detail = (
         f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
-        "that address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
+        "that address no longer: they may not arrive. posd asks the terminal by itself. Where it does not know the "
+        f"payment any more: posd show {transaction.client_transaction_id}"
     )
     lost = _set(transaction, callback_lost=True)
     return _touch(attend(lost, AttentionCode.ADDRESS_CHANGED, now, detail), transaction, now)

@@ -52,6 +52,7 @@ def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, A
 
 def transaction(**fields: Any) -> dict[str, Any]:
     """An open payment in doubt; `fields` replace its members, and an outcome makes it final."""
+    step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")
     document = {
         "client_transaction_id": ID,
         "terminal": "SN-0001",
@@ -60,8 +61,8 @@ def transaction(**fields: Any) -> dict[str, Any]:
         "phase": "final" if fields.get("outcome") else "in_doubt",
         "status": None,
         "reading_type": None,
-        "next_step": "ask_person",
-        "display": DISPLAY.get(fields.get("next_step", "ask_person")),
+        "next_step": step,
+        "display": DISPLAY.get(step),
         "abortable": True,
         "released": False,
         "amount": {"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0},

@@ -34,6 +34,26 @@ def fits(screen: str) -> bool:
 # reconcile
 
 
+def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles_it(tmp_path: Path) -> None:
+    """Not to a customer who has left."""
+    found = transaction(
+        phase="active",
+        status="TERMINAL_ACKNOWLEDGED",
+        next_step="ask_person",
+        last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"},
+    )
+    with Stub(tmp_path / "s", [answer(found)]):
+        done = posd("reconcile", ID, socket=tmp_path / "s")
+    assert "present the card" not in done.stdout
+    assert "still open (no outcome, started " in done.stdout
+    assert "to settle it\n" in done.stdout
+    assert f"    posd reconcile {ID}\n    posd release {ID}\n    posd resolve {ID} RESULT\n" in done.stdout
+    with Stub(tmp_path / "s", [answer(found | {"attention": [attention("address_changed")]})]):
+        done = posd("reconcile", ID, socket=tmp_path / "s")
+    assert "to settle it" not in done.stdout  # the attention says it
+    assert f"    posd resolve {ID} RESULT\n" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("result", "words"),
     [
@@ -51,7 +71,7 @@ def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
     assert sent(stub) == [("POST", f"/transactions/{ID}/reconcile", None)]
     assert done.returncode == 4
     assert words in done.stdout
-    assert "still open (in doubt)" in done.stdout
+    assert "still open (in doubt, started " in done.stdout
     assert "next: Wait for the outcome." in done.stdout
     assert done.stderr == ""
 

@@ -5,14 +5,16 @@ import os
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import age, headline, lines
-from tests.cli.documents import answer, transaction
+from tests.cli.documents import ID, answer, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
 from tests.support.tables import every
@@ -131,9 +133,28 @@ def test_a_payment_in_doubt_is_named() -> None:
     document = well()
     counters(open_payments=2, in_doubt=1)(document)
     found = list(lines(document, [transaction(phase="active", next_step="wait"), doubtful]))
-    (wrong,) = (line for line in found if line.wrong)
+    wrong = [line for line in found if line.wrong]
     assert headline(document, found) == "posd: not well: payments in doubt"
-    assert (wrong.label, wrong.todo) == ("open payments", f"posd show {doubtful['client_transaction_id']}")
+    assert [line.label for line in wrong] == ["open payments", ""]
+    assert wrong[1].todo == f"posd reconcile {doubtful['client_transaction_id']}"
+    assert headline(document, list(lines(document, []))) == "posd: not well: payments in doubt"
+
+
+def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command(tmp_path: Path) -> None:
+    at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
+    old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
+    beside = transaction(client_transaction_id=f"{ID[:9]}1{ID[10:]}", outcome=outcome("approved", {"kind": "event"}))
+    document = well()
+    counters(open_payments=1)(document)
+    replies = [answer(document), answer({"transactions": [old]}), answer({"transactions": [old, beside]})]
+    with Stub(tmp_path / "s", replies):
+        seen = posd("status", socket=tmp_path / "s")
+    assert seen.stdout.startswith("posd: not well: open payments\n")
+    beginning = ID[:10]  # the other one begins with one character less
+    assert (
+        f"! open payments  1\n!                {beginning}  SN-0001  charge  11.20  no outcome  started 7 days ago  "
+        f"needs a person\n                 > posd reconcile {beginning}\n"
+    ) in seen.stdout
 
 
 def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:

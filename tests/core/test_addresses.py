@@ -44,7 +44,8 @@ def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> N
     assert attention is not None
     assert attention.detail == (
         "terminal SN-TEST was told to send the events of this payment to 192.168.7.20, and this machine has that "
-        "address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
+        "address no longer: they may not arrive. posd asks the terminal by itself. Where it does not know the payment "
+        f"any more: posd show {lost.client_transaction_id}"
     )
     assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
 

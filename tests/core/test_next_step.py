@@ -13,8 +13,17 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
-from posd.payments.transitions import dismissed, doubt, quarantined, released, resolved
-from posd.payments.wire import Acknowledged
+from posd.payments.transitions import (
+    address_lost,
+    dismissed,
+    doubt,
+    quarantined,
+    released,
+    resolved,
+    searched,
+    silent,
+)
+from posd.payments.wire import Acknowledged, NoAnswer, Nothing
 from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
@@ -105,6 +114,36 @@ def test_a_doubt_may_clear_up_by_itself_for_the_grace_and_then_a_person_is_asked
     transaction = after(in_doubt)
     assert next_step(transaction, NOW + GRACE, GRACE) is WAIT
     assert next_step(transaction, NOW + GRACE + timedelta(milliseconds=1), GRACE) is ASK_PERSON
+
+
+lost = Input("", lambda transaction: address_lost(transaction, "192.0.2.2", NOW))
+no_callback = Input("", lambda transaction: silent(transaction, AttentionCode.NO_CALLBACK, 10.0, NOW))
+stalled = Input("", lambda transaction: silent(transaction, AttentionCode.STALLED, 300.0, NOW))
+not_found = Input("", lambda transaction: searched(transaction, Nothing(), NOW))
+no_answer = Input("", lambda transaction: searched(transaction, NoAnswer("it was switched off"), NOW))
+WEEK = timedelta(days=7)
+
+
+@every(
+    ("inputs", "later", "step"),
+    [
+        # A terminal that waits for a card is not known to the acquirer.
+        ((acknowledged, not_found), timedelta(minutes=10), WAIT),
+        ((acknowledged, not_found), WEEK, ASK_PERSON),
+        ((acknowledged, no_answer), WEEK, ASK_PERSON),
+        ((acknowledged, ack, stalled), WEEK, ASK_PERSON),
+        ((acknowledged, no_callback), WEEK, ASK_PERSON),
+        ((acknowledged, lost), WEEK, ASK_PERSON),
+        ((acknowledged, not_found), -WEEK, ASK_PERSON),  # a clock that was set back says nothing about how long it is
+        ((acknowledged,), WEEK, WAIT),  # nothing but time: not even the terminal was asked
+        ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # the terminal has it
+        ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
+    ],
+)
+def test_who_gives_no_account_of_a_payment_for_longer_than_a_customer_stands_there_makes_a_person_look(
+    inputs: tuple[Input, ...], later: timedelta, step: NextStep
+) -> None:
+    assert next_step(after(*inputs), NOW + later, GRACE) is step
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A listener that was away while payments were open: health says so until each of them is settled (spec 6.2)."""
 
+import asyncio
 import os
 import sqlite3
 import time
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 
 from posd.base.times import iso
+from posd.calls.streams import HEARTBEAT_SECONDS
+from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event
 from tests.support.shop import QUIET, Payment, Shop, answering, knowing, open_counters
+from tests.support.streams import stream
 
 #: Longer than a terminal tries; and an absence that no terminal notices. Seconds.
 LONG, SHORT = 720, 60
@@ -68,7 +72,12 @@ async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None
     await away(counter, LONG)
     status, state, words = await listener(counter.daemon)
     assert (status, state) == ("degraded", "degraded")
-    for part in ("for about 12 min", "posd was not running", "1 payment was open", "posd reconcile ID"):
+    for part in (
+        "for about 12 min",
+        "posd was not running",
+        "1 payment was open",
+        f"posd reconcile {payment.identity}",
+    ):
         assert part in words
     line = await counter.daemon.log_line("listener.was_away")
     assert (line["level"], line["count"], line["reason"]) == ("warning", 1, "stopped")
@@ -130,7 +139,7 @@ async def test_a_clock_that_was_set_back_is_no_claim_and_no_all_clear(counter: S
     await away(counter, -3600)
     status, state, words = await listener(counter.daemon)
     assert (status, state) == ("degraded", "degraded")
-    assert "for a time that nobody knows, because the clock was set" in words
+    assert "for an unknown time (the clock was set)" in words
     assert "seconds" not in (await counter.daemon.log_line("listener.was_away"))
     await payment.end()
     assert (await listener(counter.daemon))[1] == "ok"
@@ -148,3 +157,24 @@ async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
     await counter.daemon.stop()
     assert alive.stat().st_mtime >= before - 1
     assert alive.stat().st_mode & 0o777 == 0o600
+
+
+async def test_who_took_a_payment_and_gives_no_account_of_it_any_more_makes_a_person_look(counter: Shop) -> None:
+    """Not a moment before no customer can stand there: a terminal that waits for the card is not found either."""
+    payment = await waiting(counter)
+    await counter.daemon.restart()
+    before = await payment.until(lambda it: it["last_search"] is not None)
+    assert (before["last_search"]["result"] != "found", before["next_step"]) == (True, "wait")
+    with closing(sqlite3.connect(counter.daemon.database)) as db, db:
+        at = datetime.now(UTC) - LONG_WAIT + timedelta(seconds=1)
+        db.execute("UPDATE transactions SET created_at = ?", (iso(at),))
+    path = f"/transactions/{payment.identity}/events"
+    # It is told by time alone: before a heartbeat is due.
+    async with asyncio.timeout(HEARTBEAT_SECONDS / 2), stream(counter.daemon.till_socket, path) as source:
+        async for message in source:
+            if message.event == "state" and message.json["next_step"] == "ask_person":
+                assert message.json["display"]["code"] == "call_supervisor"
+                assert message.json["phase"] == "active"
+                break
+    await payment.end()
+    assert (await payment.get())["next_step"] == "new_id_ok"

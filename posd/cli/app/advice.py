@@ -33,8 +33,9 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
     ),
     "stalled": Advice(
         "The terminal has been silent for long; it may still wait for the customer. Look at its screen and its "
-        "network. Ask it; where the customer gave up, stop the {noun}:",
-        ("posd reconcile {id}", "posd abort {id}"),
+        "network. Ask it; where the customer gave up, stop the {noun}. Where the terminal runs nothing, settle the "
+        "{noun} once its journal or the acquirer says how it ended:",
+        ("posd reconcile {id}", "posd abort {id}", "posd resolve {id} RESULT"),
     ),
     "no_callback": Advice(
         "The terminal took the {noun} but sends no events: check that it reaches this machine (network, firewall) "
@@ -107,9 +108,10 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         ("posd reconcile {id}", _ACKNOWLEDGE + "event_limit"),
     ),
     "address_changed": Advice(
-        "This machine's address changed while the {noun} ran, and the terminal sends its events to the old one. There "
-        "is nothing to do: posd asks the terminal by itself until it knows the outcome. To ask it this moment:",
-        ("posd reconcile {id}",),
+        "This machine's address changed while the {noun} ran, and the terminal sends its events to the old one. posd "
+        "asks the terminal by itself. Ask it this moment; where it does not know the {noun} any more, settle it once "
+        "the terminal's journal or the acquirer says how it ended:",
+        ("posd reconcile {id}", "posd resolve {id} RESULT"),
     ),
     "identity_conflict": Advice(
         "It is not sure which device is the terminal, so that nothing is sent to it for this {noun}; what the terminal "
@@ -131,6 +133,16 @@ NOT_ABORTABLE: Mapping[str, Advice] = {
         ("posd reconcile {id}", "posd resolve {id} RESULT"),
     ),
 }
+
+#: attentions whose advice ends with how to settle the payment.
+SETTLED_BY = frozenset({"in_doubt", "released", "address_changed"})
+#: what to do about an open one that a person has to look at, where no attention says it.
+SETTLE = Advice(
+    "Look at the terminal's screen and journal, and at the acquirer's records. Ask the terminal again; free it if it "
+    "must serve others; settle the {noun} once you know how it ended (RESULT is approved, declined, rejected, canceled "
+    "or not_started):",
+    ("posd reconcile {id}", "posd release {id}", "posd resolve {id} RESULT"),
+)
 
 #: advice for an attention code that this version does not know.
 UNKNOWN_ATTENTION = Advice(

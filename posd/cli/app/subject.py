@@ -187,7 +187,7 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
     for attention, advice in advised:
         detail = attention.get("detail")
         output.line(f"attention {attention['code']}" + (f": {in_words(detail)}" if detail else ""), "yellow")
-        _show_advice(output, advice, [subject.id(document)])
+        show_advice(output, advice, [subject.id(document)])
     _show_explained(output, [(attention["code"], advice) for attention, advice in advised])
 
 
@@ -208,7 +208,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
     for (code, advice), ids in concerned.items():
         output.line()
         output.line(code, "yellow")
-        _show_advice(output, advice, ids[:COMMANDS_FOR])
+        show_advice(output, advice, ids[:COMMANDS_FOR])
         if len(ids) > COMMANDS_FOR:
             output.line(f"and so for {len(ids) - COMMANDS_FOR} more, with their ids", indent=4)
     if concerned:
@@ -223,7 +223,8 @@ def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> No
         output.line(explained_by(known), "dim", indent=2)
 
 
-def _show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
+def show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
+    """Write what to do in words, and its commands for each id."""
     output.line(advice.words, indent=2)
     for command in dict.fromkeys(command.format(id=each) for each in ids for command in advice.commands):
         output.line(command, indent=4)

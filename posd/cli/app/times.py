@@ -67,6 +67,22 @@ def clock(at: datetime | str, *, milliseconds: bool = False) -> str:
     return local(at).time().isoformat("milliseconds" if milliseconds else "seconds")
 
 
+#: Units of an age: the word of one, of several, and the seconds of one.
+_UNITS = (("day", "days", 86_400), ("hour", "hours", 3600), ("minute", "minutes", 60))
+
+
+def seconds_since(at: str) -> float:
+    """Return how long ago a time was, in seconds; negative where it is still to come."""
+    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+
+
+def roughly(seconds: float) -> str:
+    """Write how long that is in its largest unit: 7 days, 1 hour, 15 minutes."""
+    one, several, unit = next((row for row in _UNITS if seconds >= row[2]), _UNITS[-1])
+    count = int(seconds // unit)
+    return f"{count} {one if count == 1 else several}"
+
+
 def day(at: datetime | str) -> str:
     """Write the day of a time: 2026-11-26."""
     return f"{local(at):%Y-%m-%d}"

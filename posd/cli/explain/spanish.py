@@ -119,7 +119,8 @@ _PROBLEMS: Mapping[str, Text] = {
         "El terminal no ejecuta nada.",
         "Abortar: el terminal dice que no ejecuta nada; posd le pregunta qué pasó.",
         "No es una prueba: de todos modos puede que se haya cobrado al cliente.",
-        "posd pregunta al terminal por sí mismo. Pregunte ahora, y espere el resultado:",
+        "posd pregunta al terminal por sí mismo. Pregunte ahora. Si tampoco conoce el pago, mire su diario y los datos "
+        "del adquirente, y cierre el pago:",
     ),
     "clock_unsure": Text(
         "No se puede confiar en el reloj de esta máquina.",
@@ -216,7 +217,8 @@ _ATTENTION: Mapping[str, Text] = {
         "El terminal calla desde hace mucho sobre un pago que tomó.",
         "Espera la tarjeta o el PIN, está apagado, o no tiene red.",
         "En el banco (APPROVAL_REQUESTED) puede que se haya cobrado al cliente; antes de leer la tarjeta, todavía no.",
-        "Mire su pantalla y su red. Pregúntele; si el cliente desistió, detenga el pago:",
+        "Mire su pantalla y su red. Pregúntele; si el cliente desistió, detenga el pago. Si el terminal no ejecuta "
+        "nada, cierre el pago cuando su diario o el adquirente diga cómo terminó:",
     ),
     "no_callback": Text(
         "El terminal tomó el pago, y no ha llegado ningún evento.",
@@ -291,7 +293,8 @@ _ATTENTION: Mapping[str, Text] = {
         "La red dio otra dirección a esta máquina: el terminal envía sus eventos a la anterior.",
         "No se pierde nada: posd pregunta al terminal hasta saber el resultado. Hasta entonces puede que se haya "
         "cobrado al cliente.",
-        "No hay nada que hacer: posd pregunta por sí mismo. Para preguntar ahora mismo:",
+        "posd pregunta al terminal por sí mismo. Pregunte ahora; si ya no conoce el pago, ciérrelo cuando el diario "
+        "del terminal o el adquirente diga cómo terminó:",
     ),
     "identity_conflict": Text(
         "No es seguro qué equipo es el terminal: no se le envía nada para este pago.",
@@ -376,7 +379,8 @@ _DISPLAY: Mapping[str, Text] = {
     ),
     "call_supervisor": Text(
         "",
-        "El pago está en duda por más de un momento, o lo que dijo el terminal se contradice.",
+        "El pago está en duda por más de un momento, el terminal no da cuenta de uno que tomó hace más de 15 minutos, "
+        "o lo que dijo el terminal se contradice.",
         "No es seguro: puede que se haya cobrado al cliente. No cobre otra vez.",
         "Una persona mira el pago, y hace lo que dice allí:",
     ),
@@ -403,7 +407,8 @@ _NEXT: Mapping[str, Text] = {
     ),
     "ask_person": Text(
         "La caja no puede seguir sola: una persona debe mirar.",
-        "El pago está en duda por más de un momento, o lo que dijo el terminal se contradice.",
+        "El pago está en duda por más de un momento, el terminal no da cuenta de uno que tomó hace más de 15 minutos, "
+        "o lo que dijo el terminal se contradice.",
         "Puede que se haya cobrado al cliente: no cobre otra vez antes de aclararlo.",
         "Pregunte al encargado. No inicie este pago otra vez antes de aclararlo.",
     ),

@@ -112,8 +112,9 @@ PROBLEMS: Mapping[str, Text] = {
     "already_final": Text(money="It has ended, and its outcome says how.", do="Look at it:", commands=_SHOW),
     "nothing_running": Text(
         money="It is no proof: the customer may be charged all the same.",
-        do="posd asks the terminal by itself. Ask it at once, and wait for the outcome:",
-        commands=("posd reconcile ID",),
+        do="posd asks the terminal by itself. Ask it at once. Where it does not know the payment either, look at its "
+        "journal and at the acquirer's records, and settle the payment:",
+        commands=("posd reconcile ID", "posd resolve ID RESULT"),
         see="Abort does nothing",
     ),
     "clock_unsure": Text(
@@ -378,7 +379,8 @@ DISPLAY: Mapping[str, Text] = {
         do="To try again, start a new payment.",
     ),
     "call_supervisor": Text(
-        comes="The payment is in doubt for longer than a moment, or what the terminal said contradicts itself.",
+        comes="The payment is in doubt for longer than a moment, the terminal gives no account of one that it took "
+        "more than 15 minutes ago, or what the terminal said contradicts itself.",
         money="It is not certain: the customer may be charged. Do not charge again.",
         do="A person looks at the payment, and does what stands there:",
         commands=("posd list --attention", "posd show ID"),
@@ -405,7 +407,8 @@ NEXT_STEPS: Mapping[str, Text] = {
     ),
     "ask_person": Text(
         "The till cannot go on by itself: a person has to look.",
-        "The payment is in doubt for longer than a moment, or what the terminal said contradicts itself.",
+        "The payment is in doubt for longer than a moment, the terminal gives no account of one that it took more than "
+        "15 minutes ago, or what the terminal said contradicts itself.",
         "The customer may be charged: do not charge again before that is settled.",
         see="The payment is in doubt",
     ),

@@ -18,9 +18,9 @@ from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, co
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, asked, size
-from posd.cli.app.tables import short_ids
+from posd.cli.app.tables import SHORT_ID, short_ids
 from posd.cli.app.times import day, here, in_words, moment, short
-from posd.cli.payments.words import state
+from posd.cli.payments.words import started, state
 from posd.cli.watch.screen import wrap
 from posd.client.connection import DEFAULT_SOCKET
 
@@ -34,6 +34,8 @@ REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not kno
 BACKUP_SECONDS = 2 * 86_400
 #: So many open payments are shown.
 MOST_OPEN = 5
+#: So many ids that begin alike are compared.
+MOST_ALIKE = 50
 #: Where the words beside the labels begin.
 INDENT = 17
 #: What stands beside each terminal.
@@ -65,12 +67,13 @@ def status(ctx: click.Context, output: Output) -> None:
     try:
         with connect(ctx) as api:
             document, raw, payments = _ask(api)
+            ids = _beginnings(api, payments or ())
     except ForeignAnswer:
         raise
     except Unreachable as error:
         _down(ctx, output, error)
         sys.exit(ExitCode.UNREACHABLE)
-    found = list(lines(document, payments))
+    found = list(lines(document, payments, ids))
     if output.as_json:
         output.json(raw)
     else:
@@ -100,18 +103,41 @@ def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
         return document, raw, None
 
 
+def _beginnings(api: Api, payments: Sequence[Document]) -> Mapping[str, str]:
+    """Return of the payments that a person has to look at, as far as they are shown: the id -> what names it alone."""
+    found = {}
+    for item in filter(_needs_a_person, _shown(payments)):
+        whole = item["client_transaction_id"]
+        try:
+            alike = api.get("/transactions", {"id": whole[:SHORT_ID], "limit": str(MOST_ALIKE)}).body["transactions"]
+        except Problem:  # an older posd
+            continue
+        if len(alike) < MOST_ALIKE:
+            found[whole] = short_ids([whole, *(other["client_transaction_id"] for other in alike)])[0]
+    return found
+
+
 def headline(document: Document, found: Sequence[Line]) -> str:
     """Return the answer in words."""
-    names = {"open payments": "payments in doubt"}
-    wrong = [names.get(line.label, line.label.replace("  ", "terminal ")) for line in found if line.wrong]
+    # A line without a label is one of several: the first of them has it.
+    wrong = [
+        "payments in doubt" if line.text.endswith("in doubt") else line.label.replace("  ", "terminal ")
+        for line in found
+        if line.wrong and line.label
+    ]
     if not wrong:
         return f"posd: all is well{'' if 'counters' in document else ', as far as this socket shows it'}"
     failing = document["health"]["status"] == "failing"
     return f"posd: {'PAYMENTS CANNOT BE MADE' if failing else 'not well'}: {', '.join(wrong)}"
 
 
-def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[Line]:
-    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it."""
+def lines(
+    document: Document, payments: Sequence[Document] | None, ids: Mapping[str, str] | None = None
+) -> Iterator[Line]:
+    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it.
+
+    `ids`: the id of a payment -> what names it alone; one that is not there is written in full.
+    """
     whole = "uptime_seconds" in document
     version = document["version"]
     yield Line("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
@@ -131,7 +157,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[L
             todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
             yield Line(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
     yield from _terminals(document["terminals"])
-    yield from _work(document.get("counters"), payments)
+    yield from _work(document.get("counters"), payments, ids or {})
     if whole:
         yield _disk(document["disk"])
         yield _backup(document)
@@ -193,28 +219,37 @@ def _last(payment: Document | None) -> str:
     return f"{short(payment['at'])} {(payment['result'] or payment['phase']).replace('_', ' ')}"
 
 
-def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[Line]:
+def _needs_a_person(payment: Document) -> bool:
+    return bool(payment["next_step"] == "ask_person" or payment["phase"] == "in_doubt")
+
+
+def _shown(payments: Sequence[Document]) -> Sequence[Document]:
+    """Return the open payments that the screen has room for, first those that a person has to look at."""
+    return sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
+
+
+def _work(counters: Document | None, payments: Sequence[Document] | None, names: Mapping[str, str]) -> Iterator[Line]:
     """Yield what is open, and what needs a person."""
     if payments is None:
         yield Line("payments", "cannot be read", wrong=True, todo="posd doctor")
         return
-    shown = sorted(payments, key=lambda item: item["phase"] != "in_doubt")
-    doubtful = [item["client_transaction_id"] for item in shown if item["phase"] == "in_doubt"]
-    many, doubt = len(shown), len(doubtful)
+    doubtful = sum(item["phase"] == "in_doubt" for item in payments)
+    many, doubt = len(payments), doubtful
     if counters is not None:  # a page of a list does not have them all
         many, doubt = counters["open_payments"], counters["in_doubt"]
-    todo = f"posd show {doubtful[0]}" if doubtful else "posd list --phase in_doubt"
     yield Line(
         "open payments",
         f"{many or 'none'}, {doubt} in doubt" if doubt else str(many or "none"),
-        doubt > 0,
-        todo if doubt else "",
+        doubt > 0 or any(map(_needs_a_person, payments)),
+        "posd list --phase in_doubt" if doubt > doubtful else "",
     )
-    ids = short_ids([item["client_transaction_id"] for item in shown])
-    yield from (
-        Line("", f"{identity}  {open_text(item)}") for identity, item in zip(ids, shown[:MOST_OPEN], strict=False)
-    )
-    if len(shown) > MOST_OPEN:
+    shown = _shown(payments)
+    ids = [item["client_transaction_id"] for item in shown]
+    for whole, beginning, item in zip(ids, short_ids(ids), shown, strict=True):
+        person = _needs_a_person(item)
+        todo = f"posd reconcile {names.get(whole, whole)}" if person else ""
+        yield Line("", f"{names.get(whole, beginning)}  {open_text(item)}", person, todo)
+    if many > len(shown):
         yield Line("", "and more (posd list --open)")
     if counters is None:
         return
@@ -351,7 +386,8 @@ def open_text(transaction: Mapping[str, Any]) -> str:
     """Write an open payment in a line, without its id."""
     names = (transaction["terminal"], transaction["type"])
     person = "needs a person" if transaction["next_step"] == "ask_person" else ""
-    return "  ".join(filter(None, (*names, asked(transaction["amount"]), state(transaction), person)))
+    words = (*names, asked(transaction["amount"]), state(transaction), started(transaction), person)
+    return "  ".join(filter(None, words))
 
 
 # Commands that print one text as it is.

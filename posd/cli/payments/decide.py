@@ -21,8 +21,8 @@ from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof
-from posd.cli.payments.show import PAYMENT, show_outcome
-from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
+from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
+from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, words_of
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
 
@@ -170,9 +170,12 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
-        output.line(f"The {operation.noun} is still open ({state(transaction)}): {hint(transaction)}.", "yellow")
+        output.line(
+            f"The {operation.noun} is still open ({PAYMENT.state(transaction)}): {hint(transaction)}.", "yellow"
+        )
         output.line(f"next: {next_step(transaction).words}")
     show_attention(output, PAYMENT, transaction)
+    show_settling(output, transaction)
     show_missing_proof(output, transaction)
     sys.exit(for_transaction(transaction))
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.advice import attention_advice, next_step
+from posd.cli.app.advice import SETTLE, SETTLED_BY, Advice, attention_advice, next_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
 from posd.cli.app.find_id import find
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
-from posd.cli.app.subject import Progress, Subject, show_attention, show_list, show_missing_proof
+from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import moment
 from posd.cli.payments.words import (
@@ -23,6 +23,7 @@ from posd.cli.payments.words import (
     hint,
     meaning,
     rows,
+    started,
     state,
     status_hint,
     superseded_text,
@@ -125,10 +126,25 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
         ("original", transaction["original"] or ""),
         ("amount", asked(transaction["amount"])),
         ("created", moment(transaction["created_at"], date=True)),
-        ("state", state(transaction)),
+        ("state", _state(transaction)),
         ("attention", marks),
     )
     return [pair for pair in pairs if pair[1]]
+
+
+def _state(transaction: Mapping[str, Any]) -> str:
+    """Return where a transaction stands, and since when where it should long have ended."""
+    return ", ".join(filter(None, (state(transaction), started(transaction))))
+
+
+def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
+    """Write how a person settles an open transaction that a person has to look at, where no attention of it says so."""
+    codes = {attention["code"] for attention in transaction["attention"]}
+    if transaction["outcome"] is None and transaction["next_step"] == "ask_person" and not codes & SETTLED_BY:
+        output.line("to settle it", "yellow")
+        show_advice(
+            output, Advice(words_of(transaction).fill(SETTLE.words), SETTLE.commands), [PAYMENT.id(transaction)]
+        )
 
 
 PAYMENT = Subject(
@@ -139,7 +155,7 @@ PAYMENT = Subject(
     word="payment",
     title="transaction",
     noun=lambda transaction: words_of(transaction).noun,
-    state=state,
+    state=_state,
     hint=hint,
     advice=attention_advice,
     summary=_summary,
@@ -252,6 +268,7 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     show_attention(output, PAYMENT, transaction)
+    show_settling(output, transaction)
     show_missing_proof(output, transaction)
 
 
@@ -273,6 +290,8 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
                 text = f"{value}: {next_step(transaction).words}"
             case "created_at" | "updated_at":
                 text = moment(value, date=True)
+                if name == "created_at" and (since := started(transaction)).endswith("ago"):
+                    text += f"  ({since.removeprefix('started ')})"
             case _:
                 text = inline(value)
         if text:

@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from posd.cli.app.output import inline
-from posd.cli.app.times import When, moment
+from posd.cli.app.times import When, moment, roughly, seconds_since
 
 # The operation types in words, one row each: what is true of a charge need not be true of a void.
 
@@ -173,6 +173,14 @@ PHASE_HINTS: Mapping[str, str] = {
     "in_doubt": "not known whether the terminal took the {noun}: look at its screen. Do not start it again",
 }
 
+#: The same, and the name in lists, of one that the terminal took and that a person has to look at: what the terminal
+#: said last need not be true any more.
+ENDLESS_HINT = "it is not known how the {noun} ended: look at the terminal's screen and journal. Do not start it again"
+ENDLESS = "no outcome"
+
+#: From this age on an open one is shown with it: no customer stands at a terminal for so long. Seconds.
+LONG_SECONDS = 900.0
+
 #: outcome's result -> (style, what it means).
 RESULTS: Mapping[str, tuple[str, str]] = {
     "approved": ("green", "{approved}"),
@@ -324,7 +332,25 @@ def hint(transaction: Mapping[str, Any]) -> str:
     phase = transaction["phase"]
     if phase in PHASE_HINTS:
         return words_of(transaction).fill(PHASE_HINTS[phase])
+    if endless(transaction):
+        return words_of(transaction).fill(ENDLESS_HINT)
     return status_hint(transaction["status"], transaction)
+
+
+def endless(transaction: Mapping[str, Any]) -> bool:
+    """Whether the terminal took it and a person has to look at it, so that what the terminal said last is in doubt."""
+    return bool(transaction["phase"] == "active" and transaction["next_step"] == "ask_person")
+
+
+def started(transaction: Mapping[str, Any]) -> str:
+    """Return since when one is open for longer than a customer waits: "started 7 days ago"; empty of any other."""
+    if transaction["outcome"] is not None:
+        return ""
+    at = transaction["created_at"]
+    seconds = seconds_since(at)
+    if seconds < 0:  # one of the two clocks is wrong
+        return f"started {moment(at, year=True)}"
+    return f"started {roughly(seconds)} ago" if seconds >= LONG_SECONDS else ""
 
 
 def state(transaction: Mapping[str, Any]) -> str:
@@ -336,6 +362,8 @@ def state(transaction: Mapping[str, Any]) -> str:
     status: str | None = transaction["status"]
     if phase != "active":
         return phase.replace("_", " ")
+    if endless(transaction):
+        return ENDLESS
     if status in CARD_STATES and words_of(transaction).card:
         return CARD_STATES[status][1]
     return OPEN_STATES.get(status, str(status or phase))

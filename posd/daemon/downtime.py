@@ -10,12 +10,13 @@ may have been set in between: it is said as "about", or not at all.
 Source: terminal API, Delivery.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
+from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
 #: So long a listener may be away: what comes after it is one of the last tries of a terminal, or none. Seconds.
@@ -51,6 +52,24 @@ class Absence(msgspec.Struct, frozen=True):
     payments: dict[str, str | None]
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """An absence that this process has seen the end of: so long ago by the clock that no one sets.
+
+    `last_sign` is that before it, None where its length was measured; `older` is what an earlier absence left.
+    """
+
+    absence: Absence
+    ended: float
+    last_sign: datetime | None
+    older: Absence | None
+
+    def now(self, wall: datetime, elapsed: float) -> Absence:
+        """Return it, with what an earlier one left, by the clock as it is now: it may have been set right since."""
+        back = wall - timedelta(seconds=elapsed - self.ended)
+        seconds = self.absence.seconds if self.last_sign is None else away(self.last_sign, back)
+        return merged(self.older, msgspec.structs.replace(self.absence, seconds=seconds, until=iso(back)))
+
+
 def away(last_sign: datetime, back: datetime) -> float | None:
     """Return how long it was from the last sign of life to the return, in seconds; None where no clock can tell."""
     seconds = (back - last_sign).total_seconds()
@@ -81,25 +100,35 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
     return last_search is not None and last_search.result is SearchResult.FOUND and last_search.at != searched
 
 
-#: What a person does about payments of an absence.
-TODO = "see posd list --open, ask with posd reconcile ID, and look at the terminal"
+#: So many payments are named with their command.
+MOST_NAMED = 3
+
+
+def todo(left: Sequence[str]) -> str:
+    """Say what a person does about the payments of an absence that are not settled."""
+    commands = "; ".join(f"posd reconcile {identity}" for identity in left[:MOST_NAMED])
+    more = f"; the {len(left) - MOST_NAMED} others: posd list --open" if len(left) > MOST_NAMED else ""
+    return f"look at the terminal, and ask it: {commands}{more}"
 
 
 def words(absence: Absence, left: int) -> str:
     """Say what happened; `left` counts the payments that are not settled."""
     count = len(absence.payments)
+    # Where the length is not known, neither is its end: one of the two times is of a wrong clock.
+    away = "for an unknown time (the clock was set)"
+    if absence.seconds is not None:
+        away = f"{_duration(absence.seconds)} until {absence.until}"
     opened = "1 payment was open" if count == 1 else f"{count} payments were open"
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
-        f"the webhook listener was away {_duration(absence.seconds)} until {absence.until} ({WORDS[absence.cause]}) "
-        f"while {opened}; a terminal gives up on an event after some five minutes, so it may never come. {still} "
-        "neither ended nor been found by a search since"
+        f"the webhook listener was away {away} ({WORDS[absence.cause]}) while {opened}; a terminal gives up on an "
+        f"event after some five minutes, so it may never come. {still} neither ended nor been found by a search since"
     )
 
 
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "for a time that nobody knows, because the clock was set,"
+def _duration(seconds: float) -> str:
     if seconds < 2 * 3600:
         return f"for about {seconds / 60:.0f} min"
-    return f"for about {seconds / 3600:.0f} h"
+    if seconds < 2 * 86_400:
+        return f"for about {seconds / 3600:.0f} h"
+    return f"for about {seconds / 86_400:.0f} days"

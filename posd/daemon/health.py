@@ -84,7 +84,8 @@ class Health:
                 "look at what else runs on this machine",
             )
         if (found := await self.presence.look()) is not None:
-            return Check("degraded", downtime.words(*found), downtime.TODO)
+            absence, left = found
+            return Check("degraded", downtime.words(absence, len(left)), downtime.todo(left))
         return _well(f"listening on port {self.lan.port}, {self.lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:

@@ -142,7 +142,7 @@ class Metrics:
         except Problem:
             self._figures = None
         absence = await self.presence.look()
-        away = absence[1] if absence is not None else 0
+        away = len(absence[1]) if absence is not None else 0
         return render(self._all({name: check.status for name, check in each(health).items()}, away))
 
     def _all(self, health: Mapping[str, str], away: int) -> Iterator[Samples]:

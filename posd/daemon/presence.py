@@ -26,7 +26,7 @@ import structlog
 from posd.base.times import iso, parse_iso
 from posd.clock import kernel
 from posd.daemon import downtime
-from posd.daemon.downtime import Absence, Cause
+from posd.daemon.downtime import Absence, Cause, Seen
 from posd.payments import rows
 from posd.payments.record import Moved
 from posd.records.model import Phase
@@ -37,6 +37,8 @@ from posd.storage.writer import Unit
 
 #: How often posd says that it is there, while payments are open; in seconds.
 BEAT_SECONDS = 30.0
+#: A wall clock that has moved by more than this against the one that no one sets was set.
+SET = timedelta(seconds=2)
 #: The id of this boot of the machine (Linux), the same in every process until the next; and the variable in which the
 #: unit hands it to a service that may not see the file (ProcSubset=pid). One has hyphens, the other has not.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -77,6 +79,7 @@ class Presence:
         self._deaf = False
         self._return: _Return | None = None
         self._absence: Absence | None = None
+        self._seen: Seen | None = None
         #: How often it was away too long since the start of the process.
         self.absences = 0
         store.hub.listen(self._changed, Moved)
@@ -123,7 +126,7 @@ class Presence:
         if self._open and downtime.too_long(gap):
             with suppress(StorageUnavailable):
                 opened = await self._store.read(_open)
-                await self._found(Absence(cause, gap, iso(self._clock.now()), opened))
+                await self._found(Absence(cause, gap, iso(self._clock.now()), opened), here)
         await self.look()
 
     def end(self) -> None:
@@ -131,22 +134,32 @@ class Presence:
         if self._open and self._accepting():
             self._touch()
 
-    async def look(self) -> tuple[Absence, int] | None:
-        """Return the newest absence that still matters, and how many payments of it are not settled."""
+    async def look(self) -> tuple[Absence, Sequence[str]] | None:
+        """Return the newest absence that still matters, and the payments of it that are not settled."""
         try:
             if self._return is not None:
                 await self._judge(self._return)
             if self._absence is None:
                 return None
+            await self._follow_clock(self._absence)
             left = await self._store.read(self._unsettled)
         except StorageUnavailable:
-            return None if self._absence is None else (self._absence, len(self._absence.payments))
+            return None if self._absence is None else (self._absence, list(self._absence.payments))
         if not left:
             log.info("listener.caught_up", count=len(self._absence.payments))
-            self._absence = None
+            self._absence = self._seen = None
             await self._keep(None)
             return None
-        return self._absence, len(left)
+        return self._absence, list(left)
+
+    async def _follow_clock(self, known: Absence) -> None:
+        """Tell and keep by the clock as it is now when the absence was, where the clock was set since."""
+        if self._seen is None:
+            return
+        again = self._seen.now(self._clock.now(), self._clock.elapsed())
+        if abs(parse_iso(again.until) - parse_iso(known.until)) > SET:
+            self._absence = again
+            await self._keep(again)
 
     async def _judge(self, item: _Return) -> None:
         """Find out how long posd did not listen before this process."""
@@ -155,23 +168,26 @@ class Presence:
         seconds = downtime.away(item.last_sign, back)
         if downtime.too_long(seconds):
             self._return = None
-            await self._found(Absence(Cause.STOPPED, seconds, iso(back), dict(item.payments)))
+            absence = Absence(Cause.STOPPED, seconds, iso(back), dict(item.payments))
+            await self._found(absence, self._began, item.last_sign)
         elif not item.rebooted or not item.payments.keys() & self._open:
             self._return = None
 
-    async def _found(self, found: Absence) -> None:
+    async def _found(self, found: Absence, ended: float, last_sign: datetime | None = None) -> None:
+        """Take an absence that has just ended, at `ended` by the clock that no one sets."""
         self.absences += 1
         old = self._absence
         if old is not None:
             left = await self._store.read(self._unsettled)
             old = msgspec.structs.replace(old, payments=left)
         self._absence = downtime.merged(old, found)
+        self._seen = Seen(found, ended, last_sign, old)
         log.warning(
             "listener.was_away",
             reason=found.cause,
             count=len(found.payments),
             seconds=None if found.seconds is None else round(found.seconds),
-            detail=f"{downtime.words(found, len(found.payments))}: {downtime.TODO}",
+            detail=f"{downtime.words(found, len(found.payments))}: {downtime.todo(list(found.payments))}",
         )
         await self._keep(self._absence)
 

@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
-from posd.daemon.downtime import TODO, Absence, Cause, away, merged, settled, too_long, words
+from posd.daemon.downtime import Absence, Cause, Seen, away, merged, settled, todo, too_long, words
 from posd.payments.model import LastSearch, SearchResult
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -66,15 +67,31 @@ def test_a_second_absence_keeps_what_the_first_left(
     ("item", "left", "parts"),
     [
         (absence(), 1, ["for about 12 min until 2026", "posd was not running", "1 payment was open", "it has neither"]),
-        (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither"]),
-        (absence(a=None, b=None), 2, ["2 of them have neither", "posd reconcile ID"]),
+        (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither", "ask it: posd reconcile a"]),
+        (absence(a=None, b=None), 2, ["2 of them have neither", "posd reconcile a; posd reconcile b"]),
+        (absence(**dict.fromkeys("abcde")), 5, ["posd reconcile c; the 2 others: posd list --open"]),
         (absence(seconds=9000.0), 1, ["for about 2 h"]),
-        (absence(seconds=None), 1, ["for a time that nobody knows, because the clock was set"]),
+        (absence(seconds=604_800.0), 1, ["for about 7 days"]),
+        (absence(seconds=None), 1, ["away for an unknown time (the clock was set) (posd was"]),
         (absence(cause=Cause.SUSPENDED), 1, ["this machine was suspended"]),
         (absence(cause=Cause.DEAF), 1, ["no connection could be accepted"]),
         (absence(cause=Cause.HELD_UP), 1, ["posd was held up"]),
     ],
 )
 def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
-    said = f"{words(item, left)}: {TODO}"
+    said = f"{words(item, left)}: {todo(list(item.payments)[:left])}"
     assert [part for part in parts if part not in said] == []
+    assert "ID" not in said
+
+
+@pytest.mark.parametrize(
+    ("last_sign", "seconds"),
+    [(NOON - timedelta(days=7), 7 * 86_400.0), (NOON + timedelta(hours=1), None), (None, 720.0)],
+)
+def test_it_is_told_by_the_clock_as_it_is_now(last_sign: datetime | None, seconds: float | None) -> None:
+    """At the start it was five years back; it has been set right a minute later."""
+    found = Seen(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
+    now = found.now(NOON + timedelta(seconds=60), 1060.0)
+    assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)
+    older = absence(seconds=900.0, b=None)
+    assert set(msgspec.structs.replace(found, older=older).now(NOON, 1000.0).payments) == {"a", "b"}

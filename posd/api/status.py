@@ -51,7 +51,7 @@ class DaemonStatus(msgspec.Struct, frozen=True):
     """How posd is."""
 
     at: Annotated[Moment, Meta(description="what the clock of this machine says")]
-    started_at: Annotated[Moment, Meta(description="since when this process runs, by that clock")]
+    started_at: Annotated[Moment, Meta(description="since when this process runs, by that clock as it is now")]
     uptime_seconds: Annotated[float, Meta(description="for how long it runs, whatever the clock did meanwhile")]
     version: Annotated[Version, Meta(description="what runs")]
     health: Annotated[Health, Meta(description="every check, as in GET /v1/health")]

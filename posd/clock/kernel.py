@@ -7,6 +7,7 @@ systemd-timesyncd touches each time that it has set the clock right.
 
 import ctypes
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from posd.clock.rules import Kernel
@@ -16,6 +17,9 @@ TIME_ERROR = 5
 STA_UNSYNC = 0x0040
 #: The kernel's word is about the clock of which it tells the time: that of this process may be another. Seconds.
 SAME_CLOCK_SECONDS = 5.0
+
+#: A wall clock that has moved by more than this against the one that no one sets was set.
+SET = timedelta(seconds=2)
 
 #: What systemd-timesyncd touches, and its longest pause between two times (PollIntervalMaxSec=, 2048 s) with a margin.
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
@@ -66,3 +70,21 @@ def _timesync(now: float) -> Kernel:
 def elapsed() -> float:
     """Return the seconds since the boot, those included in which the machine slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Past:
+    """A moment of this process, told by the wall clock as it is now: that may have been set right since.
+
+    `elapsed_then` is the moment by `elapsed`; None: now.
+    """
+
+    def __init__(self, elapsed_then: float | None = None) -> None:
+        self._then = elapsed() if elapsed_then is None else elapsed_then
+        self._told: datetime | None = None
+
+    def at(self, wall: datetime) -> datetime:
+        """Return it by a wall clock that is now at `wall`: the same time again, unless the clock was set."""
+        found = wall - timedelta(seconds=elapsed() - self._then)
+        if self._told is None or abs(found - self._told) > SET:
+            self._told = found
+        return self._told

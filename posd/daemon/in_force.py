@@ -1,10 +1,11 @@
 """Which configuration is in force, and why a newer one was refused: for health, metrics, status and the log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
 from posd.base.times import iso
+from posd.clock.kernel import Past
 from posd.config import ConfigProblem
 
 
@@ -12,19 +13,28 @@ from posd.config import ConfigProblem
 class InForce:
     """Which configuration is in force, and why a newer one was refused; empty where none was."""
 
-    loaded_at: str
-    refused_at: str = ""
+    loaded: Past = field(default_factory=Past)
+    refused_then: Past = field(default_factory=Past)
     refused: tuple[ConfigProblem, ...] = ()
     needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
         """Remember what is wrong with a newer one, until one is loaded."""
-        self.refused_at, self.refused = iso(datetime.now(UTC)), problems
+        self.refused_then, self.refused = Past(), problems
 
     def load(self, needs_restart: tuple[str, ...]) -> None:
         """A newer one was loaded."""
-        self.loaded_at, self.needs_restart = iso(datetime.now(UTC)), needs_restart
-        self.refused_at, self.refused = "", ()
+        self.loaded, self.needs_restart, self.refused = Past(), needs_restart, ()
+
+    @property
+    def loaded_at(self) -> str:
+        """When it was read."""
+        return iso(self.loaded.at(datetime.now(UTC)))
+
+    @property
+    def refused_at(self) -> str:
+        """When the newer one was refused."""
+        return iso(self.refused_then.at(datetime.now(UTC)))
 
     def check(self) -> Check:
         """Return the check of the health resource."""

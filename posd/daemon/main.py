@@ -19,7 +19,6 @@ from posd import __version__, tls
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
 from posd.api.metrics import Tally
-from posd.base.times import iso
 from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart, now
@@ -106,7 +105,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
     inherited = sockets.Inherited()
     reload = asyncio.Event()
-    in_force = InForce(iso(now()))
+    in_force = InForce()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))

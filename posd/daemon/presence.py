@@ -37,8 +37,6 @@ from posd.storage.writer import Unit
 
 #: How often posd says that it is there, while payments are open; in seconds.
 BEAT_SECONDS = 30.0
-#: A wall clock that has moved by more than this against the one that no one sets was set.
-SET = timedelta(seconds=2)
 #: The id of this boot of the machine (Linux), the same in every process until the next; and the variable in which the
 #: unit hands it to a service that may not see the file (ProcSubset=pid). One has hyphens, the other has not.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -157,7 +155,7 @@ class Presence:
         if self._seen is None:
             return
         again = self._seen.now(self._clock.now(), self._clock.elapsed())
-        if abs(parse_iso(again.until) - parse_iso(known.until)) > SET:
+        if abs(parse_iso(again.until) - parse_iso(known.until)) > kernel.SET:
             self._absence = again
             await self._keep(again)
 

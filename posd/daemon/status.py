@@ -20,6 +20,8 @@ from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
+from posd.clock import kernel
+from posd.clock.kernel import Past
 from posd.daemon.metrics import Figures, Metrics, newest_backup, read, uptime
 from posd.payments.rows import leases
 from posd.records.model import Phase
@@ -51,6 +53,7 @@ class StatusCalls:
 
     def __init__(self, parts: Metrics) -> None:
         self._parts = parts
+        self._started = Past(kernel.elapsed() - uptime())
 
     async def get_status(self, request: Request) -> Response:
         """`GET /status`; `check=true` looks at the terminals first that were not looked at just now."""
@@ -68,7 +71,7 @@ class StatusCalls:
         return json_response(
             DaemonStatus(
                 at=iso(parts.now()),
-                started_at=iso(datetime.fromtimestamp(parts.started, UTC)),
+                started_at=iso(self._started.at(parts.now())),
                 uptime_seconds=round(uptime(), 1),
                 version=Version(version=__version__, api="v1", schema=schema_version()),
                 health=Health(overall(checks), checks),

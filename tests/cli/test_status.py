@@ -157,6 +157,14 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     ) in seen.stdout
 
 
+def test_a_backup_that_is_from_the_future_has_no_age() -> None:
+    """One of the two clocks was wrong; the line of the clock says so."""
+    document = well()
+    document["backup_at"] = "2036-11-17T03:00:00.000Z"
+    (line,) = (line for line in lines(document, []) if line.label == "backup")
+    assert (line.text[:3], line.wrong) == ("of ", False)
+
+
 def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
     found = list(lines(REFUSED, []))
     (wrong,) = (line for line in found if line.wrong)

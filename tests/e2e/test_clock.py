@@ -29,6 +29,7 @@ from tests.support.terminal import scripted_terminal
 pytestmark = needs("faketime")
 
 AHEAD = 900.0
+HOUR = timedelta(hours=1)
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
 
 
@@ -105,6 +106,13 @@ async def served(posd: Daemon) -> str:
     return str(check["served"]["fingerprint_sha256"])
 
 
+async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedelta:
+    """Return how long ago posd says that it started and read its configuration, by a clock that is so far ahead."""
+    found = (await admin(posd, "GET", "/status")).json
+    now = datetime.now(UTC) + timedelta(**ahead)
+    return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
+
+
 async def made_under(clock: FakeTime, posd: Daemon) -> None:
     """Renew the certificate by a command that lives by this clock, while posd is stopped."""
     process = await forks.start(
@@ -136,8 +144,10 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     meanwhile = await paid(shop)
     await looked_at_the_certificate(posd)
     assert await shown(posd) == certificate
+    assert await ages_of_what_this_process_did(posd, days=AHEAD) < HOUR
 
     clock.move()
+    assert await ages_of_what_this_process_did(posd) < HOUR, "it was loaded, and shown, under the wrong clock"
     await sure(posd)
     assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
     for payment in (before, meanwhile):

@@ -82,7 +82,7 @@ KINDS = {
     "final_event": ("the final event of a payment is not one of its events", _DERIVE),
     "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
     "history": ("the newest row of the history does not say what the payment or print job says", _DERIVE),
-    "lease": ("a terminal is held by a payment of another terminal", "free it: posd release ID"),
+    "lease": ("a terminal is held by a payment of another terminal", "free it: posd release {id}"),
     "pruned": (
         "what retention left of a payment or print job cannot be understood, or that is there all the same",
         "remove it again: posd prune. Where that does not help: " + _RESTORE,
@@ -171,11 +171,13 @@ class _Check:
         jobs = self._count("print_jobs")
         return Report(str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts)
 
-    def _found(self, kind: str, subject: str, detail: str) -> None:
+    def _found(self, kind: str, subject: str, detail: str, identity: str = "") -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= MAX_SHOWN:
             means, cure = KINDS[kind]
-            self._findings.append(Finding(kind, subject, detail, means, _ANOTHER if self._backup else cure))
+            self._findings.append(
+                Finding(kind, subject, detail, means, _ANOTHER if self._backup else cure.format(id=identity))
+            )
 
     def _count(self, table: str) -> int:
         try:
@@ -236,7 +238,7 @@ class _Check:
             ).fetchone()
             # Between the end of a payment and the end of its last call it keeps its terminal; a start frees it.
             if row is not None and row[0] != terminal:
-                self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}")
+                self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}", identity)
 
     def _removed(self) -> None:
         self._look("checking what was removed", 0, 0)

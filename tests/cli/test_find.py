@@ -153,7 +153,7 @@ CLOUD = ('access_mode = "cloud"', 'base_url = "https://service.example"')
         ([("SN-1", PIN), ("SN-2", *CLOUD)], ("--subnet", SUBNET, "--serial", "SN-2"), "through the cloud"),
         ([("SN-1", *CLOUD)], ("--subnet", SUBNET), "names no terminal on the local network"),
         ([], ("--subnet", SUBNET), "names no terminal on the local network"),
-        ([("SN-1",)], ("--subnet", SUBNET), "posd terminals pin SERIAL"),
+        ([("SN-1",)], ("--subnet", SUBNET), "posd terminals pin SN-1"),
         (
             [("SN-1", 'server_name = "pos.example"'), ("SN-2", 'server_name = "pos.example"')],
             ("--subnet", SUBNET, "--serial", "SN-1"),

@@ -46,7 +46,7 @@ def test_the_table_has_a_row_a_message(tmp_path: Path) -> None:
     assert rows[1][0] == "3"
     assert rows[1][2:] == ["payment", ID, "192.168.100.120", "1000", REASON]
     assert rows[2][5:] == ["2", r"not\ta\tJSON text"]
-    assert "posd quarantine ID" in done.stderr
+    assert "posd quarantine 3;" in done.stderr
     assert "--all" not in done.stderr
 
 
@@ -221,6 +221,7 @@ def test_reprocess_with_differences_shows_them_and_exits_1(tmp_path: Path) -> No
         f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit",
     ]
     assert "Nothing differed." not in lines
+    assert lines[-2:] == [f"    posd show {ID}", f"    posd show {OTHER_ID}"]
 
 
 def test_reprocess_tells_of_print_jobs_beside_payments(tmp_path: Path) -> None:
@@ -235,6 +236,7 @@ def test_reprocess_tells_of_print_jobs_beside_payments(tmp_path: Path) -> None:
     assert "7\treceipt-1042\tapplied" in lines
     assert "receipt-1042\tstatus\tFAILED\t-" in lines
     assert any(line.endswith("and was corrected: print jobs: 1") for line in lines)
+    assert lines[-1] == "    posd print-jobs receipt-1042"
 
 
 def test_reprocess_counts_the_differences_that_the_daemon_left_out(tmp_path: Path) -> None:

@@ -126,3 +126,8 @@ def test_a_check_is_shown_by_its_texts_alone() -> None:
     check = {"status": "degraded", "detail": "it ends soon", "served": {"port": 8443}, "refused_by": [{"peer": "::1"}]}
     assert check_text(check) == "degraded: it ends soon"
     assert check_text({"status": "ok", "detail": ""}) == "ok"
+
+
+def test_the_command_of_a_dispute_names_the_terminal() -> None:
+    advice = attention_advice("identity_conflict", transaction(terminal="SN-{1}"))
+    assert [each.format(id=ID) for each in advice.commands] == ["posd terminals", "posd terminals identity SN-{1}"]

@@ -137,6 +137,7 @@ def test_what_is_wrong_is_found(filled: Filled, tmp_path: Path, wrong: str) -> N
     assert report.counts == kinds
     assert any(names in f"{item.subject} {item.detail}" for item in report.findings)
     assert all(item.means and item.cure for item in report.findings)
+    assert not any(" ID" in item.cure or "{" in item.cure for item in report.findings)
 
 
 def test_of_many_some_are_shown_and_all_are_counted(filled: Filled, tmp_path: Path) -> None:

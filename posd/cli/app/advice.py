@@ -9,8 +9,8 @@ from posd.cli.payments.words import words_of
 class Advice(NamedTuple):
     """What a person does: in words, and the commands that the words speak of, in their order.
 
-    `{id}` stands for the transaction's id; what is in capitals is left to the person. The other braces are those of
-    `Operation.fill`.
+    `{id}` stands for the transaction's id, SERIAL for its terminal's serial; what else is in capitals is left to the
+    person. The other braces are those of `Operation.fill`.
     """
 
     words: str
@@ -194,7 +194,9 @@ def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
     advice = ATTENTION_ADVICE.get(code, UNKNOWN_ATTENTION)
     if not transaction["abortable"]:
         advice = NOT_ABORTABLE.get(code, advice)
-    return Advice(operation.fill(advice.words), advice.commands)
+    # The id is left to who knows how much of it has to be written.
+    serial = str(transaction["terminal"]).replace("{", "{{").replace("}", "}}")
+    return Advice(operation.fill(advice.words), tuple(each.replace("SERIAL", serial) for each in advice.commands))
 
 
 def next_step(transaction: Mapping[str, Any]) -> Advice:

@@ -13,6 +13,7 @@ from posd.base.text import escaped
 from posd.cli.app.connection import connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, inline
+from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
 from posd.cli.app.times import When, moment
 
@@ -63,7 +64,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
     else:
         output.line("Nothing is set aside.")
     if entries:
-        output.note("one of them: posd quarantine ID; once its reason is mended: posd reprocess")
+        output.note(f"the first of them: posd quarantine {entries[0]['id']}; once its reason is mended: posd reprocess")
     if len(page) == limit:
         output.note("there may be more: --all shows them, --limit more of them")
 
@@ -160,7 +161,10 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
     show_differences(output, differences)
     if sum(counts) > len(differences):
         output.line(f"and {sum(counts) - len(differences)} more; posd's log names them", "yellow")
-    output.line("Compare them with what the till booked (posd show ID, posd print-jobs ID).", "yellow")
+    output.line("Compare them with what the till booked:", "yellow")
+    for item in differences[:COMMANDS_FOR]:
+        command = "posd show" if item.get("client_transaction_id") else "posd print-jobs"
+        output.line(f"{command} {_about(item)}", indent=4)
 
 
 def _about(item: Mapping[str, Any]) -> str:

@@ -140,7 +140,7 @@ def _wanted(asked: Sequence[TerminalConfig], names: Counter[str]) -> tuple[list[
         reasons = "; ".join(f"{serial}: {reason}" for serial, reason in unknowable.items())
         raise CannotLook(
             f"no terminal can be recognised ({reasons}). Pin its certificate when it can be reached: "
-            "posd terminals pin SERIAL"
+            f"posd terminals pin {next(iter(unknowable))}"
         )
     return wanted, unknowable
 

@@ -199,6 +199,13 @@ def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
     return Advice(operation.fill(advice.words), tuple(each.replace("SERIAL", serial) for each in advice.commands))
 
 
+def settling(transaction: Mapping[str, Any]) -> Advice | None:
+    """Return how a person settles an open transaction, None of one that no person has to look at."""
+    if transaction["outcome"] is not None or transaction["next_step"] != "ask_person":
+        return None
+    return Advice(words_of(transaction).fill(SETTLE.words), SETTLE.commands)
+
+
 def next_step(transaction: Mapping[str, Any]) -> Advice:
     """Return what is to be done about a transaction now."""
     step = transaction["next_step"]

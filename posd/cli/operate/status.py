@@ -98,7 +98,7 @@ def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
         document["terminals"] = document["terminals"]["terminals"]
         raw = msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
     try:
-        return document, raw, api.get("/transactions", {"open": "true"}).body["transactions"]
+        return document, raw, api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
     except Problem:  # the database cannot be read; health says so
         return document, raw, None
 
@@ -142,8 +142,11 @@ def lines(
     version = document["version"]
     yield Line("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
     if whole:
-        yield Line("uptime", f"{age(document['uptime_seconds'])}, since {moment(document['started_at'], date=True)}")
-        yield _configuration(document["configuration"])
+        # Of a clock that is not believed the year may be the wrong one.
+        year = document["clock"]["status"] != "ok"
+        since = moment(document["started_at"], date=True, year=year)
+        yield Line("uptime", f"{age(document['uptime_seconds'])}, since {since}")
+        yield _configuration(document["configuration"], year=year)
     for name, check in document["health"]["checks"].items():
         well = check["status"] == "ok"
         if name == "configuration" and whole:
@@ -170,8 +173,8 @@ def lines(
         )
 
 
-def _configuration(found: Document) -> Line:
-    loaded = f"loaded at {moment(found['loaded_at'], date=True)}"
+def _configuration(found: Document, *, year: bool) -> Line:
+    loaded = f"loaded at {moment(found['loaded_at'], date=True, year=year)}"
     if (refused := found["refused"]) is None:
         keys = ", ".join(found["needs_restart"])
         if keys:

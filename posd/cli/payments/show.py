@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.advice import SETTLE, SETTLED_BY, Advice, attention_advice, next_step
+from posd.cli.app.advice import SETTLED_BY, attention_advice, next_step, settling
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
@@ -140,11 +140,9 @@ def _state(transaction: Mapping[str, Any]) -> str:
 def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
     """Write how a person settles an open transaction that a person has to look at, where no attention of it says so."""
     codes = {attention["code"] for attention in transaction["attention"]}
-    if transaction["outcome"] is None and transaction["next_step"] == "ask_person" and not codes & SETTLED_BY:
+    if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
         output.line("to settle it", "yellow")
-        show_advice(
-            output, Advice(words_of(transaction).fill(SETTLE.words), SETTLE.commands), [PAYMENT.id(transaction)]
-        )
+        show_advice(output, advice, [PAYMENT.id(transaction)])
 
 
 PAYMENT = Subject(

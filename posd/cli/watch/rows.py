@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from posd.cli.app import times
-from posd.cli.app.advice import Advice, attention_advice, next_step
+from posd.cli.app.advice import Advice, attention_advice, next_step, settling
 from posd.cli.app.cells import shortened, width
 from posd.cli.app.output import WIDE_COLUMNS, Pair, asked, inline
 from posd.cli.payments import words
@@ -326,7 +326,7 @@ def advice_of(row: Row) -> tuple[str, Advice]:
     if row.ended is not None:
         _, template = words.RESULTS.get(row.ended["result"], ("", "It ended: {noun}."))
         return "", Advice(words_of(document).fill(template), ("posd show {id}",))
-    return _sentence(words.hint(document)), next_step(document)
+    return _sentence(words.hint(document)), settling(document) or next_step(document)
 
 
 def below(row: Row, room: int, most: int) -> list[Line]:

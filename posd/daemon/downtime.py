@@ -107,8 +107,8 @@ MOST_NAMED = 3
 def todo(left: Sequence[str]) -> str:
     """Say what a person does about the payments of an absence that are not settled."""
     commands = "; ".join(f"posd reconcile {identity}" for identity in left[:MOST_NAMED])
-    more = f"; the {len(left) - MOST_NAMED} others: posd list --open" if len(left) > MOST_NAMED else ""
-    return f"look at the terminal, and ask it: {commands}{more}"
+    more = f"; for {len(left) - MOST_NAMED} more: posd list --open" if len(left) > MOST_NAMED else ""
+    return f"{commands}{more}; look at the terminal too"
 
 
 def words(absence: Absence, left: int) -> str:

@@ -14,7 +14,7 @@ import pytest
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import age, headline, lines
-from tests.cli.documents import ID, answer, outcome, transaction
+from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
 from tests.support.tables import every
@@ -150,10 +150,12 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     beside = transaction(client_transaction_id=f"{ID[:9]}1{ID[10:]}", outcome=outcome("approved", {"kind": "event"}))
     document = well()
     counters(open_payments=1)(document)
+    check("webhook_listener", "degraded", "it was away", f"posd reconcile {ID}; posd reconcile {OTHER_ID}")(document)
     replies = [answer(document), answer({"transactions": [old]}), answer({"transactions": [old, beside]})]
     with Stub(tmp_path / "s", replies):
         seen = posd("status", socket=tmp_path / "s")
-    assert seen.stdout.startswith("posd: not well: open payments\n")
+    assert seen.stdout.startswith("posd: not well: webhook listener, open payments\n")
+    assert f"\n                 > posd reconcile {ID}\n                 > posd reconcile {OTHER_ID}\n" in seen.stdout
     beginning = ID[:10]  # the other one begins with one character less
     assert (
         f"! open payments  1\n!                {beginning}  SN-0001  charge  11.20  no outcome  started 7 days ago  "

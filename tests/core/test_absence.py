@@ -67,9 +67,9 @@ def test_a_second_absence_keeps_what_the_first_left(
     ("item", "left", "parts"),
     [
         (absence(), 1, ["for about 12 min until 2026", "posd was not running", "1 payment was open", "it has neither"]),
-        (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither", "ask it: posd reconcile a"]),
+        (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither", ": posd reconcile a; look at"]),
         (absence(a=None, b=None), 2, ["2 of them have neither", "posd reconcile a; posd reconcile b"]),
-        (absence(**dict.fromkeys("abcde")), 5, ["posd reconcile c; the 2 others: posd list --open"]),
+        (absence(**dict.fromkeys("abcde")), 5, ["posd reconcile c; for 2 more: posd list --open"]),
         (absence(seconds=9000.0), 1, ["for about 2 h"]),
         (absence(seconds=604_800.0), 1, ["for about 7 days"]),
         (absence(seconds=None), 1, ["away for an unknown time (the clock was set) (posd was"]),

@@ -291,8 +291,7 @@ _ATTENTION: Mapping[str, Text] = {
     "address_changed": Text(
         "La dirección de esta máquina cambió durante el pago.",
         "La red dio otra dirección a esta máquina: el terminal envía sus eventos a la anterior.",
-        "No se pierde nada: posd pregunta al terminal hasta saber el resultado. Hasta entonces puede que se haya "
-        "cobrado al cliente.",
+        "Hasta saber el resultado puede que se haya cobrado al cliente. posd pregunta por él al terminal.",
         "posd pregunta al terminal por sí mismo. Pregunte ahora; si ya no conoce el pago, ciérrelo cuando el diario "
         "del terminal o el adquirente diga cómo terminó:",
     ),

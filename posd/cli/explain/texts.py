@@ -259,7 +259,7 @@ ATTENTION: Mapping[str, Text] = {
     "address_changed": Text(
         "This machine's address changed while the payment ran.",
         "The network gave this machine another address: the terminal sends its events to the old one.",
-        "Nothing is lost: posd asks the terminal until it knows the outcome. Until then the customer may be charged.",
+        "Until the outcome is known the customer may be charged. posd asks the terminal for it.",
         see="The terminal got another address",
     ),
     "identity_conflict": Text(

@@ -302,7 +302,10 @@ def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -
     output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
     room = output.stdout.width - INDENT if output.rich else sys.maxsize
     for line in found:
-        parts = wrap(line.text, room) + (wrap(f"> {line.todo}", room) if line.todo else [])
+        # One line for each command: what is broken cannot be pasted.
+        parts = wrap(line.text, room)
+        for todo in filter(None, line.todo.split("; ")):
+            parts += wrap(f"> {todo}", room)
         # A long serial would push what stands beside it away; a pipe and the first line have it whole.
         label = shortened(line.label, INDENT - 3) if output.rich and line.label.startswith(" ") else line.label
         head = f"{'!' if line.wrong else ' '} {label} "

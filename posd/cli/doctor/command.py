@@ -15,6 +15,7 @@ from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.shell import pasted
+from posd.cli.app.times import in_words
 from posd.cli.doctor.context import Finding, Status
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
@@ -87,7 +88,7 @@ def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
     for one in findings:
         mark, style = MARKS[one.status]
         place = f" ({one.file}:{one.line})" if one.line is not None else ""
-        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(f"{one.meaning}{place}"))
+        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(f"{in_words(one.meaning)}{place}"))
         if one.todo:
             words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
         grid.add_row(Text(f"  {mark}", style=style), words)

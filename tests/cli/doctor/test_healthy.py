@@ -15,8 +15,11 @@ from uuid import uuid4
 import pytest
 import trustme
 
+from posd.cli.app import times
+from posd.cli.app.output import Output
 from posd.cli.doctor.checks import CHECKS, Check, examine
-from posd.cli.doctor.context import Findings, Shop, ok
+from posd.cli.doctor.command import _group
+from posd.cli.doctor.context import Finding, Findings, Shop, Status, ok
 from posd.config import load
 from tests.cli.doctor.healthy import (
     OF_THIS_MACHINE,
@@ -383,3 +386,14 @@ async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:
     (told,) = (one for one in found if one["check"] == "daemon")
     assert told["status"] == "failure"
     assert f"process {daemon.process.pid if daemon.process else ''}" in told["meaning"]
+
+
+def test_a_person_reads_the_daemons_times_in_the_local_zone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    at = "2026-11-20T14:02:11.123Z"
+    found = Finding(status=Status.WARNING, subject="webhook listener", meaning=f"away until {at}", check="daemon")
+    _group(Output(as_json=False), "Daemon", [found])
+    seen = capsys.readouterr().out
+    assert times.moment(at, date=True) in " ".join(seen.split())

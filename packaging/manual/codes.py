@@ -26,9 +26,9 @@ SUMMARY = "Every code of posd: what it means, how it comes about, whether money 
 def markdown() -> str:
     """Write docs/codes.md."""
     kinds = [(kind, list(rows)) for kind, rows in groupby(entries(), key=lambda entry: entry.kind)]
-    lines = [HEAD, *(f"- [{_title(kind)}](#{KINDS[kind][0].replace(' ', '-')})" for kind, _ in kinds)]
+    lines = [HEAD, *(f"- [{_title(kind)}](#{_name(kind).replace(' ', '-')})" for kind, _ in kinds)]
     for kind, rows in kinds:
-        lines += ["", f"## {_title(kind)}", "", KINDS[kind][1], ""]
+        lines += ["", f"## {_title(kind)}", "", KINDS[kind].where[0], ""]
         lines += [ELSEWHERE[kind]] if kind in ELSEWHERE else _table(kind, rows)
     return "\n".join(lines) + "\n"
 
@@ -39,14 +39,19 @@ def man_page() -> str:
     lines += [".SH SYNOPSIS", ".B posd explain", "[CODE]..."]
     lines += [".SH DESCRIPTION", *paragraphs((f"{SUMMARY}. `posd explain CODE` shows one of them.",))]
     for kind, rows in groupby(entries(), key=lambda entry: entry.kind):
-        lines += [f".SH {KINDS[kind][0].upper()}", *paragraphs((KINDS[kind][1],))]
+        lines += [f".SH {_name(kind).upper()}", *paragraphs((KINDS[kind].where[0],))]
         lines += definitions((entry.code, " ".join(_parts(entry, "Money: "))) for entry in rows)
     lines += see_also(("posd(1)", "posd-explain(1)", "posd-logs(1)"))
     return "\n".join(lines) + "\n"
 
 
+def _name(kind: str) -> str:
+    english, _ = KINDS[kind].name
+    return english
+
+
 def _title(kind: str) -> str:
-    return KINDS[kind][0][:1].upper() + KINDS[kind][0][1:]
+    return _name(kind)[:1].upper() + _name(kind)[1:]
 
 
 def _table(kind: str, rows: list[Entry]) -> Iterator[str]:

@@ -14,14 +14,13 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output, Pair
 from posd.cli.explain import table
-from posd.cli.explain.table import KINDS, Entry
+from posd.cli.explain.table import KINDS, Entry, said
 
 #: Labels of an entry: means, comes, money, do, see.
-LABELS: Mapping[str, Sequence[str]] = {
-    "en": ("means", "comes from", "money", "do", "more"),
-    "es": ("significa", "viene de", "dinero", "hacer", "más"),
+LABELS: Mapping[Language, Sequence[str]] = {
+    Language.EN: ("means", "comes from", "money", "do", "more"),
+    Language.ES: ("significa", "viene de", "dinero", "hacer", "más"),
 }
-ONLY_ENGLISH = "(Este texto está solo en inglés.)"
 
 
 def _codes(_ctx: click.Context) -> Iterator[tuple[str, str]]:
@@ -38,7 +37,7 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
 
     CODE is of a problem, an attention, a display, a next step, a result, a check, a limit, a line of the log, or
     another word of posd's. Without it all of them are listed. No daemon is asked. The texts are in Spanish where the
-    configuration says `language = "es"`, but those of limits and of lines of the log.
+    configuration says `language = "es"`.
     """
     language = _language(context(ctx).config_path)
     found = [entry for code in codes for entry in _find(code, language)] if codes else [*table.entries(language)]
@@ -48,7 +47,7 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
         for place, entry in enumerate(found):
             if place and not output.rich:
                 output.line()
-            _show(output, entry, language)
+            _show(output, entry)
     else:
         _list(output, found)
 
@@ -69,7 +68,7 @@ def _language(config_path: str) -> Language:
     return Language.EN if config is None else Language(config.local_api.language)
 
 
-def _show(output: Output, entry: Entry, language: Language) -> None:
+def _show(output: Output, entry: Entry) -> None:
     """Write one entry."""
     means, comes, money, do, more = LABELS[entry.language]
     pairs: list[Pair] = [(means, entry.means), (comes, entry.comes), (money, entry.money), (do, entry.do)]
@@ -77,8 +76,6 @@ def _show(output: Output, entry: Entry, language: Language) -> None:
     pairs += [("", f"  {command}") for command in entry.commands]
     if entry.see:
         pairs.append((more, f"docs/operations.md: {entry.see}"))
-    if entry.language != language:
-        pairs.append(("", ONLY_ENGLISH))
     output.panel(entry.title, pairs, "cyan")
 
 
@@ -90,8 +87,7 @@ def _list(output: Output, found: Sequence[Entry]) -> None:
     for _, group in groupby(found, key=lambda entry: entry.kind):
         first, *rest = group
         output.line(first.of[:1].upper() + first.of[1:], "bold")
-        if first.language == Language.EN:
-            output.line(KINDS[first.kind][1], "dim")
+        output.line(said(KINDS[first.kind].where, first.language), "dim")
         output.table(
             ("code", LABELS[first.language][0]), [(one.code, one.means) for one in (first, *rest)], whole="code"
         )

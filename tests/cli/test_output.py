@@ -11,6 +11,7 @@ import pytest
 from posd.base.text import escaped
 from posd.cli.app.output import Output, asked, money, total
 from posd.cli.app.shell import pasted
+from posd.cli.app.tables import Layout
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.Captu
 
 
 def test_in_a_pipe_every_column_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).table(("a", "b", "c"), [("1", "2", "3")], whole="a", under="c")
+    Output(as_json=False).table(("a", "b", "c"), [("1", "2", "3")], Layout(whole="a", under="c"))
     assert capsys.readouterr().out == "a\tb\tc\n1\t2\t3\n"
 
 

@@ -18,6 +18,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli.app.output import Output
+from posd.cli.app.tables import Layout
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulate.words import as_words
 from posd.cli.watch.render import frame
@@ -51,8 +52,8 @@ def write_all(output: Output, text: str) -> None:
     if not output.rich:  # for programs
         output.cells((text, text))
     output.panel(text, [(text, text), ("", text)], "green")
-    output.table((text, "b"), [(text, text), ((text, text), text)], whole="b")
-    output.table(("a", "b", "c"), [(text, text, text)], whole="a", under="c")
+    output.table((text, "b"), [(text, text), ((text, text), text)], Layout(whole="b"))
+    output.table(("a", "b", "c"), [(text, text, text)], Layout(whole="a", under="c"))
 
 
 @every("text", STRANGE.values(), STRANGE)

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.app.tables import ASCII, Id, Number, laid_out, short_ids
+from posd.cli.app.tables import ASCII, Id, Layout, Number, laid_out, short_ids
 from posd.cli.app.times import When
 from tests.cli.documents import AT
 
@@ -19,11 +19,11 @@ ROWS = [
     (When(AT), Id(TWIN), "字字字字字字字字字字字字", "pre-auth", Number("1.00"), "declined !conflicting_final", "-"),
     (When(AT), Id(OTHER), "SN-1\x1b[2J", "refund", Number("-"), "in doubt !quarantined_event !in_doubt", "-"),
 ]
-LAYOUT = {"whole": "transaction", "under": "terminal", "cut": "terminal", "extra": ("sale",)}
+LAYOUT = Layout(whole="transaction", under="terminal", cut="terminal", extra=("sale",))
 
 
 def drawn(room: int, **more: object) -> list[str]:
-    table = laid_out(COLUMNS, ROWS, room, **LAYOUT, **more)  # type: ignore[arg-type]
+    table = laid_out(COLUMNS, ROWS, room, LAYOUT, **more)  # type: ignore[arg-type]
     return [*table.head, table.rule, *table.body]
 
 

@@ -12,7 +12,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.subject import Document, Subject
-from posd.cli.app.tables import SHORT_ID, Id, laid_out
+from posd.cli.app.tables import SHORT_ID, Id, Layout, laid_out
 from posd.cli.app.times import When, moment
 
 #: Least characters of the beginning of a UUID.
@@ -91,7 +91,7 @@ def _candidates(output: Output, found: Sequence[Found]) -> Iterator[str]:
     columns = ("id", "created", "terminal", "what", "state")
     # In a pipe no line is broken.
     room = output.stderr.width - 2 if output.stderr.is_terminal else 1000
-    table = laid_out(columns, rows, room, whole="id", under="terminal", cut="terminal")
+    table = laid_out(columns, rows, room, Layout(whole="id", under="terminal", cut="terminal"))
     for line in (*table.head, *table.body):
         yield f"  {line}"
     if len(found) > LISTED:

@@ -19,7 +19,7 @@ from rich.text import Text
 from posd.base.money import EXACT
 from posd.base.text import escaped, shown
 from posd.cli.app import times
-from posd.cli.app.tables import ASCII, UNICODE, Cells, Lines, laid_out, lines_of
+from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import When
 from posd.cli.app.times import moment as moment  # where most take it from
 
@@ -126,46 +126,24 @@ class Output:
         """Return the column of `progress` that shows that something is under way."""
         return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
-    def table(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Cells],
-        *,
-        whole: str = "",
-        under: str = "",
-        cut: str = "",
-        extra: Sequence[str] = (),
-    ) -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
-        See `tables.laid_out`. In a pipe all columns stand side by side whatever is in them, ids whole and times with
-        their offset.
+        In a pipe all columns stand side by side whatever is in them, ids whole and times with their offset.
         """
         if self.rich:
-            self.stdout.print(self.drawn(columns, rows, whole=whole, under=under, cut=cut, extra=extra), soft_wrap=True)
+            self.stdout.print(self.drawn(columns, rows, layout), soft_wrap=True)
             return
         for row in (columns, *rows):
             self.cells(row)
 
-    def drawn(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Cells],
-        *,
-        whole: str = "",
-        under: str = "",
-        cut: str = "",
-        extra: Sequence[str] = (),
-    ) -> Text:
+    def drawn(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> Text:
         """Return a table as it is drawn on a terminal."""
         table = laid_out(
             columns,
             rows,
             self.stdout.width,
-            whole=whole,
-            under=under,
-            cut=cut,
-            extra=extra,
+            layout,
             full_ids=self.full_ids,
             glyphs=ASCII if self.stdout.options.ascii_only else UNICODE,
         )

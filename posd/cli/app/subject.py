@@ -23,7 +23,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
 from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
-from posd.cli.app.tables import Cells, Id, Lines, Number
+from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import When, in_words
 from posd.client.errors import Draining, Pruned
 
@@ -249,10 +249,7 @@ def show_list(
         output.table(
             ("created", subject.title, "terminal", *subject.columns, "state", *extra),
             (_list_row(subject, document, extra) for document in documents),
-            whole=subject.title,
-            under="terminal",
-            cut="terminal",
-            extra=list(extra),
+            Layout(whole=subject.title, under="terminal", cut="terminal", extra=tuple(extra)),
         )
     else:
         output.line(f"No {subject.word}s.")

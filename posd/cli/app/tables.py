@@ -100,6 +100,24 @@ UNICODE = Drawn("─", "…")
 ASCII = Drawn("-", "~")
 
 
+class Layout(NamedTuple):
+    """The names of columns that have a part of their own where a table has little room.
+
+    The cells of `whole` are not broken, and long words in `cut` lose their middle before anything is broken. `under`
+    stands below `whole` where they have no room beside each other, and the others there too where they have none
+    either; `extra` are left out where they have none.
+    """
+
+    whole: str = ""
+    under: str = ""
+    cut: str = ""
+    extra: tuple[str, ...] = ()
+
+
+#: No column has a part of its own.
+EVEN = Layout()
+
+
 def lines_of(cell: Lines) -> Sequence[str]:
     """Return the lines of a cell."""
     return (cell,) if isinstance(cell, str) else cell
@@ -109,20 +127,13 @@ def laid_out(
     columns: Sequence[str],
     rows: Iterable[Cells],
     room: int,
+    layout: Layout = EVEN,
     *,
-    whole: str = "",
-    under: str = "",
-    cut: str = "",
-    extra: Sequence[str] = (),
     full_ids: bool = False,
     glyphs: Drawn = UNICODE,
 ) -> Table:
-    """Return a table in at most `room` cells.
-
-    `whole` names a column whose cells are not broken, and `cut` one whose long words lose their middle before anything
-    is broken. `under` stands below `whole` where they have no room beside each other, and the others there too where
-    they have none either; `extra` are left out where they have none. What a stranger wrote is made harmless here.
-    """
+    """Return a table in at most `room` cells. What a stranger wrote is made harmless here."""
+    whole, under, cut, extra = layout
     table = list(zip(*rows, strict=True)) or [()] * len(columns)
     made = [
         _column(name, cells, whole=name == whole, cut=name == cut, extra=name in extra)

@@ -13,6 +13,7 @@ from posd.cli.app.completion_words import offer
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output, Pair
+from posd.cli.app.tables import Layout
 from posd.cli.explain import table
 from posd.cli.explain.table import KINDS, Entry, said
 
@@ -89,6 +90,6 @@ def _list(output: Output, found: Sequence[Entry]) -> None:
         output.line(first.of[:1].upper() + first.of[1:], "bold")
         output.line(said(KINDS[first.kind].where, first.language), "dim")
         output.table(
-            ("code", LABELS[first.language][0]), [(one.code, one.means) for one in (first, *rest)], whole="code"
+            ("code", LABELS[first.language][0]), [(one.code, one.means) for one in (first, *rest)], Layout(whole="code")
         )
         output.line()

@@ -15,7 +15,7 @@ from posd.cli.app.find_id import find
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
-from posd.cli.app.tables import Id, Number
+from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
 from posd.cli.payments.words import (
     SEARCH_ENTRIES,
@@ -206,7 +206,7 @@ def show_chain(output: Output, chain: Sequence[Link]) -> None:
     """Write the table, if there is one."""
     columns = ("chain", "transaction", "type", "amount", "state", "reference")
     if chain:
-        output.table(columns, map(_row, chain), whole="transaction", under="reference")
+        output.table(columns, map(_row, chain), Layout(whole="transaction", under="reference"))
 
 
 def _link(api: Api, relation: str, transaction_id: str) -> Link:

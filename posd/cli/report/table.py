@@ -5,7 +5,7 @@ from textwrap import wrap
 
 from posd.cli.app.output import Output
 from posd.cli.app.subject import show_what_to_do
-from posd.cli.app.tables import Cells, Number
+from posd.cli.app.tables import Cells, Layout, Number
 from posd.cli.report import sums, words
 from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
@@ -86,13 +86,13 @@ def _table(
     names = [name for name, _ in columns]
     rows = _aligned([[read(item) for _, read in columns] for item in items], 3)
     if not output.narrow:
-        output.table(names, rows, cut="terminal")
+        output.table(names, rows, Layout(cut="terminal"))
         return
     time, kind, terminal, number, *rest = names
     stacked = [_stacked(row) for row in rows]
     names = [time, f"{kind}, {terminal}", number, ", ".join(rest)]
     short = all(len(line) <= UUID for row in stacked for line in row[-1])
-    output.table(names, stacked, whole=names[-1] if short else "", cut=names[1])
+    output.table(names, stacked, Layout(whole=names[-1] if short else "", cut=names[1]))
 
 
 def _stacked(row: Sequence[str]) -> Cells:
@@ -134,7 +134,7 @@ def _totals(output: Output, report: Report) -> None:
             rows.append(("total", *_figures(total)))
         output.line()
         names = (column, "payments", "charged", "voids", "reversed", "total")
-        output.table(names, _aligned(rows, 1, 2, 3, 4, 5), cut="terminal")
+        output.table(names, _aligned(rows, 1, 2, 3, 4, 5), Layout(cut="terminal"))
     output.line()
     parts = [(words.PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
     output.table(("part, as the till sent it", "total"), _aligned(parts, 1))

@@ -21,6 +21,7 @@ from posd import tls
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import amount
+from posd.cli.app.tables import Layout
 from posd.cli.simulate.keys import Keys
 from posd.cli.simulate.words import Lines, as_words
 from posd.cli.simulate.words import as_json as line_as_json
@@ -340,7 +341,7 @@ def show_list(*, as_json: bool) -> None:
     ]
     columns = ("name", "amount", "or by", "what happens", "when, in a real shop")
     shown = slice(-1) if output.narrow else slice(None)
-    output.table(columns[shown], [row[shown] for row in rows], whole="name")
+    output.table(columns[shown], [row[shown] for row in rows], Layout(whole="name"))
     for line in ASKED_BY if output.rich else ():
         output.line(line)
 

@@ -17,7 +17,7 @@ from posd.cli.app import times
 from posd.cli.app.connection import Api, Reply, Unreachable, connect, full_ids_option, json_option
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output
-from posd.cli.app.tables import Id
+from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import When
 
 # Terminals as rows of a table, and what there is to say of each.
@@ -25,7 +25,7 @@ from posd.cli.app.times import When
 COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
 
 #: How they are laid out on a terminal.
-LAYOUT: Mapping[str, Any] = {"whole": "address", "cut": "serial", "extra": ("model", "source")}
+LAYOUT = Layout(whole="address", cut="serial", extra=("model", "source"))
 
 #: A further column in a pipe; on a terminal these words stand below the table.
 WHY = "why"
@@ -120,7 +120,7 @@ def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool)
     if not output.rich:
         output.table((*COLUMNS, WHY), [plain_row(item) for item in items])
         return
-    output.table(COLUMNS, map(terminal_row, items), **LAYOUT)
+    output.table(COLUMNS, map(terminal_row, items), LAYOUT)
     for line in remarks(items):
         output.line(line, "yellow")
 
@@ -202,7 +202,7 @@ class _Screen:
         if not items:
             self._draw(Text(NOTHING))
             return
-        table = self._output.drawn(COLUMNS, map(terminal_row, items), **LAYOUT)
+        table = self._output.drawn(COLUMNS, map(terminal_row, items), LAYOUT)
         self._draw(Group(table, *(Text(shown(line), "yellow") for line in remarks(items))))
 
     def away(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
+from posd.cli.app.tables import Layout
 from posd.cli.app.times import When
 from posd.cli.tls.settings import fail
 
@@ -84,7 +85,7 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
         )
         for claim in found["claims"]
     ]
-    output.table(COLUMNS, rows, whole="address")
+    output.table(COLUMNS, rows, Layout(whole="address"))
     if found["conflict"]:
         if check.get("status") == "degraded":
             output.line(f"{check['detail']}. {check['todo']}", "yellow")

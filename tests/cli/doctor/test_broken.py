@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from posd import tls
 from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, SetUp, Terminal, failures, traces
 from tests.support.daemon import Daemon
+from tests.support.needs import needs
 from tests.support.slow import named_quick
 
 NOBODY = pwd.getpwnam("nobody")
@@ -37,7 +39,7 @@ class Fault:
     """How something is broken, and check, subject and words of the one failure.
 
     `key` is the one of the configuration with which posd would not start, or cannot do what it says; else None.
-    `cured`: the commands that are named mend it.
+    `cured`: the commands that are named mend it. `root`: it is broken by root, in a set-up of another user.
     """
 
     how: Break
@@ -46,18 +48,19 @@ class Fault:
     words: str
     key: str | None
     cured: bool
+    root: bool
 
 
 BROKEN: dict[str, Fault] = {}
 
 
 def broken(
-    check: str, subject: str, words: str, key: str | None = None, *, cured: bool = False
+    check: str, subject: str, words: str, key: str | None = None, *, cured: bool = False, root: bool = False
 ) -> Callable[[Break], Break]:
     """Add a set-up to the table; in `subject` {home}, {state} and {port} are those of the set-up."""
 
     def add(how: Break) -> Break:
-        BROKEN[how.__name__] = Fault(how, check, subject, words, key, cured)
+        BROKEN[how.__name__] = Fault(how, check, subject, words, key, cured, root)
         return how
 
     return add
@@ -321,10 +324,11 @@ def the_directory_of_the_sockets_cannot_be_made(setup: SetUp, *_: Any) -> None:
     setup.change(f'directory = "{setup.home}/run"', f'directory = "{setup.home}/file/run"')
 
 
-def as_nobody(setup: SetUp) -> None:
+by_root = partial(broken, root=True)
+
+
+def give_to_nobody(setup: SetUp) -> None:
     """Give the set-up to a user that is not root; doctor finds it by the owner of the state directory."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
     setup.file.touch(0o644)
     for path in (setup.home, *setup.home.rglob("*")):
         os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
@@ -335,65 +339,57 @@ def of_root(*paths: Path) -> None:
         os.chown(path, 0, 0)
 
 
-@broken("files", "{state}/tls/server.key", "posd cannot read it: it belongs to ", "webhooks.private_key", cured=True)
+@by_root("files", "{state}/tls/server.key", "posd cannot read it: it belongs to ", "webhooks.private_key", cured=True)
 def posd_may_not_read_its_key(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.tls.private_key)
 
 
-@broken("files", "{state}/callback.key", "posd cannot read it: it belongs to ", "database.path", cured=True)
+@by_root("files", "{state}/callback.key", "posd cannot read it: it belongs to ", "database.path", cured=True)
 def posd_may_not_read_its_callback_key(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.key)
 
 
-@broken("files", "{state}/posd.db", "posd cannot write to it, and no payment can start", "database.path", cured=True)
+@by_root("files", "{state}/posd.db", "posd cannot write to it, and no payment can start", "database.path", cured=True)
 def posd_may_not_write_its_database(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.database)
 
 
-@broken("files", "{state}", "posd cannot make its database there: {state} belongs to ", "database.path", cured=True)
+@by_root("files", "{state}", "posd cannot make its database there: {state} belongs to ", "database.path", cured=True)
 def posd_may_not_write_its_directory(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     setup.state.chmod(0o500)
 
 
-@broken("files", "{state}/backups", "no backup can be written there: ", "database.path", cured=True)
+@by_root("files", "{state}/backups", "no backup can be written there: ", "database.path", cured=True)
 def posd_may_not_write_backups(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     (setup.state / "backups").mkdir(mode=0o755)
 
 
-@broken("access", "{home}/run", "posd cannot make its sockets there: ", "local_api.directory", cured=True)
+@by_root("access", "{home}/run", "posd cannot make its sockets there: ", "local_api.directory", cured=True)
 def posd_may_not_make_its_sockets(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.home)
 
 
-@broken("configuration", "terminals[0].ca_file", "(Permission denied): ", "terminals[0].ca_file", cured=True)
+@by_root("configuration", "terminals[0].ca_file", "(Permission denied): ", "terminals[0].ca_file", cured=True)
 def posd_may_not_read_the_ca_of_the_terminal(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.terminal.ca)
     setup.terminal.ca.chmod(0o600)
 
 
-@broken("configuration", "terminals[0].ca_file", "may not pass through it", "terminals[0].ca_file")
+@by_root("configuration", "terminals[0].ca_file", "may not pass through it", "terminals[0].ca_file")
 def posd_may_not_reach_the_ca_of_the_terminal(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.terminal.directory)
 
 
-@broken("configuration", "{home}/config.toml", "posd cannot read its configuration (Permission denied)", "", cured=True)
+@by_root(
+    "configuration", "{home}/config.toml", "posd cannot read its configuration (Permission denied)", "", cured=True
+)
 def posd_may_not_read_its_configuration(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     of_root(setup.file)
     setup.file.chmod(0o600)
 
 
-@broken("access", "daemon", "is not in the group of local_api.till_group", "local_api.till_group")
+@by_root("access", "daemon", "is not in the group of local_api.till_group", "local_api.till_group")
 def posd_is_not_in_the_group_of_the_tills(setup: SetUp, *_: Any) -> None:
-    as_nobody(setup)
     setup.change('till_group = ""', 'till_group = "daemon"')
 
 
@@ -405,12 +401,20 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize("name", named_quick(BROKEN, QUICK))
+CASES = [
+    pytest.param(name, marks=[*case.marks, *([needs(root=True)] if BROKEN[name].root else [])], id=name)
+    for name, case in zip(BROKEN, named_quick(BROKEN, QUICK), strict=True)
+]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_it_is_named_by_the_right_line_and_by_no_other(
     setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`posd config check` names it too where posd would not start, and the commands that are named mend it."""
     fault = BROKEN[name]
+    if fault.root:
+        give_to_nobody(setup)
     with ExitStack() as stack:
         fault.how(setup, stack, monkeypatch)
         found = setup.findings()

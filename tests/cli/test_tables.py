@@ -69,3 +69,9 @@ def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
     assert short_ids([ONE, TWIN, OTHER, "receipt-10"]) == ["7f3c1f0e-0001", "7f3c1f0e-0002", "aaaa0000", "receipt-10"]
     assert short_ids([OTHER[:-1] + "3", OTHER, OTHER[:-2] + "44"]) == [OTHER[:-1] + "3", OTHER, OTHER[:-2] + "4"]
     assert short_ids([]) == []
+
+
+def test_a_further_column_without_anything_in_it_is_left_out() -> None:
+    rows = [("SN-0001", "-", "x"), ("SN-0002", "", "-")]
+    table = laid_out(("terminal", "ticket", "reference"), rows, 200, Layout(extra=("ticket", "reference")))
+    assert table.head == ["terminal  reference"]

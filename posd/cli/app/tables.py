@@ -105,7 +105,7 @@ class Layout(NamedTuple):
 
     The cells of `whole` are not broken, and long words in `cut` lose their middle before anything is broken. `under`
     stands below `whole` where they have no room beside each other, and the others there too where they have none
-    either; `extra` are left out where they have none.
+    either; `extra` are left out where they have none, or nothing in any row.
     """
 
     whole: str = ""
@@ -172,11 +172,15 @@ def _chosen(columns: Sequence[Column], room: int, *, full_ids: bool) -> list[Col
     chosen = [column for column in columns if not column.extra]
     if not full_ids and _needed(chosen) > room:
         return _shortened(chosen)
-    for column in columns:
+    for column in filter(_says, columns):
         with_it = [each for each in columns if each in chosen or each is column]
         if _needed(with_it, EASIER) <= room:
             chosen = with_it
     return chosen
+
+
+def _says(column: Column) -> bool:
+    return any(line not in {"", "-"} for cell in column.cells for line in lines_of(cell))
 
 
 def _shortened(columns: Sequence[Column]) -> list[Column]:

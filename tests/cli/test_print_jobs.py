@@ -76,7 +76,7 @@ def test_attention_says_what_to_do_and_to_type(tmp_path: Path) -> None:
         done = posd("print-jobs", "--attention", socket=tmp_path / "s")
     lines = done.stdout.splitlines()
     assert lines[lines.index("print_stuck") + 1].startswith("  The terminal took it long ago")
-    assert lines[lines.index("in_doubt") + 1].startswith("  It is not known whether the terminal took it")
+    assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have taken it")
     assert lines.count(f"    posd resolve {JOB} FAILED") == 2
 
 

@@ -22,8 +22,8 @@ _ACKNOWLEDGE = "posd acknowledge {id} "
 #: attention `code` -> what to do about it.
 ATTENTION_ADVICE: Mapping[str, Advice] = {
     "in_doubt": Advice(
-        "It is not known whether the terminal took this {noun}. Look at its screen and its journal; do not start it "
-        "again. Ask it again; free it if it must serve others; settle the {noun} once you know how it ended:",
+        "The terminal may have taken this {noun}: do not start it again. Look at its screen and its journal. Ask it "
+        "again; free it if it must serve others; settle the {noun} once you know how it ended:",
         ("posd reconcile {id}", "posd release {id}", "posd resolve {id} RESULT"),
     ),
     "gap": Advice(

@@ -71,7 +71,7 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         _SETTLE,
     ),
     "in_doubt": Advice(
-        "It is not known whether the terminal took it; posd goes on asking, and never sends it again. Look at what is "
+        "The terminal may have taken it; posd goes on asking, and never sends it again. Look at what is "
         "on the paper, and settle it:",
         _SETTLE,
     ),

@@ -13,7 +13,7 @@ import click
 from posd import __version__
 from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
-from posd.cli.app.lazy import LazyGroup
+from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup
 
 #: command -> "module:attribute" of its click command. `posd --help` shows them as `posd.cli.app.groups` has them.
 COMMANDS: Mapping[str, str] = {
@@ -94,7 +94,10 @@ class Commands(LazyGroup):
             raise explain(error, context(ctx)) from error
 
 
-@click.group(cls=Commands, targets=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": READABLE_COLUMNS}
+
+
+@click.group(cls=Commands, targets=COMMANDS, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="posd")
 @click.option(
     "--config",

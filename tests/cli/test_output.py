@@ -7,6 +7,7 @@ import subprocess
 from decimal import Decimal
 
 import pytest
+from rich.console import Console
 
 from posd.base.text import escaped
 from posd.cli.app.output import Output, asked, money, total
@@ -49,6 +50,18 @@ def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
     assert capsys.readouterr().out == "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
+
+
+def test_prose_is_not_wider_than_can_be_read_on_a_terminal_of_any_width() -> None:
+    screen = io.StringIO()
+    output = Output(as_json=False)
+    output.stdout = Console(file=screen, force_terminal=True, color_system=None, width=200)
+    output.line("word " * 60, indent=2)
+    output.panel("a", [("label", "word " * 60)], "green")
+    output.table(("a",), [("word " * 30,)])
+    *prose, _head, _rule, row = screen.getvalue().splitlines()
+    assert max(map(len, prose)) < 120
+    assert len(row.rstrip()) == 149, "a table uses what is wider"
 
 
 def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+#: Columns that help and other prose take at most, on a terminal however wide: longer lines are hard to read.
+READABLE_COLUMNS = 100
+
 #: command -> "module:attribute" of its click command, in the order in which the help shows them.
 Targets = Mapping[str, str]
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from posd.base.money import EXACT
 from posd.base.text import escaped, shown
 from posd.cli.app import times
+from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
 from posd.cli.app.times import When
 from posd.cli.app.times import moment as moment  # where most take it from
@@ -66,11 +67,11 @@ class Output:
         return times.moment(at) if self.rich else times.for_programs(at)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Write a line for people; nothing with --json. A line is never wrapped or coloured in a pipe."""
+        """Write a text for people; nothing with --json. It is never wrapped or coloured in a pipe."""
         if self.rich and not text:
             self.stdout.print()
         elif self.rich:
-            self.stdout.print(Padding(_text(text, style), (0, 0, 0, indent), expand=False))
+            self.stdout.print(Padding(_text(text, style), (0, 0, 0, indent), expand=False), width=READABLE_COLUMNS)
         elif not self.as_json:
             click.echo(" " * indent + shown(text), file=self.stdout.file)
 
@@ -159,7 +160,7 @@ class Output:
             return
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
+        grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
         for label, value in pairs:
             grid.add_row(_text(label), _text(value))
         head = _text(f" {title} ", f"bold {style}")

@@ -194,7 +194,8 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
 def show_missing_proof(output: Output, document: Document) -> None:
     """Write what would have to be seen to know that a payment in doubt never started."""
     for lack in document.get("missing_proof", ()):
-        output.line(f"missing proof {lack['code']}: {lack['detail']}", "yellow")
+        output.line(f"missing proof {lack['code']}", "yellow")
+        output.line(str(lack["detail"]), indent=2)
 
 
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:

@@ -171,6 +171,7 @@ def _sureness(output: Output, report: Report) -> None:
         )
         for item in found
     ]
+    output.line()
     output.table(("how sure", "in total", "payments", "amount"), _aligned(rows, 2, 3))
     output.line()
 

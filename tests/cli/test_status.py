@@ -189,7 +189,7 @@ def test_a_restart_that_is_needed_is_named_and_is_nothing_wrong() -> None:
 def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path: Path) -> None:
     document = well(4)
     terminal(reachable=False, reason="no answer")(document)
-    document["terminals"][3]["serial"] = "N950S-UIO-LOCAL-0042"
+    document["terminals"][3]["serial"] = long = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"
     counters(attention=1, open_payments=4)(document)
     opened = {"transactions": [transaction(phase="active", next_step="wait")] * 4}
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):
@@ -199,14 +199,18 @@ def test_four_terminals_fit_a_screen_and_the_words_say_what_colour_does(tmp_path
     assert shown[0] == "posd: not well: terminal SN-0001, attention"
     times.use(utc=False)  # another test's command may have had --utc
     assert [line for line in shown if line.startswith("!")] == [
-        f"!   SN-0001      NO         ca        2026-11-20    {times.short(last)} active",
+        f"!   SN-0001            NO         ca        2026-11-20    {times.short(last)} active",
         "! attention      1",
     ]
-    assert [line[:20] for line in shown if "yes" in line][-1] == "    N950S…L-0042 yes"  # a long serial moves nothing
+    # A long serial moves nothing, and is whole where there is room.
+    assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
+    with Stub(tmp_path / "s", [answer(document), answer(opened)]):
+        wide = posd_on_terminal("status", socket=tmp_path / "s", columns=200).screen.splitlines()
+    assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"
     with Stub(tmp_path / "s", [answer(document), answer(opened)]):
         piped = posd("status", socket=tmp_path / "s")
     assert "\x1b" not in piped.stdout
-    assert "    N950S-UIO-LOCAL-0042 yes " in piped.stdout
+    assert f"    {long} yes " in piped.stdout
 
 
 SYSTEMCTL = """#!/bin/sh

@@ -12,12 +12,13 @@ import click
 import msgspec
 
 from posd.base.times import parse_iso
-from posd.cli.app.cells import shortened
+from posd.cli.app.cells import shortened, width
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, asked, size
+from posd.cli.app.lazy import READABLE_COLUMNS
+from posd.cli.app.output import Output, asked, counted, size
 from posd.cli.app.tables import SHORT_ID, short_ids
 from posd.cli.app.times import day, here, in_words, moment, short
 from posd.cli.payments.words import started, state
@@ -263,7 +264,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None, names:
     if counters["open_print_jobs"]:
         yield Line("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
     if counters["quarantine"]:
-        yield Line("quarantine", f"{counters['quarantine']} refused callbacks are kept (posd quarantine)")
+        yield Line("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
 
 
 def _disk(disk: Document) -> Line:
@@ -300,17 +301,23 @@ def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -
     """Write the answer and the lines below it, folded to the terminal; in a pipe each is one line."""
     wrong = any(line.wrong for line in found)
     output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
-    room = output.stdout.width - INDENT if output.rich else sys.maxsize
+    terminals = [line for line in found if line.label.startswith(" ")]
+    beside = INDENT
+    if output.rich and terminals:
+        # A long serial has the room that there is; a pipe and the first line have it whole.
+        longest, rest = max(width(line.label) for line in terminals), max(width(line.text) for line in terminals)
+        beside = max(INDENT, min(longest + 3, output.stdout.width - rest))
     for line in found:
+        indent = beside if line in terminals or line.label == "terminals" else INDENT
+        room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
         # One line for each command: what is broken cannot be pasted.
         parts = wrap(line.text, room)
         for todo in filter(None, line.todo.split("; ")):
             parts += wrap(f"> {todo}", room)
-        # A long serial would push what stands beside it away; a pipe and the first line have it whole.
-        label = shortened(line.label, INDENT - 3) if output.rich and line.label.startswith(" ") else line.label
+        label = shortened(line.label, indent - 3) if output.rich and line in terminals else line.label
         head = f"{'!' if line.wrong else ' '} {label} "
         for part in parts:
-            output.line(f"{head:<{INDENT}}{part}".rstrip(), "yellow" if line.wrong else "")
+            output.verbatim(f"{head:<{indent}}{part}".rstrip(), style="yellow" if line.wrong else "")
             head = ""
 
 

@@ -89,7 +89,7 @@ def verbatim(lines: Sequence[str]) -> Iterator[str]:
 
 
 def folded(line: str) -> list[str]:
-    """Break a command that is wider than a page, before its options, so that it can still be typed as it stands."""
+    """Break a command that is wider than a page, before its options, so that it can still be typed as it is."""
     lines = [""]
     for part in re.split(" (?=--|>)", line):
         if lines[-1] and len(lines[-1]) + len(part) > MOST_CHARACTERS:

@@ -48,7 +48,7 @@ class Reprocessed(reprocess.Report):
 
 
 class UnknownPayment(msgspec.Struct, frozen=True):
-    """A payment that was taken over, as it stands now."""
+    """The current state of a payment that was taken over."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="its id")]
     terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty where not known")]

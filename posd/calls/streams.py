@@ -59,7 +59,7 @@ class CutOff(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The problem that ended the stream (RFC 9457), as it stands in a refusal."""
+    """The problem that ended the stream (RFC 9457), as in a refusal."""
 
     type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
     title: Annotated[str, Meta(description="the same for every problem of the code")]

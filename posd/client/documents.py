@@ -122,7 +122,7 @@ MAX_DIGITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """JSON that is written as it stands."""
+    """JSON that is written unchanged."""
 
     text: str
 

@@ -56,7 +56,7 @@ class Layers:
         self.files.append(Layer(file, _parsed(file, text), before))
 
     def origin(self, key: str) -> tuple[Path, str]:
-        """Return the file that says a key such as `terminals[3].serial`, and the key as it stands in that file.
+        """Return the file that says a key such as `terminals[3].serial`, and the key that it has in that file.
 
         Of a key that none of them has it is the one that has most of what stands before it.
         """
@@ -180,7 +180,7 @@ def _terminals(document: dict[str, Any]) -> Sequence[Any]:
 
 
 def _own_key(layer: Layer, key: str) -> str | None:
-    """Return a key as it stands in a file, None where it is of a terminal of another one."""
+    """Return the key that a value has in a file, None where it is of a terminal of another one."""
     found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
     if found is None:
         return key

@@ -287,7 +287,7 @@ def certificate_name(raw: object, base: Base) -> str:
     if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
         raise unusable(
             f"{value!r} is neither a host name nor an IP address",
-            "write one name as it stands in the certificate (posd terminals pin SERIAL shows them), without scheme, "
+            "write one name exactly as in the certificate (posd terminals pin SERIAL shows them), without scheme, "
             "port and wildcard",
         )
     return value

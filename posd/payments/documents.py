@@ -88,7 +88,7 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation on one terminal, as it stands."""
+    """The state of one operation on one terminal."""
 
     client_transaction_id: Annotated[Uuid, Meta(description="the id that the till chose")]
     terminal: Annotated[str, Meta(description="serial number of the terminal that was asked")]

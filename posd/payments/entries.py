@@ -1,6 +1,6 @@
 """The journal: what posd learnt and what people did about a transaction, beside its events.
 
-Each entry is an input, kept as it came; `apply` is its effect. The transaction as it stands is never changed in any
+Each entry is an input, kept as it came; `apply` is its effect. The state of the transaction is never changed in any
 other way than by an event (`transitions.advance`) or an entry, so that it can be derived again from both: `replay`.
 """
 
@@ -174,7 +174,7 @@ OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved,
 
 
 def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
-    """Return the transaction as it stands after the entry."""
+    """Return the transaction after the entry."""
     if transaction.phase is Phase.FINAL and isinstance(entry, OF_OPEN_ONES):
         return transaction
     match entry:

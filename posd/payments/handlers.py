@@ -430,7 +430,7 @@ class TransactionCalls:
         return await self._context.look_up(partial(_known, identity=identity))
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
-        """Answer with a transaction as it stands."""
+        """Answer with the current state of a transaction."""
         language = self._language_of(request)
         return json_response(await self._document(transaction, language), status, language)
 

@@ -31,7 +31,7 @@ from posd.terminals.attempt import Replied
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One document for one terminal, as it stands; the document itself is not shown again."""
+    """The state of one document for one terminal; the document itself is not shown again."""
 
     print_job_id: Annotated[str, Meta(description="the id that the till chose")]
     terminal: Annotated[

@@ -1,6 +1,6 @@
 """The journal of a print job: every input of it as it came, in one order; `apply` is its effect.
 
-A job as it stands is never changed in any other way, so that it can be derived again from its first row and its
+The state of a job is never changed in any other way, so that it can be derived again from its first row and its
 journal: `replay`. The raw bytes of each webhook are in it.
 """
 
@@ -99,7 +99,7 @@ Entry = (
 
 
 def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
-    """Return the job as it stands after the entry."""
+    """Return the job after the entry."""
     match entry:
         case Turn(sent_to=sent_to):
             return model.turn(job, sent_to, now)

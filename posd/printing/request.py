@@ -96,7 +96,7 @@ def read_print(body: bytes) -> tuple[PrintRequest, tuple[Fault, ...]]:
 
 def _document(reader: Reader, body: bytes) -> bytes:
     if not isinstance(reader.members.get("document"), dict):
-        reader.fault("/document", "is required: an object, which goes to the terminal as it stands")
+        reader.fault("/document", "is required: an object, which goes to the terminal unchanged")
         return b"{}"
     raw = bytes(_RAW.decode(body)["document"]).strip()
     if len(raw) > MAX_DOCUMENT_BYTES:

@@ -5,7 +5,7 @@ committed. It runs to its end, also where no till waits for it. A crash between 
 the next daemon asks for the job and never sends it again; where it still waited in line, nothing was sent.
 
 The till gets the job when the terminal has answered. Where other jobs stand before it, the till gets it no later than
-one call to that terminal may take, or at once where very many do: then with the job as it stands, `starting`.
+one call to that terminal may take, or at once where very many do: then in the phase `starting`.
 """
 
 import asyncio

@@ -175,7 +175,7 @@ def _required(members: Object, name: str) -> str:
 
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str | None:
-    """Return a text, or a number as it stands in the JSON; None for everything else."""
+    """Return a text, or a number with the digits of the JSON; None for everything else."""
     if isinstance(value, str):
         return value[:limit]
     return str(value)[:limit] if isinstance(value, Decimal) else None

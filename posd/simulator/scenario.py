@@ -89,7 +89,7 @@ class Fault(StrEnum):
 class Reply(Strict, frozen=True):
     """How a call is answered. What is not named is as usual.
 
-    `status` and `body` replace the usual answer (`body` is sent as it stands, with `content_type`); `set` and `remove`
+    `status` and `body` replace the usual answer (`body` is sent unchanged, with `content_type`); `set` and `remove`
     change members of the usual one, named by their path with points (`terminal.serialNumber`), in a list of events
     those of each. A `status` that is an error bears an error object where no `body` is given. The answer comes `after`
     so many terminal seconds. `times`: only the first so many calls are answered so; 0: all of them.
@@ -483,7 +483,7 @@ def prints() -> Mapping[str, PrintScenario]:
 
 
 def text(name: str, kind: Kind = "payment") -> str:
-    """Return the file of a scenario that ships with the simulator, as it stands."""
+    """Return the file of a scenario that ships with the simulator, unchanged."""
     return _shipped(kind)[name].read_text(encoding="utf-8")
 
 

@@ -31,7 +31,7 @@ def candidates(announced: Iterable[str], chosen: Iterable[str]) -> tuple[str, ..
 
 
 def in_url(address: Address) -> str:
-    """Write an address as it stands in a URL; the scope of an IPv6 one as RFC 6874 says."""
+    """Write an address for a URL; the scope of an IPv6 one as RFC 6874 says."""
     return str(address) if address.version == 4 else f"[{str(address).replace('%', '%25')}]"
 
 

@@ -35,7 +35,7 @@ log = structlog.get_logger("posd.unseen")
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A payment that was taken over and of which the database had no record, as it stands now."""
+    """The current state of a payment that was taken over and of which the database had no record."""
 
     client_transaction_id: str
     terminal: str

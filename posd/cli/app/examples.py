@@ -165,7 +165,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     ),
     "backup": (
         Example("posd backup /var/lib/posd/backups/posd.db", "While payments run:"),
-        Example("posd backup --into /var/lib/posd/backups --keep 14", "Each night, of which two weeks are kept:"),
+        Example("posd backup --into /var/lib/posd/backups --keep 14", "Each night; the newest 14 backups are kept:"),
         Example("posd backup - | ssh backup 'umask 077; cat > posd.db'", "To another machine:"),
     ),
     "prune": (

@@ -54,6 +54,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Develop": {
         "demo": "Watch a till that charges and prints: one machine, nothing to configure",
         "simulate": "Run a simulated card terminal that speaks the real wire, or several",
-        "openapi": "Print the description of the local API, an OpenAPI 3.1 document: to make a client from",
+        "openapi": "Print the OpenAPI 3.1 description of the local API, for generating a client",
     },
 }

@@ -27,7 +27,7 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The transaction, or the print job, as it stands now."""
+    """The current state of the transaction or the print job."""
 
     reply: Reply
 

@@ -421,7 +421,7 @@ def metrics(ctx: click.Context) -> None:
 
 @click.command()
 def openapi() -> None:
-    """Print the description of the local API, an OpenAPI 3.1 document: to make a client from.
+    """Print the OpenAPI 3.1 description of the local API, for generating a client.
 
     It asks no daemon, and is the same whatever the configuration says. A daemon gives it at GET /v1/openapi.json.
     """

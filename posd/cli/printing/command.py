@@ -149,7 +149,7 @@ def print_(
 ) -> None:
     """Print FILE on a terminal.
 
-    A text (UTF-8) becomes a document; a file that is a JSON object is sent as it stands. "-" is standard input.
+    A text (UTF-8) becomes a document; a file that is a JSON object is sent unchanged. "-" is standard input.
 
     The command waits for the end of the print job. Repeated with the same --id and all else the same it never prints a
     second time: it joins the first. Exit code 0: printed. 1: it failed, or was not taken. 4: still open.

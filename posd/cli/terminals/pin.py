@@ -64,8 +64,8 @@ class Address:
 def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fingerprint: str | None) -> None:
     """Show a terminal's certificate, to compare with the terminal itself, and say what to configure to trust it.
 
-    Nothing is trusted by this command and no file is written: it prints what goes into the configuration. Exit code
-    0: it is the certificate; 1: it is not, or nobody said so.
+    This command trusts nothing and writes no file: it prints the lines for the configuration. Exit code 0: it is the
+    certificate of the terminal; 1: it is not, or no person said that it is.
     """
     config = load_or_exit(context(ctx).config_path, check_files=False)
     terminal = next((item for item in config.terminals if item.serial == serial), None)

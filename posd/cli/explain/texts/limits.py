@@ -22,6 +22,15 @@ MONEY: Final = (
     "Lo que se rechaza no se envía. El final de un pago entra de todos modos.",
 )
 
+#: What to do where a terminal has reached a limit; of a program and of the disk it is that of the problem.
+TERMINALS: Final = Row(
+    do=(
+        "It is a fault of the terminal, which sends without end. Look at what it sends; restart it; tell its vendor:",
+        "Es un error del terminal, que envía sin fin. Mire qué envía, reinícielo, y avise a su proveedor:",
+    ),
+    commands=("posd list --attention", "posd quarantine"),
+)
+
 _CLOSED = "429 limit_reached, y luego se cierra la conexión"
 _UNSENT = "429 limit_reached, y no se envía nada"
 
@@ -130,24 +139,35 @@ LIMITS: Mapping[str, Spanish] = {
     ),
 }
 
+OF_TERMINALS = (
+    limits.EVENTS_OF_TRANSACTION,
+    limits.FINALS_OF_TRANSACTION,
+    limits.EVENTS_OF_TERMINAL,
+    limits.QUARANTINE_OF_TERMINAL,
+    limits.QUARANTINE_OF_SUBJECT,
+    limits.CALLBACKS_OF_PRINT_JOB,
+)
 #: Of these, that much has to be free; of the others, there may be that much.
-LEAST = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
+OF_DISK = (limits.FREE_FOR_EXTRAS, limits.FREE_FOR_PAYMENTS)
 
 
 def rows() -> Iterator[tuple[str, Row]]:
     """Yield each limit and what is said of it."""
     for limit in limits.ALL:
-        spanish, found = LIMITS[limit.name], PROBLEMS["limit_reached"]
-        much, mucho = _much(limit, limit.unit, f"{limit.value:,}"), _much(limit, spanish.unit, str(limit.value))
-        means: Words = (f"At most {much} of {limit.of}.", f"Como máximo {mucho} de {spanish.of}.")
-        if limit in LEAST:
-            means = (f"At least {much}.", f"Al menos {mucho}.")
-        answer = limit.answer.replace("`", "")
+        spanish = LIMITS[limit.name]
+        much: Words = (_much(limit, limit.unit, f"{limit.value:,}"), _much(limit, spanish.unit, str(limit.value)))
+        if limit in OF_DISK:
+            found = PROBLEMS["storage_unavailable"]
+            means, past = (f"At least {much[0]}.", f"Al menos {much[1]}."), ("With less", "Con menos")
+        else:
+            found = TERMINALS if limit in OF_TERMINALS else PROBLEMS["limit_reached"]
+            means = (f"At most {much[0]} of {limit.of}.", f"Como máximo {much[1]} de {spanish.of}.")
+            past = ("Past it", "Pasado el límite,")
         comes = (
-            f"{limit.reason} Past it the answer is {answer}.",
-            f"{spanish.reason} Pasado el límite, la respuesta es {spanish.answer}.",
+            f"{limit.reason} {past[0]} the answer is {limit.answer.replace('`', '')}.",
+            f"{spanish.reason} {past[1]} la respuesta es {spanish.answer}.",
         )
-        yield limit.name, Row(means, comes, MONEY, found.do, found.commands)
+        yield limit.name, found._replace(means=means, comes=comes, money=MONEY)
 
 
 def _much(limit: limits.Limit, unit: str, count: str) -> str:

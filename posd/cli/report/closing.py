@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 import click
 
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.report import closed, exports, shift, sums, words
+from posd.cli.report import closed, exports, shift, standing, sums, words
 from posd.cli.report.closed import Closed, Counted, Line, Shift
 from posd.cli.report.facts import Facts, Span, read
-from posd.cli.report.sums import Payment, Report
+from posd.cli.report.standing import Payment
+from posd.cli.report.sums import Report
 
 #: Changes of the feed that are asked for at a time: the most that the API gives.
 PAGE = 500
@@ -122,7 +123,7 @@ class Shifts:
         removed = 0
         for line in item.lines:
             if line.id in facts:
-                payment = replace(sums.count(facts[line.id], others), open_at=opened.get(line.id))
+                payment = replace(standing.count(facts[line.id], others), open_at=opened.get(line.id))
                 rows += shift.printed_again(payment, line)
             else:
                 removed += 1
@@ -153,7 +154,7 @@ class Shifts:
         known, begins_later = self._known(last, sought)
         old = {identity for identity, fresh in begun.items() if not fresh}
         before_first = old - known.keys() if begins_later else set()
-        payments = [sums.count(item, others) for item in facts.values() if item.id not in before_first]
+        payments = [standing.count(item, others) for item in facts.values() if item.id not in before_first]
         rows, lines = shift.account(payments, known)
         return self._report(rows, Shift(None, last, more=more)), lines, up_to
 
@@ -199,7 +200,7 @@ class Shifts:
 
     def _others(self, facts: Iterable[Facts]) -> Mapping[str, Facts]:
         known = {item.id: item for item in facts}
-        return known | self._read(sorted(sums.related(known.values())))[0]
+        return known | self._read(sorted(standing.related(known.values())))[0]
 
     def _feed(self, after: int) -> Iterable[Mapping[str, Any]]:
         while True:

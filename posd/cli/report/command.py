@@ -23,7 +23,7 @@ from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_opt
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.report import exports, sums, table, words
+from posd.cli.report import exports, standing, sums, table, words
 from posd.cli.report.expect import Comparison, compare
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
@@ -210,7 +210,7 @@ def _read_days(
             found[facts.id] = facts
             progress(len(found))
     others = {}
-    for identity in sorted(sums.related(found.values())):
+    for identity in sorted(standing.related(found.values())):
         try:
             others[identity] = read(api.get(f"/transactions/{identity}").body)
         except Problem as problem:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from posd.base.money import EXACT
 from posd.cli.report.facts import add
-from posd.cli.report.sums import CORRECTION, REVERSING, Payment, Section, Standing
+from posd.cli.report.standing import CORRECTION, REVERSING, Payment, Section, Standing
 
 #: Payments of which two or three together are looked at; the most doubtful come first. Of 200 three are 1.3 million
 #: sets, found in 20,000 steps.

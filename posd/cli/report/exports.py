@@ -14,7 +14,8 @@ from posd.base.text import shown
 from posd.cli.report import sums
 from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
-from posd.cli.report.sums import Payment, Report, Section, Sum
+from posd.cli.report.standing import Payment, Section
+from posd.cli.report.sums import Report, Sum
 
 #: A cell that begins with one of these is run as a formula by a spreadsheet; the last four are as wide as two letters.
 FORMULA = (

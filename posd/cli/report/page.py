@@ -15,7 +15,8 @@ from posd.base.text import shown
 from posd.cli.report import charts, sums, words
 from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
-from posd.cli.report.sums import Payment, Report, Section
+from posd.cli.report.standing import Payment, Section
+from posd.cli.report.sums import Report
 
 #: Payments that the page shows: beyond it a browser becomes slow; a CSV has them all.
 MOST = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 from posd.base.money import ZERO
 from posd.cli.report.closed import Closed, Counted, Line
 from posd.cli.report.facts import Facts, add, read
-from posd.cli.report.sums import CORRECTION, Basis, Correction, Payment, Section
+from posd.cli.report.standing import CORRECTION, Basis, Correction, Payment, Section
 
 
 def account(payments: Iterable[Payment], known: Mapping[str, Counted]) -> tuple[list[Payment], list[Line]]:

@@ -9,7 +9,8 @@ from posd.cli.app.tables import Cells, Layout, Number
 from posd.cli.report import sums, words
 from posd.cli.report.expect import Comparison
 from posd.cli.report.facts import money
-from posd.cli.report.sums import Payment, Report, Section, Sum
+from posd.cli.report.standing import Payment, Section
+from posd.cli.report.sums import Report, Sum
 from posd.cli.report.words import amount, in_totals, kind_name, result_name
 
 #: Characters of an id, as references are; what stands below one is broken to its width.

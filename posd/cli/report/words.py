@@ -9,7 +9,8 @@ from posd.cli.app.advice import Advice, attention_advice
 from posd.cli.payments.words import words_of
 from posd.cli.report.expect import Candidate, Comparison, Reason
 from posd.cli.report.facts import Span, money
-from posd.cli.report.sums import Basis, Payment, Report, Section, Standing, Sureness
+from posd.cli.report.standing import Basis, Payment, Section, Standing
+from posd.cli.report.sums import Report, Sureness
 
 #: kind -> its name in the singular; what is not here is written as it is.
 KIND_NAMES: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from posd.cli.report.facts import read
-from posd.cli.report.sums import Payment, count, related
+from posd.cli.report.standing import Payment, count, related
 from tests.cli.report.shopday import identity, payment
 
 AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posd.cli.report.expect import MOST_SETS, MOST_TOGETHER, Candidate, Reason, compare, explain
 from posd.cli.report.facts import read
-from posd.cli.report.sums import count
+from posd.cli.report.standing import count
 from tests.cli.documents import attention
 from tests.cli.report.shopday import identity, payment
 from tests.support.slow import examples

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.cli.report import closed as closed_shifts
-from posd.cli.report import exports, page, shift, sums
+from posd.cli.report import exports, page, shift, standing, sums
 from posd.cli.report.closed import Closed, Line, Shift
 from posd.cli.report.facts import Span, read
-from posd.cli.report.sums import Payment, Section, Standing
+from posd.cli.report.standing import Payment, Section, Standing
 from tests.cli.report.shopday import identity, payment
 from tests.support.slow import examples
 
@@ -40,7 +40,7 @@ steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none
 
 
 def stands(number: int, state: dict[str, Any]) -> Payment:
-    return sums.count(read(payment(number, AT, **state)), ORIGINAL)
+    return standing.count(read(payment(number, AT, **state)), ORIGINAL)
 
 
 def counted(item: Payment) -> Decimal:

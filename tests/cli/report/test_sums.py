@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from posd.cli.report import exports, page, sums
 from posd.cli.report.command import window
 from posd.cli.report.facts import Span, money, read
-from posd.cli.report.sums import COUNTED_STANDINGS, Report, Section, Standing, make
+from posd.cli.report.standing import COUNTED_STANDINGS, Section, Standing
+from posd.cli.report.sums import Report, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble
 from tests.support.slow import examples

@@ -26,7 +26,7 @@ from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.writer import Unit
-from posd.upkeep import retention
+from posd.upkeep import retention_rows
 
 #: What reading a damaged row raises, beside SQLite's own errors.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
@@ -142,7 +142,7 @@ PAYMENTS = Kind(
     changes=_changes(PAYMENT),
     pruned="pruned_transactions",
     get=transactions.get,
-    forget=retention.forget,
+    forget=retention_rows.forget,
     begins_after=_begins_after,
     end="result",
     ended="t.outcome ->> 'result'",
@@ -158,7 +158,7 @@ PRINT_JOBS = Kind(
     changes=_changes(PRINT_JOB),
     pruned="pruned_print_jobs",
     get=print_jobs.get,
-    forget=retention.forget_job,
+    forget=retention_rows.forget_job,
     begins_after=lambda _: 0,
     end="status",
     ended="t.status",

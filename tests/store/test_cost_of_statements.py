@@ -22,7 +22,7 @@ from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.writer import Unit
-from posd.upkeep import retention
+from posd.upkeep import retention_rows as retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 from tests.support.tables import every

@@ -31,7 +31,7 @@ from posd.records import feed_cursor
 from posd.storage import changes
 from posd.storage.store import Store
 from posd.storage.writer import Change, Unit
-from posd.upkeep import retention
+from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 
 #: Longest that anything here may take, in seconds.

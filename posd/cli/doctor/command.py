@@ -13,6 +13,7 @@ from posd.base.text import shown
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
@@ -105,7 +106,7 @@ def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
 def _grid() -> Table:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True, width=MARK_COLUMNS)
-    grid.add_column(overflow="fold")
+    grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
     return grid
 
 

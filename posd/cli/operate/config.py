@@ -241,6 +241,8 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
                 if entry.access_mode == access_mode
             ],
         )
+        if output.rich:
+            output.line()
     output.line(
         "An assumption is used, but what it answers proves nothing until it is confirmed: check it with your terminal, "
         "then set confirmed = true in its section, as in [profile.abort]."

@@ -27,7 +27,7 @@ OPEN = "aaaa0000-0000-4000-8000-000000000001"
 DOUBT = "bbbb0000-0000-4000-8000-000000000002"
 DECLINED = "cccc0000-0000-4000-8000-000000000003"
 
-#: name -> the command line.
+#: name -> the command line; {config} is the configuration file of the shop.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "list": ("list", "--totals", "--utc"),
     "list-attention": ("list", "--attention"),
@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "quarantine": ("quarantine", "--utc"),
     "clock": ("clock",),
     "status": ("status",),
+    "doctor": ("--config", "{config}", "doctor"),
     "explain": ("explain", "in_doubt"),
     "several": ("show", "7f3c1f0e"),
     "help": ("--help",),
@@ -87,7 +88,8 @@ def _pay(counter: Counter) -> None:
 
 def capture(counter: Counter, arguments: tuple[str, ...], columns: int) -> list[str]:
     """Return what a command writes on a screen so wide, without trailing spaces."""
-    seen = posd_on_terminal(*arguments, socket=counter.socket, columns=columns)
+    words = [word.format(config=counter.config) for word in arguments]
+    seen = posd_on_terminal(*words, socket=counter.socket, columns=columns)
     return [line.rstrip() for line in seen.screen.splitlines()]
 
 

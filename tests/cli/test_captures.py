@@ -21,6 +21,7 @@ WORDS = {
     "terminals": (("SN-0001", "aaaa0000", "bbbb0000"), ("SN-0001", OPEN, DOUBT)),
     "print-jobs": (("7f3c1f0e", "receipt-1042"), (TWINS[1], "receipt-1042")),
     "status": (("SN-0001",), ("SN-0001", "P8-2026-ECUADOR-QUITO-0000000123", "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042")),
+    "doctor": (("FAILURE", "SN-0001:"), ("FAILURE", "SN-0001:")),
     "report": (("12345678.99", DECLINED), ("12345678.99", DECLINED)),
     "quarantine": (("127.0.0.1",), ("127.0.0.1",)),
     "watch": (("8.00", "12.50", "[ack]·card·bank·end"), ("8.00", "12.50", "P8-2026-ECUADOR-QUITO-0000000123")),

@@ -267,7 +267,8 @@ def question(payment: Payment) -> str:
 def advice(code: str, payment: Payment) -> Advice:
     """Return what to do about an attention of a payment."""
     facts = payment.facts
-    return attention_advice(code, {"type": facts.type, "abortable": facts.abortable})
+    given = {"type": facts.type, "terminal": facts.terminal, "abortable": facts.abortable}
+    return attention_advice(code, given)
 
 
 def in_totals(payment: Payment) -> str:

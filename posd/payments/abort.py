@@ -126,8 +126,8 @@ class Aborts:
     async def _send(self, transaction: Transaction) -> Attempt:
         terminal = transaction.terminal
         newest = await self._fleet.addresses.choose(terminal) if terminal in self._fleet else None
-        if newest is None and (dispute := self._fleet.addresses.conflict(terminal)) is not None:
-            return NotSent(dispute.detail)
+        if (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+            return NotSent(dispute.detail)  # it carries no id: another terminal there would end what it runs
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
         # None: it was rebuilt from its events. Where it was sent is not known, and the lease has to do.

@@ -18,7 +18,7 @@ from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
 from posd.payments.display import Display, display
-from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
+from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Quarantined, Searched
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.missing_proof import MissingProof
@@ -396,7 +396,6 @@ def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> 
 LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Interrupted: InterruptedLine,
     entries.AbortRequested: AbortRequestedLine,
-    entries.Quarantined: QuarantinedLine,
     entries.ProvedNotStarted: ProofLine,
     entries.Released: ReleaseLine,
     entries.Resolved: ResolveLine,
@@ -424,6 +423,8 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
+        case Quarantined(reason=reason):
+            return QuarantinedLine(at=at, reason=reason)
         case NothingHeard(code=AttentionCode.NO_CALLBACK, seconds=seconds):
             return SilentLine(at=at, kind="no_callback", seconds=seconds)
         case NothingHeard(seconds=seconds):

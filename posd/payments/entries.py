@@ -48,10 +48,11 @@ class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field
     attempt: Attempt
 
 
-class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind"):
-    """An authentic callback was refused."""
+class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
+    """An authentic callback was refused; `serial_number`: of the terminal that sent it, where that was the reason."""
 
     reason: str
+    serial_number: str | None = None
 
 
 class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
@@ -191,8 +192,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transaction  # an abort is a request: what the terminal makes of it, its events say
         case CallbackBrokeOff():
             return transitions.touched(transaction, now)
-        case Quarantined(reason=reason):
-            return transitions.quarantined(transaction, reason, now)
+        case Quarantined(reason=reason, serial_number=serial):
+            return transitions.quarantined(transaction, reason, now, serial)
         case NothingHeard(code=code, seconds=seconds):
             return transitions.silent(transaction, code, seconds, now)
         case ProvedNotStarted(evidence=evidence):

@@ -42,12 +42,16 @@ log = structlog.get_logger("posd.inbox")
 
 
 class Refusal(Exception):
-    """An authentic body that cannot be used: the HTTP status of the answer, and why."""
+    """An authentic body that cannot be used: the HTTP status of the answer, and why.
 
-    def __init__(self, status: int, reason: str) -> None:
+    `serial`: of the terminal that sent it, where that is none of the fleet.
+    """
+
+    def __init__(self, status: int, reason: str, serial: str | None = None) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.serial = serial
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -281,7 +285,8 @@ class Inbox:
                 return None
             return Refusal(400, "terminal.serial_number cannot be read, and this payment is not known here")
         if serial not in self._fleet and next(rows.open_on(unit.db, serial), None) is None:
-            return Refusal(403, f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]")
+            reason = f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]"
+            return Refusal(403, reason, serial)
         return None
 
     def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
@@ -289,19 +294,21 @@ class Inbox:
         known, reason = rows.get(unit.db, identity), refusal.reason
         sender: str | None = known.terminal if known is not None else peer
         if (limit := self._intake.limit_of_body(sender or peer, len(body))) is not None:
-            self._attend(unit, known, quarantine.NOT_KEPT, at)
+            self._attend(unit, known, quarantine.NOT_KEPT, at, refusal.serial)
             return Receipt(quarantine.status_past(limit), reason=quarantine.NOT_KEPT, limit=limit)
         if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
             sender = None
-        self._attend(unit, known, reason, at)
+        self._attend(unit, known, reason, at, refusal.serial)
         return Receipt(refusal.status, reason=reason, kept_of=sender)
 
-    def _attend(self, unit: Unit, known: Transaction | None, reason: str, at: datetime) -> None:
+    def _attend(
+        self, unit: Unit, known: Transaction | None, reason: str, at: datetime, serial: str | None = None
+    ) -> None:
         """Note on the payment, where it is known, that a callback of it could not be used (runs inside the commit)."""
         if known is not None:
-            record(unit, known, Quarantined(reason), at, self._outstanding)
+            record(unit, known, Quarantined(reason, serial), at, self._outstanding)
 
     def _note_too_large(self, unit: Unit, identity: str, reason: str, at: datetime) -> None:
         self._attend(unit, rows.get(unit.db, identity), reason, at)

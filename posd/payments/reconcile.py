@@ -380,6 +380,7 @@ class Reconciler:
             and transaction.phase is Phase.IN_DOUBT
             and not transaction.heard
             and self._searching.reached(transaction, device)
+            and not self._conflict(transaction.terminal)
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:

@@ -20,6 +20,7 @@ from posd.payments.entries import (
     Attempted,
     Dismissed,
     Entry,
+    Quarantined,
     Released,
     Resolved,
     Searched,
@@ -29,7 +30,7 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
-from posd.payments.wire import Acknowledged, Found, TransactionEvent, judge, read_event
+from posd.payments.wire import Acknowledged, Found, NoAnswer, TransactionEvent, judge, read_event
 from posd.records import terminal_addresses
 from posd.records.model import Phase
 from posd.storage import changes
@@ -183,6 +184,8 @@ def _serial(cause: Cause, client_transaction_id: str) -> str | None:
         case Attempted(attempt=attempt):
             judgement = judge(attempt, client_transaction_id)
             return judgement.serial_number if isinstance(judgement, Acknowledged) else None
+        case Quarantined(serial_number=serial) | Searched(answer=NoAnswer(serial_number=serial)):
+            return serial
         case Searched(answer=Found() as answer):
             said = [item.terminal.serial_number for item in answer.events if isinstance(item, TransactionEvent)]
             return said[-1] if said else None

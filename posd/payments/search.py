@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from typing import TypeGuard
 
 import msgspec
 import structlog
@@ -159,12 +160,19 @@ class Searching:
         if not isinstance(answer, Found):
             return answer
         ours = answer.kept(partial(self._is_ours, terminal))
-        return ours if ours.elements else NoAnswer(FOREIGN, bears_id=True)
+        if ours.elements:
+            return ours
+        others = (item.terminal.serial_number for item in answer.events if self._is_of_merchant(item))
+        return NoAnswer(FOREIGN, bears_id=True, serial_number=next(others, None))
+
+    def _is_of_merchant(self, event: TransactionEvent | NotAnEvent) -> TypeGuard[TransactionEvent]:
+        ours = ("", self._merchant_id)
+        return isinstance(event, TransactionEvent) and (not self._merchant_id or event.merchant_id in ours)
 
     def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
         if isinstance(event, NotAnEvent):
             return True  # it bears our id; that it cannot be read is for a person to see
-        if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
+        if not self._is_of_merchant(event):
             return False
         serial = event.terminal.serial_number  # empty, as the merchant, where it cannot be read
         return serial in (terminal, "") or serial in self._fleet

@@ -172,12 +172,14 @@ def interrupted(transaction: Transaction, now: datetime) -> Transaction:
     return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
 
 
-def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transaction:
+def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
     """Note that an authentic callback of this transaction was refused and kept in quarantine.
 
-    Its token shows that the request had reached a terminal, also where posd had inferred otherwise.
+    Its token shows that the request had reached a terminal, also where posd had inferred otherwise: that of `serial`,
+    where it is one outside the fleet.
     """
-    return _touch(_unusable(transaction, "a callback of this payment could not be used", reason, now), transaction, now)
+    after = _hear(transaction, serial, "an event of it came from", now)
+    return _touch(_unusable(after, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
@@ -191,6 +193,7 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
         for event in answer.events:
             after = _found(after, event, now)
     if isinstance(answer, NoAnswer) and answer.bears_id:
+        after = _hear(after, answer.serial_number, "a search found it on", now)
         after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
     last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
     return _set(_touch(after, transaction, now), last_search=last)

@@ -419,11 +419,13 @@ class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     """It is not known; `status` is the HTTP status where there was a reply.
 
     `bears_id`: something in it bears our id, and is not of ours: nothing to believe, and no "none" either.
+    `serial_number`: of the terminal outside the fleet that it is of.
     """
 
     reason: str
     status: int | None = None
     bears_id: bool = False
+    serial_number: str | None = None
 
 
 Answer = Found | Nothing | NoAnswer

@@ -87,6 +87,10 @@ class Addresses:
         for stranger in list(self.strangers.values()):
             if stranger.serial in self._members.current:
                 self.announce(stranger)
+        known = [item for member in self._members.current.values() for item in member.claims.announcements]
+        for member in self._members.current.values():
+            if member.announced is None:  # its address is another one: which of them came last is not known
+                self._compare(member, *known, *self.strangers.values())
         self.network_changed()
 
     def is_open(self, tells: Callable[[str], bool]) -> None:
@@ -154,6 +158,8 @@ class Addresses:
             errors = [{"path": "/base_url", "message": f"must be one of the addresses that claim to be it: {known}"}]
             raise Problem("invalid_request", f"nothing was decided: base_url {errors[0]['message']}", errors=errors)
         others = (item for item in member.candidates if item is not found and item.verdict is Verdict.ANSWERS)
+        other = member.other_at(found.base_url)
+        turned_down = (other.serial,) if other is not None and other.announced else ()
         return Trusted(
             found.base_url,
             member.proof(found),
@@ -161,7 +167,7 @@ class Addresses:
             operator,
             note,
             uid,
-            tuple(item.base_url for item in others),
+            (*(item.base_url for item in others), *turned_down),
         )
 
     def says_it_is(self, serial: str, base_url: str, other_serial: str | None) -> None:
@@ -171,6 +177,17 @@ class Addresses:
             return
         member.trusted = msgspec.structs.replace(member.trusted, other_serial=other_serial)
         self._state(member)
+
+    def _compare(self, member: Member, *announcements: Announcement) -> None:
+        """Note which terminal is announced at the configured address of one, and tell where that is another."""
+        before = member.announced
+        for item in announcements:
+            if member.is_announced_at(item):
+                member.announced = item
+            elif member.announced is not None and member.announced.name == item.name:
+                member.announced = None  # it is elsewhere now
+        if member.announced != before:
+            self._state(member)
 
     def base_url(self, serial: str) -> tuple[str, Source] | None:
         """Return the address of a fleet member by what is known now and where it comes from, None where none is."""
@@ -253,6 +270,7 @@ class Addresses:
         serial, name = announcement.serial, announcement.name
         old = self.strangers.pop(name, None)
         for other in self._members.current.values():
+            self._compare(other, announcement)
             if other.config.serial != serial:
                 other.claims.withdraw(name)
         member = self._members.current.get(serial)
@@ -274,6 +292,9 @@ class Addresses:
         """Forget an announcement by its instance name, and return it."""
         gone = self.strangers.pop(name, None)
         for serial, member in self._members.current.items():
+            if member.announced is not None and member.announced.name == name:
+                member.announced = None
+                self._state(member)
             with self._watched(member):
                 withdrawn = member.claims.withdraw(name)
                 gone = withdrawn or gone
@@ -291,6 +312,7 @@ class Addresses:
         """
         self.strangers.clear()
         for member in self._members.current.values():
+            member.announced = None
             member.claims.unheard()
 
     def network_changed(self) -> None:
@@ -433,9 +455,10 @@ class Addresses:
             return
         claims, trusted = member.dispute_claims(), member.trusted
         others = tuple(item.base_url for item in answering if trusted is None or item.base_url != trusted.base_url)
-        other_serial = trusted.other_serial if trusted else None
-        what = identity.words(use, serial, others, trusted.base_url if trusted else None, other_serial)
-        todo = identity.todo(serial, other_serial if use is Conflict.SERIAL else None)
+        here = member.configured or trusted
+        other = member.other_at(here.base_url) if use is Conflict.SERIAL and here is not None else None
+        what = identity.words(use, serial, others, here.base_url if here else None, other)
+        todo = identity.todo(serial, other.serial if other else None)
         same = old is not None and old[0].kind is use
         since = old[0].since if old is not None and same else iso(self._now())
         self._disputes[serial] = (Dispute(use, since, claims, what, todo), now)

@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -129,6 +130,19 @@ def _text(properties: Mapping[str, str | None], key: str) -> str | None:
 
 def _plain(text: str) -> bool:
     return text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
+
+
+#: The two ports of one terminal, for HTTP and HTTPS: it may announce one of them, and be called at the other.
+PORTS_OF_ONE = frozenset({6868, 6869})
+
+
+def is_at(announcement: Announcement, base_url: str) -> bool:
+    """Whether the device that announces itself is the one at a base URL. A host name there is not looked up."""
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if port != announcement.port and not {port, announcement.port} <= PORTS_OF_ONE:
+        return False
+    return (parts.hostname or "") in {host.strip("[]").lower() for host in announcement.hosts}
 
 
 # Who claims to be a terminal of the fleet, and which of them is believed. No I/O.

@@ -8,7 +8,7 @@ All else is a conflict: nothing is sent, and a person decides. An address in the
 """
 
 from enum import Enum, StrEnum, auto
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
 
@@ -104,7 +104,8 @@ def judge(seen: Situation) -> Use | Conflict:
 class Trusted(msgspec.Struct, frozen=True):
     """Where a terminal was trusted last: a payment went there, or a person decided. It is kept over restarts.
 
-    `at` is ISO 8601. `turned_down`: the addresses of the others, where a person chose between several.
+    `at` is ISO 8601. `turned_down`: what a person decided against: the addresses of others, or the serial of another
+    terminal that was announced at this address.
     `other_serial`: what the device there said it is since then, where that is another terminal.
     """
 
@@ -121,6 +122,13 @@ class Trusted(msgspec.Struct, frozen=True):
     def decided(self) -> bool:
         """Whether a person said that it is the terminal."""
         return self.operator is not None
+
+
+class Other(msgspec.Struct, frozen=True):
+    """Another terminal than the one that is meant, at its address; `announced`: it is announced there, by mDNS."""
+
+    serial: str
+    announced: bool
 
 
 #: Who says that an address is the terminal's; `trusted`: it was used last, and is not announced now.
@@ -165,18 +173,18 @@ def todo(serial: str, other_serial: str | None = None) -> str:
     )
 
 
-def words(kind: Conflict, serial: str, others: tuple[str, ...], old: str | None, other_serial: str | None) -> str:
-    """Say what is wrong. `others`: what else answers; `old`: the address that was trusted last."""
-    match kind:
-        case Conflict.RIVALS:
-            where = ", ".join(dict.fromkeys(filter(None, (old, *others))))
-            return f"several devices answer as terminal {serial} ({where}), and none of them can prove that it is"
-        case Conflict.MOVED:
-            return (
-                f"terminal {serial} does not answer at {old} any more, and what answers at {', '.join(others)} cannot "
-                "prove that it is this terminal"
-            )
-        case Conflict.SERIAL:
-            return f"the device at {old} says that it is terminal {other_serial}, not {serial}"
-        case _:
-            assert_never(kind)
+def words(kind: Conflict, serial: str, others: tuple[str, ...], old: str | None, other: Other | None) -> str:
+    """Say what is wrong. `others`: what else answers; `old`: the address that was trusted last, or is configured.
+
+    `other`: which terminal the device there is, where it is another one.
+    """
+    if other is not None:
+        how = "announces itself (mDNS) as" if other.announced else "says that it is"
+        return f"the device at {old} {how} terminal {other.serial}, not {serial}"
+    if kind is Conflict.RIVALS:
+        where = ", ".join(dict.fromkeys(filter(None, (old, *others))))
+        return f"several devices answer as terminal {serial} ({where}), and none of them can prove that it is"
+    return (
+        f"terminal {serial} does not answer at {old} any more, and what answers at {', '.join(others)} cannot "
+        "prove that it is this terminal"
+    )

@@ -15,9 +15,9 @@ import msgspec
 
 from posd.config import TerminalConfig
 from posd.terminals import authentication, identity, trust
-from posd.terminals.claims import Candidate, Claims, Verdict
+from posd.terminals.claims import Announcement, Candidate, Claims, Verdict, is_at
 from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
-from posd.terminals.identity import Claimants, Conflict, Old, Proof, Situation, Trusted, Use
+from posd.terminals.identity import Claimants, Conflict, Old, Other, Proof, Situation, Trusted, Use
 
 if TYPE_CHECKING:
     from posd.terminals.client import Device
@@ -71,6 +71,8 @@ class Member:
         self.place: Candidate | None = None
         #: Whether a payment of it is open.
         self.is_open: Callable[[], bool] = lambda: False
+        #: Which terminal was announced last at its configured address, whoever that is.
+        self.announced: Announcement | None = None
         self.started: Started | None = None
         self.last_seen: str | None = None
         self.brand: str | None = None
@@ -82,6 +84,7 @@ class Member:
         self.trust(old.trusted)
         if self.config == old.config:
             self.claims, self.configured, self.place = old.claims, old.configured, old.place
+            self.announced = old.announced
         elif self.on_lan:  # an address that answered is looked at anew: perhaps another certificate is right now
             for announcement in old.claims.announcements:
                 self.claims.announce(announcement)
@@ -125,10 +128,30 @@ class Member:
         """Which address may be used, by what is known now: see `identity`."""
         chosen = self._chosen
         address = self._address(chosen) if isinstance(chosen, Use) else None
-        trusted = self.trusted
-        if address is None or trusted is None or trusted.other_serial is None or not self.on_lan:
+        if address is None or not self.on_lan or self.other_at(address.base_url) is None:
             return chosen
-        return Conflict.SERIAL if trusted.base_url == address.base_url else chosen
+        return Conflict.SERIAL
+
+    def other_at(self, base_url: str) -> Other | None:
+        """Return which other terminal the device at an address of it is, by what is known now; None: no other.
+
+        What the device itself said comes before what is announced there, which anything on the network can do.
+        """
+        trusted = self.trusted
+        here = trusted is not None and trusted.base_url == base_url
+        if trusted is not None and here and trusted.other_serial is not None:
+            return Other(trusted.other_serial, announced=False)
+        announced, configured = self.announced, self.configured
+        if announced is None or configured is None or self.pinned or configured.proven:
+            return None
+        if announced.serial == self.config.serial or not self.is_announced_at(announced):
+            return None
+        turned_down = trusted is not None and here and announced.serial in trusted.turned_down
+        return None if turned_down else Other(announced.serial, announced=True)
+
+    def is_announced_at(self, announcement: Announcement) -> bool:
+        """Whether what announces itself is at the configured address of it."""
+        return self.configured is not None and self.on_lan and is_at(announcement, self.configured.base_url)
 
     @property
     def _chosen(self) -> Use | Conflict:

@@ -177,6 +177,14 @@ def test_what_is_reserved_is_captured_or_voided_by_what_names_it(
     assert [value for _, value in pairs[place + 1 :]][: len(commands)] == commands
 
 
+@pytest.mark.parametrize("said", ["SN-0099", "SN-0001", "", None])
+def test_an_outcome_names_the_terminal_that_ran_the_payment(said: str | None) -> None:
+    terminal = {"serial_number": said} if said is not None else "odd"
+    done = {**outcome("approved", EVENT), "final_event": {"terminal": terminal}}
+    shown = dict(outcome_pairs(transaction(outcome=done, next_step="done", terminal="SN-0001")))["terminal"]
+    assert shown == ("SN-0099, though SN-0001 was asked" if said == "SN-0099" else "SN-0001")
+
+
 def test_a_reservation_from_which_something_was_derived_may_be_used_up() -> None:
     done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference="r")
     fresh = transaction(type="pre-auth", outcome=done, next_step="done")

@@ -9,6 +9,7 @@ from posd.terminals.identity import (
     Conflict,
     Dispute,
     Old,
+    Other,
     Proof,
     Situation,
     Trusted,
@@ -103,7 +104,8 @@ def test_the_table(changes: dict[str, object], expected: Use | Conflict) -> None
 
 @pytest.mark.parametrize("kind", Conflict)
 def test_each_conflict_names_the_devices(kind: Conflict) -> None:
-    said = words(kind, "SN-1", ("http://b",), "http://a", "SN-2")
+    other = Other("SN-2", announced=False) if kind is Conflict.SERIAL else None
+    said = words(kind, "SN-1", ("http://b",), "http://a", other)
     assert "SN-1" in said
     assert "http://a" in said
     assert ("SN-2" in said) == (kind is Conflict.SERIAL)

@@ -231,7 +231,7 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
                 assert document["last_search"]["result"] == result, reply
             assert document["outcome"]["result"] == "approved"
             # What bore our id and was not ours is for a person to see.
-            assert [item["code"] for item in document["attention"]] == ["quarantined_event"]
+            assert attention(document) == {"quarantined_event", "serial_mismatch"}
             assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
                 ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
             }

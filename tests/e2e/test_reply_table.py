@@ -16,7 +16,7 @@ from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, post, status_of
-from tests.support.shop import OFFLINE, Payment, Shop, quiet
+from tests.support.shop import OFFLINE, Payment, Shop, answering, quiet
 from tests.support.terminal import ScriptedTerminal
 from tests.support.webhooks import (
     Answer,
@@ -153,6 +153,26 @@ async def test_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) ->
     assert attention(document) >= {"serial_mismatch"}
 
 
+async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sent_no_other(shop: Shop) -> None:
+    """The acknowledgement names no serial, so that the first event is the first to tell of another device."""
+    payment = shop.payment()
+    shop.terminal.start = answering(202, {"status": ACK, "previous_status": ""})
+    assert (await payment.put()).json["attention"] == []
+    assert (await send(payment, body(payment.identity, "APPROVAL", ACK, "SN-FOREIGN"))).status == 403
+    document = await payment.get()
+    assert (document["phase"], document["outcome"]) == ("active", None)
+    (said,) = (item["detail"] for item in document["attention"] if item["code"] == "serial_mismatch")
+    assert said == f"terminal {payment.serial} was asked, an event of it came from SN-FOREIGN: another device has it"
+    assert (await payment.post("abort")).json["code"] == "not_abortable"
+    await payment.post("release", {"operator": "Ana", "note": "it runs elsewhere"})
+    reply = await shop.daemon.call(
+        "PUT", f"/transactions/{uuid4()}", {"terminal": payment.serial, "amount": {"subtotal_iva0": 5}}
+    )
+    assert (reply.status, reply.json["code"]) == (503, "identity_conflict")
+    assert "says that it is terminal SN-FOREIGN" in reply.json["detail"]
+    assert len(payment.requests) == 1
+
+
 REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {
     "not JSON": (lambda _: b"<html>ACK</html>", 400, "not JSON"),
     "no object": (lambda _: b"[]", 400, "not a JSON object"),
@@ -179,7 +199,7 @@ async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case
     assert recorded(shop.daemon, payment.identity) == []
     document = await payment.get()
     assert (document["phase"], document["status"]) == ("active", ACK)
-    assert attention(document) == {"quarantined_event"}
+    assert attention(document) == {"quarantined_event"} | ({"serial_mismatch"} if status == 403 else set())
 
 
 @pytest.mark.parametrize("way", ["content-length", "chunked"])

@@ -107,6 +107,16 @@ async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
             await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
 
 
+async def announced(posd: Daemon, serial: str) -> None:
+    """Wait until the daemon shows a terminal outside the fleet."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            known = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
+            if serial in {item["serial"] for item in known}:
+                return
+            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+
+
 def refused(reply: Reply) -> set[str]:
     """Return the addresses of the claims with which a call was refused."""
     assert (reply.status, reply.json["code"]) == (503, "identity_conflict"), reply.body
@@ -377,6 +387,65 @@ async def test_an_address_in_the_configuration_that_is_another_terminal_is_not_u
         assert (await decide(posd, serial, right.base_url)).status == 200
         right.start = acknowledging(serial)
         await active(posd, serial)
+
+
+async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    """A terminal was put in the place of another: it is known before the first payment goes there."""
+    right, _ = devices
+    new = f"{serial}-new"
+    configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
+    async with running(home, configured, discovery=DISCOVERY) as posd:
+        waiting = await active(posd, serial)
+        seen, info = len(posd.lines), announcement("new", right.base_url, new)
+        await network.async_register_service(info, cooperating_responders=True)
+        line = await posd.log_line("terminal.identity_conflict", after=seen, terminal=serial)
+        assert (line["kind"], f"announces itself (mDNS) as terminal {new}, not {serial}" in line["detail"]) == (
+            "serial",
+            True,
+        )
+        reply = await posd.call("POST", f"/transactions/{waiting}/abort")
+        assert (reply.status, reply.json["code"]) == (503, "identity_conflict"), reply.body
+        await end(posd, right, waiting, serial)
+        assert refused(await charge(posd, serial)) == {right.base_url}
+        assert len(right.requests) == 1
+        check = (await posd.call("GET", "/health")).json["checks"]["identity"]
+        assert f"terminal {new}, not {serial}: nothing is sent there" in check["detail"]
+        assert f"write {new} in place of {serial} into [[terminals]]" in check["todo"]
+        code, said = await posd_says("--socket", str(posd.admin_socket), "status")
+        assert (code, "CONFLICT" in said, f"is terminal {new}" in said or f"as terminal {new}" in said) == (
+            1,
+            True,
+            True,
+        )
+
+        assert (await decide(posd, serial, right.base_url)).status == 200
+        await posd.kill()
+        await posd.start()
+        await announced(posd, new)
+        await paid(posd, right, serial)
+
+
+async def test_what_is_announced_elsewhere_or_proves_itself_stops_nothing(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    """One that goes away again, and the terminal's own announcement after it, end the conflict."""
+    right, other = devices
+    configured = f"{plain(serial)}base_url = '{right.base_url}'\n"
+    async with running(home, configured, discovery=DISCOVERY) as posd:
+        await network.async_register_service(announcement("x", other.base_url, "SN-X"), cooperating_responders=True)
+        info = announcement("new", right.base_url, f"{serial}-new")
+        await network.async_register_service(info, cooperating_responders=True)
+        await posd.log_line("terminal.identity_conflict", terminal=serial)
+        await (await network.async_unregister_service(info))
+        await posd.log_line("terminal.identity_settled", terminal=serial)
+        await paid(posd, right, serial)
+        seen = len(posd.lines)
+        await network.async_register_service(info, cooperating_responders=True)
+        await posd.log_line("terminal.identity_conflict", after=seen, terminal=serial)
+        await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
 
 
 async def test_the_checks_of_a_start_come_before_the_address(

@@ -94,7 +94,7 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
     if outcome["reading_type"]:
         card = f"{card}, {outcome['reading_type']}" if card else outcome["reading_type"]
     fields = {
-        "terminal": transaction["terminal"],
+        "terminal": _ran_on(transaction),
         "authorized": money(authorized) if isinstance(authorized, int | Decimal) else authorized,
         "card": card,
         "authorization": receipt.get("authorization_code"),
@@ -111,6 +111,14 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
         corrected = corrected["supersedes"]
     pairs += [("transaction", transaction["client_transaction_id"]), ("next", following.words)]
     return pairs + [("", command) for command in following.commands]
+
+
+def _ran_on(transaction: Mapping[str, Any]) -> str:
+    """Return the terminal that was asked, and the one that ran it where it says that it is another."""
+    meant = str(transaction["terminal"])
+    given = (transaction["outcome"]["final_event"] or {}).get("terminal")
+    said = given.get("serial_number") if isinstance(given, Mapping) else None
+    return f"{said}, though {meant} was asked" if isinstance(said, str) and said not in ("", meant) else meant
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:

@@ -117,6 +117,11 @@ class TerminalParts:
     interfaces: Interfaces
     discovery: Discovery | None
 
+    def is_own(self, address: str) -> bool:
+        """Whether an address is this machine's own, and no terminal runs there."""
+        own = {item.partition("%")[0] for item in self.interfaces.addresses}
+        return address in own and address not in self.fleet.addresses.hosts()
+
 
 def terminals(config: Config, clock: WallClock) -> TerminalParts:
     """Build what knows the terminals. Raise CannotStart."""
@@ -289,7 +294,7 @@ def webhook_door(
         webhooks.print_jobs(prints.inbox),
     )
     app = WebhookApp(channels, base.callback_urls, base.noise)
-    distrust = CertificateRefusals(now)
+    distrust = CertificateRefusals(now, base.terminals.is_own)
     listener = Listener(
         app,
         listening,

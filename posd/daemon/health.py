@@ -10,6 +10,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.context import Context
 from posd.clock.clock import TODO, WallClock
+from posd.config.values import is_address
 from posd.daemon import downtime
 from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
@@ -90,7 +91,9 @@ class Health:
 
     def _certificate_check(self) -> CertificateCheck:
         state, words, todo = self.certificate.check()
-        if (refused := self.distrust.words()) is not None:
+        hosts = self.fleet.addresses.hosts()
+        complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.fleet.serials)
+        if (refused := self.distrust.words(hosts, complete=complete)) is not None:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
             todo = todo or "see what each of these devices needs (posd tls status)"
         info = self.certificate.served.info

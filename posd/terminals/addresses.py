@@ -204,10 +204,10 @@ class Addresses:
         member = self._members.current[serial]
         return member.best is not None and member.reachable is not False
 
-    def hosts(self) -> set[str]:
-        """Return the hosts of the addresses that are configured or have answered, of the terminals of this network."""
+    def hosts(self) -> dict[str, str]:
+        """Return the hosts that are configured or have answered, of the terminals of this network, with the serial."""
         return {
-            urlsplit(item.base_url).hostname or ""
+            urlsplit(item.base_url).hostname or "": member.config.serial
             for member in self._members.current.values()
             for item in member.candidates
             if member.on_lan and (member.configured is not None or item.verdict is Verdict.ANSWERS)

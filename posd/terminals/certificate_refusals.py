@@ -67,15 +67,17 @@ class Refusals:
 class CertificateRefusals:
     """Counts refusals per address, in a bounded table, and tells of them now and then."""
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    def __init__(self, now: Callable[[], datetime], is_own: Callable[[str], bool] = lambda _address: False) -> None:
+        """`is_own`: whether an address is this machine's own and no terminal's: `posd doctor` looks from there."""
         self._now = now
+        self._is_own = is_own
         self._addresses: dict[str, Refusals] = {}
         self._lines: list[float] = []
 
     def told(self, peer: str, error: BaseException | None) -> bool:
         """Count what broke a connection where it is a refusal; return whether it is."""
         alert = refusal(error)
-        if alert is not None:
+        if alert is not None and not self._is_own(plain(peer)):
             self.note(peer, alert)
         return alert is not None
 
@@ -106,11 +108,16 @@ class CertificateRefusals:
         oldest = self._now() - SHOWN_FOR
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
-    def words(self) -> str | None:
-        """Return which addresses refuse the certificate now, and what to do; None where none does."""
-        found = self.recent()
+    def words(self, terminals: Mapping[str, str], *, complete: bool) -> str | None:
+        """Return which terminals refuse the certificate now, and what to do; None where none does.
+
+        `terminals`: address -> serial. `complete`: all of the fleet are among them; else any address may be a terminal.
+        """
+        found = {address: item for address, item in self.recent().items() if address in terminals or not complete}
         if not found:
             return None
         named = list(reversed(found.items()))[:MAX_NAMED]
         more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
-        return "; ".join(f"{address} refuses it ({item.alert}): {WORDS[item.alert]}" for address, item in named) + more
+        names = {address: f"terminal {serial} ({address})" for address, serial in terminals.items()}
+        told = (f"{names.get(at, at)} refuses it ({item.alert}): {WORDS[item.alert]}" for at, item in named)
+        return "; ".join(told) + more

@@ -133,7 +133,7 @@ async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> No
     health = (await posd.call("GET", "/health")).json
     found = health["checks"]["certificate"]
     assert (health["status"], found["status"]) == ("degraded", "degraded")
-    assert f"127.0.0.1 refuses it ({line['kind']})" in found["detail"]
+    assert f"terminal SN-TEST (127.0.0.1) refuses it ({line['kind']})" in found["detail"]
     (refused,) = found["refused_by"]
     assert (refused["address"], refused["alert"], refused["count"]) == ("127.0.0.1", line["kind"], 1)
 

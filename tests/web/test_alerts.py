@@ -80,7 +80,7 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
     assert len(lines) == certificate_refusals.MAX_LINES
     assert len(distrust.recent()) == certificate_refusals.MAX_ADDRESSES
     assert list(distrust.recent())[-1] == "10.0.39.15"
-    words = distrust.words()
+    words = distrust.words({}, complete=False)
     assert words is not None
     assert words.startswith("10.0.39.15 refuses it (unknown_ca): ")
     assert words.endswith(f"; and {certificate_refusals.MAX_ADDRESSES - certificate_refusals.MAX_NAMED} more")
@@ -88,12 +88,29 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
 
 def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now)
-    assert (distrust.words(), distrust.recent()) == (None, {})
+    assert (distrust.words({}, complete=False), distrust.recent()) == (None, {})
     distrust.note("10.0.0.7", "unknown_ca")
     clock.passed = 86_399
     assert len(distrust.recent()) == 1
     clock.passed = 86_400
-    assert (distrust.words(), distrust.recent()) == (None, {})
+    assert (distrust.words({}, complete=False), distrust.recent()) == (None, {})
+
+
+def test_a_terminal_is_named_and_a_stranger_is_not_taken_for_one(clock: Clock) -> None:
+    distrust = CertificateRefusals(clock.now)
+    distrust.note("10.0.0.9", "unknown_ca")
+    assert distrust.words({"10.0.0.7": "SN-1"}, complete=True) is None
+    assert str(distrust.words({"10.0.0.7": "SN-1"}, complete=False)).startswith("10.0.0.9 refuses it (unknown_ca): ")
+    distrust.note("10.0.0.7", "unknown_ca")
+    words = str(distrust.words({"10.0.0.7": "SN-1"}, complete=True))
+    assert words.startswith("terminal SN-1 (10.0.0.7) refuses it (unknown_ca): ")
+    assert "10.0.0.9" not in words
+
+
+def test_a_look_from_this_machine_itself_is_no_refusal(clock: Clock) -> None:
+    distrust = CertificateRefusals(clock.now, {"10.0.0.1"}.__contains__)
+    assert distrust.told("::ffff:10.0.0.1", error_of("TLSV1_ALERT_UNKNOWN_CA"))
+    assert distrust.recent() == {}
 
 
 @pytest.mark.parametrize(

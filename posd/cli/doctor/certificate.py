@@ -476,13 +476,16 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
             shop.as_root("ss", "-ltnp", f"sport = :{port}"),
             shop.edit(),
         )
+    if told_before:  # posd would hear a refusal, as from a terminal
+        meaning = f"{who} will call it; posd answers with its certificate, in which something is wrong"
+        return warning(subject, meaning, "see the lines of the certificate", shop.posd("tls", "status"))
     refused = _judged(shop, host, port)
     if refused is None:
         return ok(subject, f"{who} will call it; posd answers with its certificate, and a strict client accepts it")
-    return tell(
+    return failure(
         subject,
         f"{who} will call it; posd answers with its certificate, and a strict client refuses it: {refused}",
-        "see the lines of the certificate" if told_before else "see what is wrong with it",
+        "see what is wrong with it",
         shop.posd("tls", "status"),
     )
 

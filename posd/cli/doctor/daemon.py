@@ -112,6 +112,8 @@ def _ask(shop: Shop, path: Path) -> Findings:
     for name in OF_HEALTH:
         state = shop.health(name)
         tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
+        if tell is warning and name == "identity":
+            tell = failure  # no card can be charged on that terminal
         if tell is None or shop.failed(name):
             continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
         look = (f"sudo {shop.command('config', 'check')}", *shop.systemctl("reload"))

@@ -96,6 +96,28 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
     assert all("ca.crt" in told[address]["todo"] for address in ("127.0.0.1", "127.0.0.3"))
 
 
+async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: SetUp) -> None:
+    made = tls.files(setup.home / "own")
+    tls.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
+    setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
+    async with running(setup) as daemon:
+        (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up has an address of this machine
+        assert "the certificate does not name it: every callback is refused" in unnamed["meaning"]
+        assert (await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"] == []
+    setup.change(setup.terminal.base_url, "https://127.0.0.9:1")
+    async with running(setup) as daemon:
+        for source in ("127.0.0.1", "127.0.0.3"):
+            await asyncio.to_thread(refuse, setup.port, source)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                refused = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
+                if refused["refused_by"]:
+                    break
+                await asyncio.sleep(0.02)  # no message says that posd has counted one more
+        assert [item["address"] for item in refused["refused_by"]] == ["127.0.0.3"]
+        assert "refuses it" not in refused["detail"]
+
+
 @pytest.fixture
 async def announced(setup: SetUp) -> AsyncIterator[str]:
     """A simulated terminal that announces itself on loopback; its serial, which no other on this machine has."""

@@ -13,7 +13,7 @@ import pytest
 
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.operate.status import age, headline, lines
+from posd.cli.operate.status import Line, age, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
@@ -246,3 +246,21 @@ def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
 )
 def test_how_long_it_is(seconds: float, words: str) -> None:
     assert age(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("todo", "typed_as"),
+    [
+        ("posd doctor", "sudo posd doctor"),
+        ("free the disk; sudo posd doctor", "free the disk; sudo posd doctor"),
+        ("posd list --attention", "posd list --attention"),
+    ],
+)
+def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
+    todo: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = tmp_path / "till.sock"  # not there: posd does not run, and its directory tells whose it is
+    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == todo
+    other = os.geteuid() + 1000
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == typed_as

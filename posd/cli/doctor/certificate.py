@@ -217,7 +217,8 @@ def _from_health(shop: Shop, closed: str) -> Said:
     if (status := health.get("status")) is None:
         return said
     how = {"ok": Status.OK, "degraded": Status.WARNING}.get(str(status), Status.FAILURE)
-    return msgspec.structs.replace(said, status=how, meaning=f"{closed}; posd says of it: {health.get('detail')}")
+    meaning = f"{closed}; posd says of it: {health.get('detail')}"
+    return msgspec.structs.replace(said, status=how, meaning=meaning, todo=str(health.get("todo")))
 
 
 def _dates(shop: Shop, leaf: tls.CertificateInfo) -> Said:

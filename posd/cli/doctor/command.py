@@ -17,7 +17,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor.context import Finding, Status
+from posd.cli.doctor.context import AS_ROOT, Finding, Status, me
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[Status, tuple[str, str]] = {
@@ -56,11 +56,13 @@ def doctor(ctx: click.Context, output: Output) -> None:
             continue
         with output.busy(f"{check.title} (up to {check.seconds:g} s)"):
             findings = examine(name, check, shop)
-        _group(output, check.title, findings)
+        _group(output, check.title, [one for one in findings if not _hidden(one)])
     if output.as_json:
         output.json(msgspec.json.encode(shop.found))
     else:
-        _summary(output, shop.found, unread=config is None)
+        if hidden := [one for one in shop.found if _hidden(one)]:
+            _group(output, "Not looked at", [_as_one(hidden)])
+        _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
     sys.exit(_code(shop.found, there=shop.running.there))
 
 
@@ -69,6 +71,24 @@ def _code(found: Sequence[Finding], *, there: bool) -> ExitCode:
         return ExitCode.UNREACHABLE
     failed = any(finding.status is Status.FAILURE for finding in found)
     return ExitCode.NOT_DONE if failed else ExitCode.DONE
+
+
+def _hidden(one: Finding) -> bool:
+    """Whether nothing is known of it, for this user may not look at it."""
+    return one.unseen and one.todo == AS_ROOT
+
+
+def _as_one(hidden: Sequence[Finding]) -> Finding:
+    """Return all that this user may not look at as one finding."""
+    subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
+    return Finding(
+        status=Status.WARNING,
+        check="not looked at",
+        subject=me(),
+        meaning=f"it may not look at {subjects}",
+        todo=AS_ROOT,
+        commands=hidden[0].commands,
+    )
 
 
 def _header(output: Output) -> None:
@@ -110,12 +130,13 @@ def _grid() -> Table:
     return grid
 
 
-def _summary(output: Output, found: Sequence[Finding], *, unread: bool) -> None:
+def _summary(output: Output, found: Sequence[Finding], hidden: int, *, unread: bool) -> None:
     """Write how many there are of each."""
     counts = {status: sum(one.status is status for one in found) for status in Status}
     failures, warnings = counts[Status.FAILURE], counts[Status.WARNING]
     text = f"{failures} {'failure' if failures == 1 else 'failures'}, "
-    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[Status.OK]} ok."
+    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[Status.OK]} ok"
+    text += f", {hidden} not looked at." if hidden else "."
     if unread:
         text += " The configuration cannot be read: most was not checked."
     if output.rich:

@@ -76,16 +76,13 @@ def failure(subject: object, meaning: str, todo: str, *commands: str) -> Said:
     return Said(status=Status.FAILURE, subject=str(subject), meaning=meaning, todo=todo, commands=commands)
 
 
+#: What to do to see what this user may not look at.
+AS_ROOT = "run this as root, or as the user of posd, to see it"
+
+
 def unseen(subject: object, meaning: str) -> Said:
     """Say that this user may not look at something."""
-    todo = "run this as root, or as the user of posd, to see it"
-    return Said(
-        status=Status.WARNING,
-        subject=str(subject),
-        meaning=meaning,
-        todo=todo,
-        unseen=True,
-    )
+    return Said(status=Status.WARNING, subject=str(subject), meaning=meaning, todo=AS_ROOT, unseen=True)
 
 
 def refusal(

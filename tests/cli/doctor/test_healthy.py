@@ -333,6 +333,7 @@ _AS_ANOTHER = """
     done = posd("doctor", "--json", config=file)
     print(done.stdout)
     print(posd("config", "check", "--json", config=file).stdout)
+    print(*(line for line in posd("doctor", config=file).stdout.splitlines() if "may not look" in line), sep="\\n")
     print(done.stderr, file=sys.stderr)
     sys.exit(done.returncode)
 """
@@ -347,7 +348,7 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     setup.terminal.directory.chmod(0o755)  # the CA of the terminals is no secret
     daemon = await started(setup)
     try:
-        found, checked, code = as_another(setup)
+        found, checked, lines, code = as_another(setup)
     finally:
         await daemon.stop()
     assert failures(found) == []
@@ -357,21 +358,25 @@ async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None
     assert (checked["ok"], checked["problems"]) == (True, [])
     assert f"not looked at: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
     assert all("nobody" in meaning for meaning in closed.values())
+    (line,) = lines
+    assert line.split("\t")[0:3] == ["warning", "not looked at", "nobody"]
+    assert "files (callback key), files (certificate files)" in line
+    assert line.endswith(f"sudo posd --config {setup.file} doctor")
     assert "posd says of it: valid for" in closed[str(setup.tls.certificate)]
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
     assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / "run" / "admin.sock")]
 
 
-def as_another(setup: SetUp) -> tuple[list[dict[str, str]], dict[str, object], int]:
-    """Return what doctor and config check find as another user, and doctor's exit code."""
+def as_another(setup: SetUp) -> tuple[list[dict[str, str]], dict[str, object], list[str], int]:
+    """Return what doctor and config check find as another user, doctor's lines of what it may not see, and its code."""
     command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=Path(__file__).parents[3]
     )
     assert done.stderr.strip() == "", done.stderr
-    found, checked = filter(None, done.stdout.splitlines())
-    return list(json.loads(found)), json.loads(checked), done.returncode
+    found, checked, *lines = filter(None, done.stdout.splitlines())
+    return list(json.loads(found)), json.loads(checked), lines, done.returncode
 
 
 async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:

@@ -2,13 +2,13 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posd.config.layers import known_steps
-from posd.config.values import ConfigProblem
+from posd.config.layers import known_steps, read_all
+from posd.config.values import ConfigError, ConfigProblem
 
 #: A file with more lines is not searched: each look reads it from the beginning.
 MAX_LINES = 5000
@@ -30,6 +30,27 @@ def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
         line = int(says[1]) if says else line_of(texts[problem.file], problem.key)
         found.append(replace(problem, line=line))
     return tuple(found)
+
+
+def where(path: Path, key: str) -> tuple[Path, int | None]:
+    """Return the file of a configuration that says a key, and the line there. Blocking: the files are read again.
+
+    Where none says it, it is the file and the line of its section; the one that `path` names where that is missing too.
+    """
+    try:
+        file, own = read_all(path).origin(key)
+    except ConfigError:
+        return path, None
+    (found,) = located((ConfigProblem(str(file), own, "", ""),))
+    return file, found.line
+
+
+def section(path: Path, serials: Sequence[str], serial: str) -> Path:
+    """Return the file of a configuration that has the section of a terminal, else the one that `path` names.
+
+    `serials`: of all terminals of the configuration, in its order.
+    """
+    return where(path, f"terminals[{serials.index(serial)}]")[0] if serial in serials else path
 
 
 def line_of(text: str, key: str) -> int | None:

@@ -207,7 +207,7 @@ def _own(shop: Shop) -> tuple[str, ...]:
         f"put a right pair into {shop.certificate} and {shop.private_key}, then reload posd; or remove both keys from "
         "[webhooks] to use that of posd tls init"
     )
-    return todo, *(shop.systemctl("reload") or (shop.edit(),))
+    return todo, *(shop.systemctl("reload") or (shop.edit("webhooks.certificate"),))
 
 
 def _from_health(shop: Shop, closed: str) -> Said:
@@ -450,7 +450,7 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
             "webhooks.advertise_host this machine?",
             "ip -brief address",
             shop.as_root("ss", "-ltnp", f"sport = :{port}"),
-            shop.edit(),
+            shop.edit("webhooks.advertise_host"),
         )
     serving = _fingerprint(shown) == shop.served.get("fingerprint_sha256")
     try:
@@ -475,7 +475,7 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
             "another program or machine has this address and port: stop it, or correct webhooks.advertise_host and "
             "webhooks.listen",
             shop.as_root("ss", "-ltnp", f"sport = :{port}"),
-            shop.edit(),
+            shop.edit("webhooks.advertise_host"),
         )
     if told_before:  # posd would hear a refusal, as from a terminal
         meaning = f"{who} will call it; posd answers with its certificate, in which something is wrong"

@@ -9,8 +9,7 @@ import msgspec
 
 from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, mdns, terminals
 from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
-from posd.config import ConfigProblem
-from posd.config.lines import located
+from posd.config.lines import where
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
 def _found(name: str, said: Said, shop: Shop) -> Finding:
     given = msgspec.structs.asdict(said)
     if said.refused and not said.file:
-        (where,) = located((ConfigProblem(str(shop.config_file), said.key, "", ""),))
-        given |= {"file": where.file, "line": where.line}
+        file, line = where(shop.config_file, said.key)
+        given |= {"file": str(file), "line": line}
     if said.unseen:
         given["commands"] = (f"sudo {shop.command('doctor')}",)
     return Finding(check=name, **given)

@@ -22,7 +22,7 @@ def check(shop: Shop) -> Findings:
             subject,
             problem.reason,
             problem.cure,
-            shop.edit(problem.file, problem.line),
+            shop.edit_at(problem.file, problem.line),
             file=problem.file,
             line=problem.line,
         )
@@ -95,7 +95,7 @@ def _opened(shop: Shop, key: str, path: Path, meaning: str) -> Findings:
     if closed.number == errno.EACCES and not shop.can_try:
         yield unseen(key, f"not looked at: {me()} may not read {path}")
     elif closed.number != errno.EACCES:
-        yield refusal(key, key, reason, "put the file there, or correct the path", shop.edit())
+        yield refusal(key, key, reason, "put the file there, or correct the path", shop.edit(key))
     elif closed.at != path:
         yield refusal(key, key, f"{reason}: {_standing(shop, closed.at, 'pass through')}", *_elsewhere(shop, key, path))
     else:
@@ -116,7 +116,7 @@ def _elsewhere(shop: Shop, key: str, path: Path) -> tuple[str, ...]:
     """Return words and commands that put a file where posd may read it."""
     copy = shop.config_file.parent / path.name
     todo = f'copy it beside the configuration, and write {key.rpartition(".")[2]} = "{copy}" there'
-    return todo, shop.as_root("install", "-m", "0640", "-g", shop.user.group, path, copy), shop.edit()
+    return todo, shop.as_root("install", "-m", "0640", "-g", shop.user.group, path, copy), shop.edit(key)
 
 
 def _standing(shop: Shop, path: Path, what: str) -> str:
@@ -135,7 +135,7 @@ def _ca_file(shop: Shop, key: str, path: Path) -> Findings:
     except OSError as error:
         todo = "put the CA of the terminal there, in PEM form; see which certificate it shows"
         find = shop.command("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
-        yield refusal(key, key, str(error), todo, find, shop.edit())
+        yield refusal(key, key, str(error), todo, find, shop.edit(key))
 
 
 def _header(shop: Shop, key: str, value: HeaderValue, path: Path) -> Findings:

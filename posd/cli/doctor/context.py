@@ -19,6 +19,7 @@ from posd.cli.doctor import service, users
 from posd.cli.doctor.service import Service
 from posd.cli.doctor.users import User
 from posd.config import Config, ConfigProblem, TerminalConfig
+from posd.config.lines import where
 
 # What the doctor says: one finding a thing that was looked at.
 
@@ -250,9 +251,18 @@ class Shop:
         """Write a command to the service manager about posd's unit; none where no unit runs this configuration."""
         return () if self.service is None else (self.as_root("systemctl", *words, "posd"),)
 
-    def edit(self, file: object = "", line: int | None = None) -> str:
-        """Write the command that opens the configuration, or that file of it, at a line."""
-        return self.as_root("editor", *([] if line is None else [f"+{line}"]), file or self.config_file)
+    def edit(self, key: str = "") -> str:
+        """Write the command that opens the file of the configuration that says a key, at its line."""
+        return self.edit_at(*where(self.config_file, key)) if key else self.edit_at(self.config_file)
+
+    def edit_at(self, file: object, line: int | None = None) -> str:
+        """Write the command that opens a file, at a line."""
+        return self.as_root("editor", *([] if line is None else [f"+{line}"]), file)
+
+    def edit_terminal(self, serial: str, key: str) -> str:
+        """Write the command that opens the file that has the section of a terminal, at a key of it."""
+        number = next(n for n, one in enumerate(self.settings.terminals) if one.serial == serial)
+        return self.edit(f"terminals[{number}].{key}")
 
     def failed(self, check: str, subject: str = "") -> bool:
         """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""

@@ -191,7 +191,7 @@ def _port(shop: Shop, key: str, listen: ListenAddress, actual: int) -> Said:
             subject,
             "port 0 is any free port, for trials only: after a restart it is another one",
             f'write a port into {key}, as in "{listen.host}:8443"',
-            shop.edit(),
+            shop.edit(key),
         )
     if actual != listen.port:
         return failure(
@@ -219,14 +219,14 @@ def _port(shop: Shop, key: str, listen: ListenAddress, actual: int) -> Said:
             f"posd cannot listen on it ({reason}): this machine does not have the address {listen.host}",
             f'write an address that it has, or all of them: {key.partition(".")[2]} = "0.0.0.0:{listen.port}"',
             "ip -brief address",
-            shop.edit(),
+            shop.edit(key),
         )
     return refusal(
         key,
         subject,
         f"posd cannot listen on it ({reason}): ports below 1024 are not for the user {shop.user.name}",
         f"choose a port from 1024 on in {key}",
-        shop.edit(),
+        shop.edit(key),
     )
 
 

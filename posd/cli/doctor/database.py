@@ -127,7 +127,7 @@ def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
         return
     if not version or "transactions" not in tables:
         meaning = "this is no database of posd: posd will not start"
-        yield refusal(KEY, path, meaning, "correct database.path, or move the file away", shop.edit())
+        yield refusal(KEY, path, meaning, "correct database.path, or move the file away", shop.edit(KEY))
         return
     if version > schema_version():
         yield refusal(

@@ -185,7 +185,7 @@ def check(shop: Shop) -> Findings:
             "there",
             "did this machine get another address? Correct discovery.interfaces, or leave it empty for all interfaces",
             "ip -brief address",
-            shop.edit(),
+            shop.edit("discovery.interfaces"),
         )
     if not ears and not missing:
         tell = failure if needing else warning
@@ -225,7 +225,7 @@ def _judge(shop: Shop, ear: Ear, serials: list[str], fleet: set[str], needing: l
             f"a query was sent and answered, by {strangers}, which the configuration does not name; "
             f"{', '.join(lost)} can be found by mDNS alone, and was not heard",
             "is that the same device? Then write its serial into the configuration as it announces it",
-            shop.edit(),
+            shop.edit_terminal(lost[0], "serial"),
         )
     others = f"; {len(ear.heard)} other devices answered" if ear.heard else " and nobody answered"
     if not lost:

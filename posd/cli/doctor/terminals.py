@@ -130,7 +130,9 @@ def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
     else:
         why, todo = "discovery is switched off", f"{add}, or set discovery.enabled = true"
     meaning = f"no address is known: the configuration has none, and {why}"
-    return failure(terminal.serial, meaning, todo, _look(shop, terminal), shop.edit())
+    return failure(
+        terminal.serial, meaning, todo, _look(shop, terminal), shop.edit_terminal(terminal.serial, "base_url")
+    )
 
 
 def _look(shop: Shop, terminal: TerminalConfig) -> str:
@@ -143,8 +145,10 @@ def _look(shop: Shop, terminal: TerminalConfig) -> str:
 def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
     todo = "see the configuration: terminals.ca_file"
     if any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found):
-        return warning(serial, f"{at}: not called, because its CA file cannot be used", todo, shop.edit())
-    return failure(serial, f"{at}: cannot be called: {reason}", todo, shop.edit())
+        return warning(
+            serial, f"{at}: not called, because its CA file cannot be used", todo, shop.edit_terminal(serial, "ca_file")
+        )
+    return failure(serial, f"{at}: cannot be called: {reason}", todo, shop.edit_terminal(serial, "ca_file"))
 
 
 def _unreachable(shop: Shop, terminal: TerminalConfig, at: str, host: str, error: Exception) -> Said:
@@ -165,7 +169,7 @@ def _unreachable(shop: Shop, terminal: TerminalConfig, at: str, host: str, error
         case _:
             meaning = f"cannot be reached ({getattr(error, 'strerror', None) or str(error) or type(error).__name__})"
             todo = f"is it switched on, and is this machine in the same network? {SAME_ADDRESS}"
-    return failure(terminal.serial, f"{at}: {meaning}", todo, look, shop.edit())
+    return failure(terminal.serial, f"{at}: {meaning}", todo, look, shop.edit_terminal(terminal.serial, "base_url"))
 
 
 async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
@@ -175,7 +179,11 @@ async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str,
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
             meaning = f"{at}: something answers there, but not over TLS"
             return failure(
-                serial, meaning, f"is the port right ({PORTS})?", shop.command("terminals", "find"), shop.edit()
+                serial,
+                meaning,
+                f"is the port right ({PORTS})?",
+                shop.command("terminals", "find"),
+                shop.edit_terminal(serial, "base_url"),
             )
         return failure(
             serial,
@@ -227,7 +235,7 @@ async def _speak(
     line, _, rest = head.partition(b"\r\n")
     if not line.startswith(b"HTTP/1."):
         meaning, todo = f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?"
-        said = failure(serial, meaning, todo, _look(shop, terminal), shop.edit())
+        said = failure(serial, meaning, todo, _look(shop, terminal), shop.edit_terminal(terminal.serial, "base_url"))
         return Reached(said)
     answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
     return Reached(ok(serial, answer), _ahead(rest, (sent + received) / 2))

@@ -21,6 +21,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import DESCRIPTION, Output
 from posd.cli.operate.config import load_or_exit
 from posd.config import Config, TerminalConfig
+from posd.config.lines import section
 from posd.terminals import scan, trust
 from posd.terminals.scan import Answer, NotScanned, Report, Scan, Wanted
 
@@ -203,7 +204,8 @@ def _tell(output: Output, search: Search, report: Report) -> None:
     moved = {serial: url for serial, url in search.urls(report).items() if url != configured[serial]}
     for item in search.wanted:
         if item.serial in moved:
-            output.line(f"Terminal {item.serial} is found. In its [[terminals]] of {search.config.file} put:", "green")
+            file = section(search.config.file, list(configured), item.serial)
+            output.line(f"Terminal {item.serial} is found. In its [[terminals]] of {file} put:", "green")
             output.line(f'base_url = "{moved[item.serial]}"', indent=4)
         elif item.serial in report.found:
             output.line(f"Terminal {item.serial} is where the configuration says: {configured[item.serial]}", "green")

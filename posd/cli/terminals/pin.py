@@ -19,6 +19,7 @@ from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
 from posd.cli.tls.settings import fail, fields, grouped
 from posd.config import Config, TerminalConfig, values
+from posd.config.lines import section
 from posd.config.values import Base, UnusableValueError
 from posd.tls.served import NotShown, shown_certificate
 
@@ -189,7 +190,8 @@ def _tell(
     output: Output, config: Config, terminal: TerminalConfig | None, serial: str, info: tls.CertificateInfo
 ) -> None:
     place = "in its section" if terminal else "as a section of its own"
-    output.line(f"Put this into {config.file}, {place}, then restart posd:")
+    file = section(config.file, [item.serial for item in config.terminals], serial)
+    output.line(f"Put this into {file}, {place}, then restart posd:")
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())
     if any(

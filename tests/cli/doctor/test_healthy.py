@@ -402,3 +402,21 @@ def test_a_person_reads_the_daemons_times_in_the_local_zone(
     _group(Output(as_json=False), "Daemon", [found])
     seen = capsys.readouterr().out
     assert times.moment(at, date=True) in " ".join(seen.split())
+
+
+def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
+    """A key that is missing is written into the section of the terminal; what is wrong is corrected where it stands."""
+    section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
+    setup.change(f"[[terminals]]\n{section}", "")
+    further = setup.home / "config.d" / "10-terminals.toml"
+    further.parent.mkdir()
+    rows = [line for line in section.splitlines() if line and not line.startswith("base_url")]
+    further.write_text("\n".join(["# the shop's", "[[terminals]]", *rows, "[discovery]", "enabled = false", ""]))
+    setup.config = setup.config.replace("[discovery]\nenabled = false\n", "")
+    (failed,) = (one for one in failures(setup.findings()) if one["check"] == "terminal")
+    assert failed["commands"][-1].endswith(f"editor +2 {further}")
+    further.write_text(
+        further.read_text().replace("# the shop's\n", "").replace(str(setup.terminal.ca), "/nowhere/ca.pem")
+    )
+    (named,) = (one for one in failures(setup.findings()) if one["check"] == "configuration")
+    assert (named["file"], named["commands"][-1].split()[-1]) == (str(further), str(further))

@@ -39,6 +39,7 @@ class IdentityConflicts:
         self._now = now
         self._looked: set[str] = set()  # terminals that were looked at, or about which a conflict began or ended
         self._right: dict[str, str] = {}  # terminal -> address at which it answered rightly after all
+        self._kept: dict[str, str | None] = {}  # terminal -> other serial, as it is on disk
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
         fleet.addresses.on_looked = self._take
@@ -60,7 +61,7 @@ class IdentityConflicts:
             self._wake.clear()
 
     def _take(self, terminal: str) -> None:
-        if terminal in self._marked or self._fleet.addresses.conflict(terminal) is not None:
+        if terminal in self._marked or terminal in self._kept or self._fleet.addresses.conflict(terminal) is not None:
             self._looked.add(terminal)
             self._wake.set()
 
@@ -93,6 +94,7 @@ class IdentityConflicts:
         while self._looked:
             terminal = next(iter(self._looked))
             dispute = self._fleet.addresses.conflict(terminal)
+            await self._keep(terminal)
             if dispute is not None and dispute.kind is Conflict.SERIAL:
                 dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
             # Where it was not looked at since the start, what was seen before counts.
@@ -101,6 +103,15 @@ class IdentityConflicts:
                 await self._store.write(partial(self._record, terminal=terminal, detail=detail))
                 (self._marked.discard if detail is None else self._marked.add)(terminal)
             self._looked.discard(terminal)
+
+    async def _keep(self, terminal: str) -> None:
+        """Keep over restarts what the device at the address of a terminal said it is, in an error, or says no more."""
+        trusted = self._fleet.addresses.trusted(terminal) if terminal in self._fleet else None
+        if trusted is None or self._kept.get(terminal) == trusted.other_serial:
+            return
+        said = partial(terminal_addresses.says_it_is, other_serial=trusted.other_serial)
+        await self._store.write(partial(said, terminal=terminal, base_url=trusted.base_url))
+        self._kept[terminal] = trusted.other_serial
 
     def _record(self, unit: Unit, terminal: str, detail: str | None) -> None:
         for before in list(rows.open_on(unit.db, terminal)):

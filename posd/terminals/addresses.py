@@ -173,9 +173,10 @@ class Addresses:
     def says_it_is(self, serial: str, base_url: str, other_serial: str | None) -> None:
         """Note what the device at an address of a terminal says it is: another terminal, or None, that one."""
         member = self._members.current.get(serial)
-        if member is None or member.trusted is None or member.trusted.base_url != base_url:
+        trusted = member.trusted if member is not None else None
+        if member is None or trusted is None or trusted.base_url != base_url or trusted.other_serial == other_serial:
             return
-        member.trusted = msgspec.structs.replace(member.trusted, other_serial=other_serial)
+        member.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)
         self._state(member)
 
     def _compare(self, member: Member, *announcements: Announcement) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from posd.terminals.addresses import Addresses
-from posd.terminals.attempt import Attempt
+from posd.terminals.attempt import Attempt, refuser
 from posd.terminals.members import Members, Started
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class Contact:
             request.method, url, request.body, same_as=same_as, proven=proven, written=written, connected=note
         )
         self._addresses.note_result(request.terminal, request.base_url, attempt, connected=bool(shown))
+        if (said := refuser(attempt)) is not None and self._members.of(request.terminal).on_lan:
+            other = said if said != request.terminal else None
+            self._addresses.says_it_is(request.terminal, request.base_url, other)
         return attempt
 
     def device(self, serial: str) -> "Device":

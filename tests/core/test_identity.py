@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from posd.terminals.attempt import Attempt, Lost, Replied, refuser
 from posd.terminals.identity import (
     Claimants,
     Conflict,
@@ -124,3 +125,26 @@ def test_where_another_serial_answers_the_configuration_is_corrected() -> None:
 def test_a_decision_is_told_from_what_posd_noted_itself() -> None:
     assert not Trusted("http://a", Proof.NONE, "t").decided
     assert Trusted("http://a", Proof.NONE, "t", operator="Ana").decided
+
+
+@pytest.mark.parametrize(
+    ("attempt", "serial"),
+    [
+        (Replied(404, b'{"code":"NF-001","object":{"serial_number":"SN-2"}}'), "SN-2"),
+        (Replied(500, b'{"object":{"serialNumber":"SN-2","terminal_id":1}}'), "SN-2"),
+        (Replied(200, b'{"object":{"serial_number":"SN-2"}}'), None),
+        (Replied(404, b'{"object":{}}'), None),
+        (Replied(404, b'{"object":{"serial_number":7}}'), None),
+        (Replied(404, b'{"object":{"serial_number":"%s"}}' % (b"9" * 65)), None),
+        (Replied(404, b'{"object":{"serial_number":"\xff"}}'), None),
+        (Replied(404, b"<html>"), None),
+        (Lost("x"), None),
+    ],
+)
+def test_an_error_may_name_the_terminal_that_refuses(attempt: Attempt, serial: str | None) -> None:
+    assert refuser(attempt) == serial
+
+
+def test_what_is_announced_is_told_from_what_a_device_says() -> None:
+    said = words(Conflict.SERIAL, "SN-1", (), "http://a", Other("SN-2", announced=True))
+    assert said == "the device at http://a announces itself (mDNS) as terminal SN-2, not SN-1"

@@ -230,7 +230,7 @@ async def test_a_device_outside_the_fleet_is_not_believed(shop: Shop) -> None:
     assert await payment.deliver(json.dumps(final).encode()) == 403
     document = (await payment.post("reconcile")).json
     assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
-    assert attention(document) == {"in_doubt", "quarantined_event"}
+    assert attention(document) == {"in_doubt", "quarantined_event", "serial_mismatch"}
 
 
 # Orphans

@@ -17,7 +17,7 @@ from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, post, status_of
 from tests.support.shop import OFFLINE, Payment, Shop, answering, quiet
-from tests.support.terminal import ScriptedTerminal
+from tests.support.terminal import Script, ScriptedTerminal
 from tests.support.webhooks import (
     Answer,
     address,
@@ -171,6 +171,33 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_sen
     assert (reply.status, reply.json["code"]) == (503, "identity_conflict")
     assert "says that it is terminal SN-FOREIGN" in reply.json["detail"]
     assert len(payment.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["serial_number", "serialNumber"])
+async def test_an_error_of_another_terminal_stops_what_would_be_sent_there(shop: Shop, name: str) -> None:
+    """It tells of a device in the place of another before a payment runs there; the right one ends it again."""
+    payment = await shop.started()
+
+    def error(serial: str) -> Script:
+        said = {"type": "NOT_FOUND", "code": "NF-001", "message": "", "object": {name: serial}}
+        return answering(404, said)
+
+    async def conflict() -> bool:
+        known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
+        return bool(known["identity"]["conflict"])
+
+    shop.terminal.search = error("SN-NEW")
+    await payment.post("reconcile")
+    assert await conflict()
+    assert attention(await payment.get()) == set()  # it may have run on the one that was there before
+    await payment.post("release", {"operator": "Ana", "note": "another terminal is there"})
+    request = {"terminal": payment.serial, "amount": {"subtotal_iva0": 5}}
+    reply = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", request)
+    assert (reply.status, reply.json["code"]) == (503, "identity_conflict")
+    assert "says that it is terminal SN-NEW" in reply.json["detail"]
+    shop.terminal.search = error(payment.serial)
+    await payment.post("reconcile")
+    assert not await conflict()
 
 
 REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {

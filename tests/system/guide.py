@@ -1,29 +1,17 @@
 """docs/operations.md: the pages of planned work, their commands as they stand, on one machine and on a second one."""
 
-import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.system import packages, shop
-from tests.system.machine import Machine, need, until
+from tests.system.guide_pages import Shops, again, blocks, refused, states
+from tests.system.machine import need, until
 from tests.system.report import Check, Report
 
 PART = "guide"
-GUIDE = (packages.CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Where this machine moves to, with its terminal.
 MOVED = "10.98.0.7"
-#: What a bare Debian has not: sudo, and an editor, here one that does what a file says.
-COMMANDS = {
-    "sudo": '#!/bin/sh\n[ "$1" = -u ] || exec "$@"\nuser=$2; shift 2; exec runuser -u "$user" -- "$@"\n',
-    "editor": '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n',
-}
-#: posd doctor also names what a container has not, as a time service.
-MAY_FIND = "posd doctor"
 
 
 def run(report: Report, scratch: Path) -> None:
@@ -42,75 +30,6 @@ def run(report: Report, scratch: Path) -> None:
                 page(shops, check)
     finally:
         shops.close()
-
-
-@dataclass
-class Shops:
-    """The machine that pays, and one on which posd is not installed yet."""
-
-    scratch: Path
-    suite: str
-    package: str = ""
-    here: Machine = field(init=False)
-    _made: list[Machine] = field(default_factory=list)
-
-    def open(self, package: Path) -> None:
-        """Install the package on the first machine, boot it, and charge there."""
-        self.package = package.name
-        self.here = self.machine(package)
-        self.here.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
-        self.here.boot()
-        shop.configure(self.here)
-        shop.open_shop(self.here)
-        assert shop.result(shop.charge(self.here)) == "approved"
-
-    def machine(self, package: Path) -> Machine:
-        """Lay out a machine with the package's file in /root, and what the package depends on."""
-        name = f"{len(self._made)}"
-        machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
-        self._made.append(machine)
-        machine.make()
-        machine.put(package, "/root/")
-        for command, script in COMMANDS.items():
-            machine.write(f"/usr/local/bin/{command}", script)
-            machine.run("chmod", "+x", f"/usr/local/bin/{command}")
-        machine.run("apt-get", "update", "-q")
-        machine.run("apt-get", "install", "-y", "--no-install-recommends", "python3", "ca-certificates", seconds=600)
-        return machine
-
-    def close(self) -> None:
-        """Power all off, and leave nothing behind."""
-        for machine in self._made:
-            machine.close()
-
-    @contextmanager
-    def second(self) -> Iterator[Machine]:
-        """Boot a machine without posd; its network is its own, with the same addresses."""
-        machine = self.machine(self.here.root / "root" / self.package)
-        machine.boot()
-        shop.network(machine)
-        try:
-            yield machine
-        finally:
-            machine.close()
-            self._made.remove(machine)
-
-    def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
-        """Type the commands of a block; `edit` is what the editor does, in the words of sed."""
-        machine.write("/root/edit.sed", edit)
-        for line in commands.replace("\\\n", " ").splitlines():
-            words = line.replace("posd_VERSION_amd64.deb", self.package)
-            words = words.replace("posd restore ", "posd restore --yes ")
-            done = machine.run("sh", "-c", f"cd /root && {words}", check=words != MAY_FIND, seconds=600)
-            check.note(f"$ {words}\n{(done.stdout + done.stderr).strip()[-600:]}")
-            assert done.returncode in (0, 1), done
-
-
-def blocks(heading: str) -> list[str]:
-    """Return the blocks of commands of a page."""
-    page = re.search(rf"^## {re.escape(heading)}\n(.*?)^##? ", GUIDE, re.MULTILINE | re.DOTALL)
-    assert page, f"docs/operations.md has no page {heading!r}"
-    return BLOCK.findall(page[1])
 
 
 def stopped(shops: Shops, check: Check) -> None:
@@ -212,19 +131,3 @@ def replaced_from_backup(shops: Shops, check: Check) -> None:
         machine.run("chown", "posd:posd", "/var/lib/posd/backups/last.db")
         shops.type(machine, check, page)
         assert shop.payments(machine) == before
-
-
-def again(machine: Machine) -> None:
-    """Switch it off and on; its network comes up."""
-    machine.power_off()
-    machine.boot()
-    shop.network(machine)
-
-
-def states(machine: Machine) -> tuple[str, ...]:
-    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
-
-
-def refused(machine: Machine) -> None:
-    done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
-    assert done.returncode == 3, done

@@ -1,0 +1,176 @@
+"""Pages of docs/operations.md: what can be typed in one, and the machines on which it is typed."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.system import packages, shop
+from tests.system.machine import Machine
+from tests.system.report import Check
+
+GUIDE = (packages.CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+#: What is typed, among all that stands in backticks.
+TYPED = ("posd ", "sudo ", "systemctl ", "journalctl ")
+#: The guide's reader: in the group posd-admin, and may use sudo.
+READER = "ana"
+SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
+#: An editor that does what a file says.
+EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
+#: What a bare Debian lacks.
+NEEDED = ("python3", "ca-certificates", "sudo")
+#: posd doctor also names what a container has not, as a time service.
+MAY_FIND = "posd doctor"
+
+
+@dataclass
+class Shops:
+    """The machine that pays, and one on which posd is not installed yet."""
+
+    scratch: Path
+    suite: str
+    package: str = ""
+    here: Machine = field(init=False)
+    _made: list[Machine] = field(default_factory=list)
+
+    def open(self, package: Path) -> None:
+        """Install the package on the first machine, boot it, and charge there."""
+        self.package = package.name
+        self.here = self.machine(package)
+        self.here.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
+        self.here.boot()
+        shop.configure(self.here)
+        self.here.run("useradd", "--create-home", "--groups", "posd-admin", READER)
+        shop.open_shop(self.here)
+        assert shop.result(shop.charge(self.here)) == "approved"
+
+    def machine(self, package: Path) -> Machine:
+        """Lay out a machine with the package's file in /root, and what the package depends on."""
+        name = f"{len(self._made)}"
+        machine = Machine(self.scratch / name, f"posd-guide{name}-{os.getpid()}", self.suite)
+        self._made.append(machine)
+        machine.make()
+        machine.put(package, "/root/")
+        machine.write("/usr/local/bin/editor", EDITOR)
+        machine.run("chmod", "+x", "/usr/local/bin/editor")
+        machine.run("apt-get", "update", "-q")
+        machine.run("apt-get", "install", "-y", "--no-install-recommends", *NEEDED, seconds=600)
+        machine.write(f"/etc/sudoers.d/{READER}", SUDOERS)
+        machine.write("/etc/hosts", f"127.0.0.1 localhost {(machine.root / 'etc/hostname').read_text()}")
+        return machine
+
+    def close(self) -> None:
+        """Power all off, and leave nothing behind."""
+        for machine in self._made:
+            machine.close()
+
+    @contextmanager
+    def second(self) -> Iterator[Machine]:
+        """Boot a machine without posd; its network is its own, with the same addresses."""
+        machine = self.machine(self.here.root / "root" / self.package)
+        machine.boot()
+        shop.network(machine)
+        try:
+            yield machine
+        finally:
+            machine.close()
+            self._made.remove(machine)
+
+    def type(self, machine: Machine, check: Check, commands: str, edit: str = "") -> None:
+        """Type the commands of a block; `edit` is what the editor does, in the words of sed."""
+        machine.write("/root/edit.sed", edit)
+        for line in commands.replace("\\\n", " ").splitlines():
+            words = line.replace("posd_VERSION_amd64.deb", self.package)
+            words = words.replace("posd restore ", "posd restore --yes ")
+            done = machine.run("sh", "-c", f"cd /root && {words}", check=words != MAY_FIND, seconds=600)
+            check.note(f"$ {words}\n{(done.stdout + done.stderr).strip()[-600:]}")
+            assert done.returncode in (0, 1), done
+
+
+def text(heading: str) -> str:
+    """Return what stands under a heading. AssertionError where there is none."""
+    found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/operations.md has no page {heading!r}"
+    return found[1]
+
+
+def blocks(heading: str) -> list[str]:
+    """Return the blocks of commands of a page."""
+    return BLOCK.findall(text(heading))
+
+
+def commands(heading: str) -> list[str]:
+    """Return each command of a page once: the lines of its blocks, and what its sentences say in backticks."""
+    page = text(heading)
+    lines = [line for block in BLOCK.findall(page) for line in block.replace("\\\n", " ").splitlines()]
+    sentences = [" ".join(words.split()) for words in re.findall(r"`([^`]+)`", FENCED.sub("", page))]
+    typed = [words for words in sentences if words.startswith(TYPED)]
+    return list(dict.fromkeys(words for words in (*lines, *typed) if words))
+
+
+@dataclass
+class Page:
+    """A page while it is followed: each command of it has to be typed, or named as one that is not.
+
+    `given` is what stands for its placeholders, as ID and SERIAL.
+    """
+
+    heading: str
+    machine: Machine
+    check: Check
+    user: str = READER
+    given: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = commands(self.heading)
+        self._all = tuple(self.left)
+
+    def type(self, command: str, *codes: int, answer: str = "", **given: str) -> str:
+        """Type a command that stands on the page; return what is shown.
+
+        It has to end with one of `codes`, without any with 0. `answer` is typed into its questions.
+        """
+        assert command in self._all, f"{command!r} does not stand on the page {self.heading!r}"
+        if command in self.left:
+            self.left.remove(command)
+        words = command
+        for name, value in {**self.given, **given}.items():
+            words = re.sub(rf"\b{re.escape(name)}\b", lambda _, value=value: value, words)
+        done = self.machine.run(
+            "sh", "-c", f"cd ~{self.user} && {words}", user=self.user, text=answer, check=False, seconds=600
+        )
+        shown = done.stdout + done.stderr
+        self.check.note(
+            f"$ {words}\n{shown.rstrip()}" + (f"\n[exit code {done.returncode}]" if done.returncode else "")
+        )
+        assert done.returncode in (codes or (0,)), f"exit code {done.returncode} of {words}\n{shown}"
+        return shown
+
+    def end(self, untyped: dict[str, str] | None = None) -> None:
+        """Hold that all was typed, but what `untyped` names: command -> why it is not."""
+        why = untyped or {}
+        assert not set(why) - set(self.left), f"these are on no page or were typed: {sorted(set(why) - set(self.left))}"
+        assert not (missed := [words for words in self.left if words not in why]), f"not typed: {missed}"
+        for command, reason in why.items():
+            self.check.note(f"not typed: {command}: {reason}")
+
+
+def again(machine: Machine) -> None:
+    """Switch it off and on; its network comes up."""
+    machine.power_off()
+    machine.boot()
+    shop.network(machine)
+
+
+def states(machine: Machine) -> tuple[str, ...]:
+    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
+
+
+def refused(machine: Machine) -> None:
+    done = machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
+    assert done.returncode == 3, done

@@ -217,8 +217,8 @@ def _tell(output: Output, search: Search, report: Report) -> None:
         output.line("It was stopped before the end.", "yellow")
     if moved:
         output.line(
-            "Then restart posd. A base_url counts more than what a terminal announces: let the router give the "
-            "terminal this address for good, or remove the line once it announces itself again."
+            "Then: sudo systemctl reload posd. A base_url counts more than what a terminal announces: let the router "
+            "give the terminal this address for good, or remove the line once it announces itself again."
         )
 
 

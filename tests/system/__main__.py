@@ -16,6 +16,7 @@ from tests.system.report import Report, Skipped
 PARTS = {
     "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
+    "machine": "the pages of the operations guide on terminals, certificates and a machine in trouble, as they stand",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
     "browser": "the HTML report, in headless Chromium",
@@ -24,7 +25,12 @@ PARTS = {
 #: Debian 12 and 13.
 SUITES = ("bookworm", "trixie")
 #: Parts that need a bare Debian; each has a function `run`.
-ON_DEBIAN = {"deb": "tests.system.deb", "guide": "tests.system.guide", "systemd": "tests.system.service"}
+ON_DEBIAN = {
+    "deb": "tests.system.deb",
+    "guide": "tests.system.guide",
+    "machine": "tests.system.machine_pages",
+    "systemd": "tests.system.service",
+}
 #: Parts that are functions, each called with an empty directory: module, names, and the (command, package) they need.
 FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[str, str]]] = {
     "prometheus": (
@@ -41,7 +47,7 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.system", description=__doc__)
     options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
     options.add_argument(
-        "--suite", action="append", choices=SUITES, help="the Debian of deb, guide and systemd; without any, each"
+        "--suite", action="append", choices=SUITES, help=f"the Debian of {', '.join(ON_DEBIAN)}; without any, each"
     )
     options.add_argument("--list", action="store_true", help="say what the parts look at")
     options.add_argument("--report", type=Path, metavar="FILE", help="write a report: .md, or .json")

@@ -184,11 +184,8 @@ class Machine:
     ) -> Done:
         """Run a command in it. A failure is an AssertionError with what the command said, unless `check` is false."""
         words = [*(["runuser", "-u", user, "--"] if user else []), *command]
-        variables = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
         if self._leader:
-            return _run(
-                ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *variables, *words], check, seconds, text
-            )
+            return _run([*self.inside(), *words], check, seconds, text)
         options = ["--register=no", "--quiet", "--pipe", "--as-pid2", f"--machine={self.name}"]
         options += [] if Path("/run/systemd/system").exists() else ["--keep-unit"]
         options += [f"--setenv={name}={value}" for name, value in ENVIRONMENT.items()]
@@ -199,12 +196,19 @@ class Machine:
         """Run a command in it; return what it wrote."""
         return self.run(*command, user=user, seconds=seconds).stdout.strip()
 
+    def inside(self, **variables: str) -> list[str]:
+        """Return what stands before a command that is run beside its systemd."""
+        given = [f"{name}={value}" for name, value in (ENVIRONMENT | variables).items()]
+        return ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *given]
+
     def start(self, *command: str) -> "subprocess.Popen[str]":
         """Start a command beside its systemd."""
-        variables = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
-        words = ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *variables, *command]
         return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*self.inside(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def put(self, source: Path, target: str) -> str:

@@ -23,6 +23,12 @@ SUDOERS = f"{READER} ALL=(ALL) NOPASSWD: ALL\n"
 EDITOR = '#!/bin/sh\nexec sed -i -E -f /root/edit.sed "$1"\n'
 #: What a bare Debian lacks.
 NEEDED = ("python3", "ca-certificates", "sudo")
+#: The variables of the reader's terminal.
+TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80")
+#: How a terminal is told to go to a place, and to draw; what turns while a command works.
+PLACE = re.compile(r"\x1b\[[0-9;]*H")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]")
+TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 #: posd doctor also names what a container has not, as a time service.
 MAY_FIND = "posd doctor"
 
@@ -131,9 +137,10 @@ class Page:
         self._all = tuple(self.left)
 
     def type(self, command: str, *codes: int, answer: str = "", **given: str) -> str:
-        """Type a command that stands on the page; return what is shown.
+        """Type a command that stands on the page, on a terminal of 80 columns.
 
-        It has to end with one of `codes`, without any with 0. `answer` is typed into its questions.
+        Return it in one line, without the frames. It has to end with one of `codes`, without any with 0. `answer` is
+        typed into its questions.
         """
         assert command in self._all, f"{command!r} does not stand on the page {self.heading!r}"
         if command in self.left:
@@ -141,15 +148,14 @@ class Page:
         words = command
         for name, value in {**self.given, **given}.items():
             words = re.sub(rf"\b{re.escape(name)}\b", lambda _, value=value: value, words)
-        done = self.machine.run(
-            "sh", "-c", f"cd ~{self.user} && {words}", user=self.user, text=answer, check=False, seconds=600
-        )
-        shown = done.stdout + done.stderr
-        self.check.note(
-            f"$ {words}\n{shown.rstrip()}" + (f"\n[exit code {done.returncode}]" if done.returncode else "")
-        )
+        typed = ("script", "-qec", f"cd ~{self.user} && {words}", "/dev/null")
+        done = self.machine.run("env", *TERMINAL, *typed, user=self.user, text=answer, check=False, seconds=600)
+        shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
+        shown = re.sub(r"\n\n+", "\n\n", shown)
+        code = f"\n[exit code {done.returncode}]" if done.returncode else ""
+        self.check.note(f"{self.user}$ {words}\n{shown.strip()}{code}")
         assert done.returncode in (codes or (0,)), f"exit code {done.returncode} of {words}\n{shown}"
-        return shown
+        return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
     def end(self, untyped: dict[str, str] | None = None) -> None:
         """Hold that all was typed, but what `untyped` names: command -> why it is not."""

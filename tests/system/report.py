@@ -27,7 +27,7 @@ class Check:
 
     def note(self, words: str) -> None:
         """Keep what was seen."""
-        self.notes.extend(words.strip().splitlines())
+        self.notes.extend(words.strip("\n").rstrip().splitlines())
 
 
 @dataclass
@@ -77,5 +77,5 @@ class Report:
             lines += ["", f"## {part}", ""]
             for check in (check for check in self.checks if check.part == part):
                 lines.append(f"- **{check.result}** {check.name} ({check.seconds} s)")
-                lines += [f"  - `{line}`" for line in check.notes]
+                lines += ["", "  ```", *(f"  {line}" for line in check.notes), "  ```", ""] if check.notes else []
         file.write_text("\n".join(lines) + "\n")

@@ -101,14 +101,14 @@ def report(
     zone = _zone(ctx, timezone)
     now = datetime.now(UTC)
     notes: list[str] = []
+    if begin:
+        output.line(_begin(ctx, zone, now, str(operator), note or "", output))
+        return
     with connect(ctx) as api, _progress(output) as progress:
         if closes or since is not None or which is not None:
             from posd.cli.report import closing
 
             shifts = closing.Shifts(api, zone, now, terminal=terminal, metadata=metadata, progress=progress)
-            if begin:
-                output.line(shifts.begin(str(operator), note or ""))
-                return
             if closes:
                 made = shifts.close(str(operator).strip(), (note or "").strip(), notes, _clock_doubts)
             else:
@@ -126,6 +126,15 @@ def report(
     _write(output, made, compared, as_table=as_table, html=html, metadata=metadata)
     if compared is not None and not compared.equal:
         sys.exit(ExitCode.NOT_DONE)
+
+
+def _begin(ctx: click.Context, zone: ZoneInfo, now: datetime, operator: str, note: str, output: Output) -> str:
+    """Let the first shift begin; return what is said of it. Raise Problem or Unreachable."""
+    from posd.cli.report import closing
+
+    with connect(ctx) as api, _progress(output) as progress:
+        shifts = closing.Shifts(api, zone, now, terminal=None, metadata=None, progress=progress)
+        return shifts.begin(operator, note)
 
 
 def _write(

@@ -17,6 +17,7 @@ PARTS = {
     "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
     "machine": "the pages of the operations guide on terminals, certificates and a machine in trouble, as they stand",
+    "payments": "the pages of the operations guide on payments, printing, days and shifts, followed at terminals",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
     "browser": "the HTML report, in headless Chromium",
@@ -29,6 +30,7 @@ ON_DEBIAN = {
     "deb": "tests.system.deb",
     "guide": "tests.system.guide",
     "machine": "tests.system.machine_pages",
+    "payments": "tests.system.payment_pages",
     "systemd": "tests.system.service",
 }
 #: Parts that are functions, each called with an empty directory: module, names, and the (command, package) they need.

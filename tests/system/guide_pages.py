@@ -27,7 +27,7 @@ NEEDED = ("python3", "ca-certificates", "sudo")
 TERMINAL = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80")
 #: How a terminal is told to go to a place, and to draw; what turns while a command works.
 PLACE = re.compile(r"\x1b\[[0-9;]*H")
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]|\^@")
 TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 #: posd doctor also names what a container has not, as a time service.
 MAY_FIND = "posd doctor"

@@ -38,10 +38,10 @@ def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
     return client
 
 
-def refuse(context: ssl.SSLContext, port: int, name: str) -> None:
-    """Connect and refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
+def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0.1") -> None:
+    """Connect from an address, and refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
     with (
-        socket.create_connection(("127.0.0.1", port), 60) as raw,
+        socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as raw,
         pytest.raises(ssl.SSLCertVerificationError),
         context.wrap_socket(raw, server_hostname=name),
     ):

@@ -29,7 +29,7 @@ async def test_the_certificate_and_who_refuses_it(posd: Daemon) -> None:
 async def test_a_stranger_makes_no_label(home: Path) -> None:
     async with running(home, '[[terminals]]\nserial = "SN-1"\nbase_url = "https://192.0.2.1"\n') as posd:
         stranger = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
-        await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1")
+        await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1", "127.0.0.2")
         await posd.log_line("listener.distrusted")
         assert value(await families(posd), "posd_certificate_refusals", address="other") == 1
 

@@ -39,7 +39,7 @@ def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
 
 
 def refuse(context: ssl.SSLContext, port: int, name: str, source: str = "127.0.0.1") -> None:
-    """Connect from an address, and refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
+    """Connect from an address, refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
     with (
         socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as raw,
         pytest.raises(ssl.SSLCertVerificationError),

@@ -364,3 +364,15 @@ def test_json_stays_json_where_a_question_is_asked(tmp_path: Path) -> None:
     assert seen.returncode == 0, seen.screen
     assert json.loads(seen.piped) == released
     assert "It does not answer whether the" in seen.screen
+
+
+# prune
+
+
+def test_where_nothing_is_old_prune_does_not_ask(tmp_path: Path) -> None:
+    removed = {"transactions": 0, "print_jobs": 0, "quarantined": 0, "changes": 0}
+    nothing = {"before": "2025-10-16T00:00:00.000Z", "dry_run": True, "removed": removed, "kept": {}}
+    with Stub(tmp_path / "s", [answer(nothing | {"bytes_before": 0, "bytes_returned": 0})]) as stub:
+        seen = posd_on_terminal("prune", socket=tmp_path / "s", types="n\n")
+    assert (seen.returncode, "There is nothing to remove." in seen.screen) == (0, True), seen.screen
+    assert sent(stub) == [("POST", "/prune", {"dry_run": True})]

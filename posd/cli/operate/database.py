@@ -143,7 +143,11 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
             if not asks():
                 raise click.UsageError("say --yes: what is removed cannot be brought back (--dry-run says what it is)")
             aside = Output(as_json=False, stream=sys.stderr)
-            _show(aside, _prune(api, output, "posd looks what is old", {**asked, "dry_run": True}).body)
+            found = _prune(api, output, "posd looks what is old", {**asked, "dry_run": True}).body
+            _show(aside, found)
+            if not any(found["removed"].values()):
+                aside.line("There is nothing to remove.")
+                return
             if not click.confirm("Remove it? It cannot be undone", err=True):
                 aside.line("Nothing was removed.")
                 sys.exit(ExitCode.NOT_DONE)

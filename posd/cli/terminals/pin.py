@@ -191,7 +191,7 @@ def _tell(
 ) -> None:
     place = "in its section" if terminal else "as a section of its own"
     file = section(config.file, [item.serial for item in config.terminals], serial)
-    output.line(f"Put this into {file}, {place}, then restart posd:")
+    output.line(f"Put this into {file}, {place}, then reload posd:")
     output.line()
     output.verbatim(*_toml(serial, info).splitlines())
     if any(

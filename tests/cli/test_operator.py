@@ -33,6 +33,9 @@ def fits(screen: str) -> bool:
 
 # reconcile
 
+#: It is sure which device is the terminal.
+SURE = answer({"serial": "SN-0001", "identity": {"conflict": False}})
+
 
 def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles_it(tmp_path: Path) -> None:
     """Not to a customer who has left."""
@@ -42,13 +45,13 @@ def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles
         next_step="ask_person",
         last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"},
     )
-    with Stub(tmp_path / "s", [answer(found)]):
+    with Stub(tmp_path / "s", [answer(found), SURE]):
         done = posd("reconcile", ID, socket=tmp_path / "s")
     assert "present the card" not in done.stdout
     assert "still open (no outcome, started " in done.stdout
     assert "to settle it\n" in done.stdout
     assert f"    posd reconcile {ID}\n    posd release {ID}\n    posd resolve {ID} RESULT\n" in done.stdout
-    with Stub(tmp_path / "s", [answer(found | {"attention": [attention("address_changed")]})]):
+    with Stub(tmp_path / "s", [answer(found | {"attention": [attention("address_changed")]}), SURE]):
         done = posd("reconcile", ID, socket=tmp_path / "s")
     assert "to settle it" not in done.stdout  # the attention says it
     assert f"    posd resolve {ID} RESULT\n" in done.stdout
@@ -66,14 +69,39 @@ def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
     tmp_path: Path, result: str, words: str
 ) -> None:
     found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result}, next_step="wait")
-    with Stub(tmp_path / "s", [answer(found)]) as stub:
+    with Stub(tmp_path / "s", [answer(found), SURE]) as stub:
         done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert sent(stub) == [("POST", f"/transactions/{ID}/reconcile", None)]
+    assert sent(stub)[0] == ("POST", f"/transactions/{ID}/reconcile", None)
     assert done.returncode == 4
     assert words in done.stdout
     assert "still open (in doubt, started " in done.stdout
     assert "next: Wait for the outcome." in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("result", "terminal", "words"),
+    [
+        ("none", answer({"identity": {"conflict": True}}), "it may be another one than terminal SN-0001"),
+        ("none", problem(404, "not_found", "cannot find it"), "Terminal SN-0001 is not in the configuration any more"),
+        (
+            "no_answer",
+            problem(404, "not_found", "cannot find it"),
+            "Terminal SN-0001 is not in the configuration any more",
+        ),
+    ],
+)
+def test_reconcile_does_not_say_that_a_terminal_answered_where_it_perhaps_was_not_asked(
+    tmp_path: Path, result: str, terminal: Answer, words: str
+) -> None:
+    """Another device was put in its place, or its serial in the configuration was changed since."""
+    found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result})
+    with Stub(tmp_path / "s", [answer(found), terminal]) as stub:
+        done = posd("reconcile", ID, socket=tmp_path / "s")
+    assert sent(stub)[1] == ("GET", "/terminals/SN-0001", None)
+    assert (done.returncode, words in done.stdout) == (4, True), done.stdout
+    assert "whether the customer was charged" in done.stdout
+    assert "The terminal " not in done.stdout.splitlines()[0]
 
 
 @pytest.mark.parametrize(("result", "code"), [("approved", 0), ("declined", 1), ("canceled", 1), ("not_started", 1)])
@@ -91,7 +119,7 @@ def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
     found = transaction(
         last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"}, attention=[attention("in_doubt", "lost")]
     )
-    with Stub(tmp_path / "s", [answer(found)]):
+    with Stub(tmp_path / "s", [answer(found), SURE]):
         seen = posd_on_terminal("reconcile", ID, socket=tmp_path / "s")
     assert seen.returncode == 4
     assert "asking the terminal" in seen.screen

@@ -9,12 +9,13 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from urllib.parse import quote
 
 import click
 
 from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
-from posd.cli.app.connection import Unreachable, connect, id_argument, json_option
+from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.find_id import find
@@ -22,7 +23,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
-from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, words_of
+from posd.cli.payments.words import NOT_THERE, PERHAPS_ANOTHER, RESOLVED_AS, SEARCHES, hint, resolving, words_of
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
 
@@ -157,6 +158,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         try:
             with output.busy("asking the terminal"):
                 reply = api.post(f"/transactions/{transaction_id}/reconcile", seconds=RECONCILE_SECONDS)
+            whom = None if output.as_json else _not_the_terminal(api, reply.body)
         except KeyboardInterrupt:
             output.note(f"Stopped waiting; posd goes on. See what came:  posd show {transaction_id}", "yellow")
             sys.exit(ExitCode.OPEN)
@@ -166,7 +168,8 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         sys.exit(for_transaction(transaction))
     search = transaction["last_search"]
     operation = words_of(transaction)
-    output.line(operation.fill(SEARCHES[search["result"]]) if search else "The terminal was not asked.")
+    came = operation.fill(whom or SEARCHES[search["result"]]) if search else "The terminal was not asked."
+    output.line(came.replace("{terminal}", transaction["terminal"]))
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
@@ -178,6 +181,20 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     show_settling(output, transaction)
     show_missing_proof(output, transaction)
     sys.exit(for_transaction(transaction))
+
+
+def _not_the_terminal(api: Api, transaction: Document) -> str | None:
+    """Return what came of a search that has perhaps not asked the terminal; None where it has, or the payment ended."""
+    search = transaction["last_search"]
+    if transaction["outcome"] is not None or search is None or search["result"] == "found":
+        return None
+    try:
+        terminal = api.get(f"/terminals/{quote(transaction['terminal'], safe='')}").body
+    except Problem as problem:
+        return NOT_THERE if problem.code == "not_found" else None
+    except Unreachable:
+        return None  # what came of the search is told all the same
+    return PERHAPS_ANOTHER if search["result"] == "none" and terminal["identity"]["conflict"] else None
 
 
 @click.command()

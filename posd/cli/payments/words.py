@@ -206,6 +206,17 @@ SEARCHES: Mapping[str, str] = {
     ),
 }
 
+#: What a search means at the address of a terminal where another device may be. {{terminal}} is filled in later.
+PERHAPS_ANOTHER = (
+    "The device that was asked does not know this {noun}, and it may be another one than terminal {{terminal}} (posd "
+    "terminals identity {{terminal}}). That says nothing about {whether}."
+)
+#: What a search means for a terminal that is not in the fleet.
+NOT_THERE = (
+    "Terminal {{terminal}} is not in the configuration any more: it cannot be asked. Its own journal, or the acquirer, "
+    "can say {whether}."
+)
+
 #: entry of the history -> what happened. Braces name fields of the entry.
 KINDS: Mapping[str, str] = {
     "intent": "recorded, about to be sent",

@@ -139,5 +139,5 @@ def make_directory(directory: Path) -> None:
 def _unusable(directory: Path, error: OSError) -> TlsError:
     return TlsError(
         f"cannot read or write the certificates in {directory}: {error.strerror or error}; "
-        "run the command as the user of the daemon, or give the directory to that user"
+        "run the command as the user of the daemon (sudo -u posd), or give the directory to that user"
     )

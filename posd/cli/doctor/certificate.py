@@ -184,6 +184,8 @@ def _new(shop: Shop) -> tuple[str, ...]:
     """Return words and commands: a new certificate."""
     if shop.ca_certificate is None:
         return _own(shop)
+    if shop.health("clock").get("status") == "degraded":  # by a wrong clock nothing is made
+        return "see to the clock first; posd renews it by itself once the clock is right", shop.command("clock")
     todo = "renew it; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"
     return todo, shop.posd("tls", "renew")
 

@@ -230,7 +230,7 @@ class Shop:
 
     def as_root(self, *words: object) -> str:
         """Write a command that needs root."""
-        return shlex.join(([] if os.geteuid() == 0 else ["sudo"]) + [str(word) for word in words])
+        return shlex.join(([] if by_root() else ["sudo"]) + [str(word) for word in words])
 
     def command(self, *words: object) -> str:
         """Write a command of posd that any user may give."""
@@ -243,7 +243,7 @@ class Shop:
         if user.uid == os.geteuid():
             return command
         switch = ["sudo", "-u", user.name] if user.uid else ["sudo"]
-        if os.geteuid() == 0:
+        if by_root():
             switch = ["runuser", "-u", user.name, "--"]
         return f"{shlex.join(switch)} {command}"
 
@@ -270,6 +270,11 @@ class Shop:
             item.check == check and item.status is Status.FAILURE and subject in ("", item.subject)
             for item in self.found
         )
+
+
+def by_root() -> bool:
+    """Tell whether the person types as root: one who used sudo for this command needs it for the next one too."""
+    return os.geteuid() == 0 and not os.environ.get("SUDO_USER")
 
 
 def me() -> str:

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from posd.base.times import parse_iso
+from posd.cli.app.times import in_words
 from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
 from posd.cli.doctor.files import mount_again, mount_point
@@ -48,7 +49,10 @@ def check_clock(shop: Shop) -> Findings:
         yield ok("this machine", "a time service keeps the clock")
     said = shop.health("clock")
     if said.get("status") == "degraded":
-        yield failure("posd", str(said.get("detail")), str(said.get("todo")), shop.command("clock"))
+        # Of a clock that is not believed the year may be wrong.
+        yield failure(
+            "posd", in_words(str(said.get("detail")), year=True), str(said.get("todo")), shop.command("clock")
+        )
     elif said.get("status") == "ok":
         yield ok("posd", "posd believes the clock of this machine")
     for serial, ahead in shop.clocks.items():

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from posd import tls
+from posd.cli.doctor import context
 from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, SetUp, Terminal, failures, traces
 from tests.support.daemon import Daemon
@@ -439,6 +440,23 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
     if fault.cured:
         setup.cure(failed["commands"])
         assert failures(setup.findings_as_written()) == []
+
+
+def test_nothing_is_renewed_by_a_clock_that_is_not_believed(setup: SetUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context.Shop, "health", lambda _shop, name: {"status": "degraded"} if name == "clock" else {})
+    tls.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
+    (lacking,) = (one for one in failures(setup.findings()) if one["check"] == "certificate")
+    assert lacking["commands"] == [f"posd --config {setup.file} clock"]
+    assert lacking["todo"].startswith("see to the clock first")
+
+
+@pytest.mark.parametrize(("user", "behind", "root"), [(0, "", True), (0, "ana", False), (1000, "", False)])
+def test_a_person_who_used_sudo_is_told_to_use_it_again(
+    user: int, behind: str, root: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("SUDO_USER", behind)
+    assert context.by_root() is root
 
 
 def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(

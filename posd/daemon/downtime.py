@@ -115,13 +115,13 @@ def words(absence: Absence, left: int) -> str:
     """Say what happened; `left` counts the payments that are not settled."""
     count = len(absence.payments)
     # Where the length is not known, neither is its end: one of the two times is of a wrong clock.
-    away = "for an unknown time (the clock was set)"
+    away, cause = "for an unknown time", f"{WORDS[absence.cause]}, and the clock was set"
     if absence.seconds is not None:
-        away = f"{_duration(absence.seconds)} until {absence.until}"
+        away, cause = f"{_duration(absence.seconds)} until {absence.until}", WORDS[absence.cause]
     opened = "1 payment was open" if count == 1 else f"{count} payments were open"
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
-        f"the webhook listener was away {away} ({WORDS[absence.cause]}) while {opened}; a terminal gives up on an "
+        f"the webhook listener was away {away} ({cause}) while {opened}; a terminal gives up on an "
         f"event after some five minutes, so it may never come. {still} neither ended nor been found by a search since"
     )
 

@@ -72,7 +72,7 @@ def test_a_second_absence_keeps_what_the_first_left(
         (absence(**dict.fromkeys("abcde")), 5, ["posd reconcile c; for 2 more: posd list --open"]),
         (absence(seconds=9000.0), 1, ["for about 2 h"]),
         (absence(seconds=604_800.0), 1, ["for about 7 days"]),
-        (absence(seconds=None), 1, ["away for an unknown time (the clock was set) (posd was"]),
+        (absence(seconds=None), 1, ["away for an unknown time (posd was not running, and the clock was set) while"]),
         (absence(cause=Cause.SUSPENDED), 1, ["this machine was suspended"]),
         (absence(cause=Cause.DEAF), 1, ["no connection could be accepted"]),
         (absence(cause=Cause.HELD_UP), 1, ["posd was held up"]),

@@ -139,7 +139,7 @@ async def test_a_clock_that_was_set_back_is_no_claim_and_no_all_clear(counter: S
     await away(counter, -3600)
     status, state, words = await listener(counter.daemon)
     assert (status, state) == ("degraded", "degraded")
-    assert "for an unknown time (the clock was set)" in words
+    assert "for an unknown time (posd was not running, and the clock was set)" in words
     assert "seconds" not in (await counter.daemon.log_line("listener.was_away"))
     await payment.end()
     assert (await listener(counter.daemon))[1] == "ok"

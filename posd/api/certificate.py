@@ -59,7 +59,7 @@ class Pair:
     def cure(self) -> str:
         """What to do about a certificate that ends."""
         if self.renewable is not None:
-            return "renew it: posd tls renew"
+            return "posd renews it by itself within a minute; where it does not: posd tls renew"
         return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
 
 

@@ -39,8 +39,9 @@ YEARS = range(2000, 2200)
 
 #: What a person does about a clock that is not believed.
 TODO = (
-    "compare the clock of this machine with another one (date -u); where it is wrong, set it (timedatectl), and posd "
-    "goes on by itself; where it is right, say so: posd clock confirm --operator NAME"
+    "compare the clock of this machine with another one (date -u); where it is wrong, set it (sudo timedatectl "
+    'set-time "YYYY-MM-DD HH:MM:SS"; with a time service: sudo timedatectl set-ntp true), and posd goes on by itself; '
+    "where it is right, say so: posd clock confirm --operator NAME"
 )
 
 log = structlog.get_logger("posd.clock")

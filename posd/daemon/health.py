@@ -1,5 +1,6 @@
 """The checks of the health resource (local API, GET /health)."""
 
+import shlex
 from dataclasses import dataclass
 
 from posd.api import documents
@@ -19,6 +20,7 @@ from posd.storage import changes
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Conflict
 from posd.upkeep.unseen import SEEN, Unseen
 
 #: What a person does where a file of the database was moved under the daemon.
@@ -26,6 +28,10 @@ PUT_BACK = (
     "put the same file back under its name: posd goes on by itself. Do not restart posd before that: what is in a file "
     "without a name is lost then. If it cannot be put back: stop posd, and restore a backup (posd restore BACKUP)"
 )
+
+
+#: What a person does about a disk that is full.
+FREE = "free the disk"
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -66,14 +72,19 @@ class Health:
         if (moved := self.context.moved) is not None:
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
         if self.context.write_error is not None:
-            return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk")
+            return Check("failing", f"the last write failed: {self.context.write_error}", self._free())
         if self.context.intake.short_of(FREE_FOR_PAYMENTS):
             words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
-            return Check("failing", words, "free the disk")
+            return Check("failing", words, self._free())
         if self.context.intake.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
-            return Check("degraded", words, "free the disk")
+            return Check("degraded", words, self._free())
         return _well("the database can be read, and the last write succeeded")
+
+    def _free(self) -> str:
+        """Say what frees the disk: the command shows what is large on it."""
+        disk = self.context.intake.disk
+        return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
 
     async def _listener(self) -> Check:
         if not self.lan.listening:
@@ -116,9 +127,10 @@ class Health:
         disputes = {serial: found for serial in self.fleet.serials if (found := addresses.conflict(serial)) is not None}
         if disputes:
             words = "; ".join(item.what for item in disputes.values())
-            return Check(
-                "degraded", f"{words}: nothing is sent there", " ".join(item.todo for item in disputes.values())
-            )
+            # What was sent to another device at its address is asked for there: only starts and aborts are kept back.
+            asked = all(item.kind is Conflict.SERIAL for item in disputes.values())
+            sent = "no payment is sent there" if asked else "nothing is sent there"
+            return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in disputes.values()))
         if rivals := [serial for serial in self.fleet.serials if addresses.has_rivals(serial)]:
             return _well(
                 f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
@@ -142,7 +154,7 @@ class Health:
             return Check("degraded", words, f"look at them (they are shown), then: {SEEN}")
         if (error := unseen.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
-            return Check("degraded", words, "free the disk, and check that posd may write beside its database")
+            return Check("degraded", words, f"{FREE}, and check that posd may write beside its database")
         if unseen.mention is not None:
             return _well(f"the witness of the last run could not be used at the start: {unseen.mention}")
         return _well("the database knows all that its witness knows")

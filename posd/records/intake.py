@@ -58,6 +58,11 @@ class Intake:
         """Note that it was kept."""
         self._bodies.take(sender, size + limits.EVENT_BYTES)
 
+    @property
+    def disk(self) -> str:
+        """Where the disk of the database is mounted; "" where none is looked at."""
+        return str(self._free.mounted_at) if self._free is not None else ""
+
     def short_of(self, limit: Limit) -> bool:
         """Whether less is free on the disk than that limit asks for."""
         found = self._free.look(limit.value) if self._free is not None else None

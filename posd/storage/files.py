@@ -119,6 +119,11 @@ class FreeSpace:
         self._looked_at = float("-inf")
         self._free, self._size = 0, 0
 
+    @property
+    def mounted_at(self) -> Path:
+        """Where the file system is mounted."""
+        return next(one for one in (self._directory, *self._directory.absolute().parents) if one.is_mount())
+
     def look(self, enough: int = 0) -> tuple[int, int] | None:
         """Return the free bytes and the size of the file system, None where it does not say.
 

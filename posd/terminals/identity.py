@@ -156,7 +156,7 @@ class Dispute(msgspec.Struct, frozen=True):
     @property
     def detail(self) -> str:
         """Both, and what it means."""
-        return f"{self.what}. Nothing is sent to it. {self.todo}"
+        return f"{self.what}. {'No payment' if self.kind is Conflict.SERIAL else 'Nothing'} is sent to it. {self.todo}"
 
 
 def todo(serial: str, other_serial: str | None = None) -> str:
@@ -164,8 +164,9 @@ def todo(serial: str, other_serial: str | None = None) -> str:
     if other_serial is not None:
         return (
             f"Look at it. Where {other_serial} was put in the place of {serial}, write {other_serial} in place "
-            f"of {serial} into [[terminals]], then: posd config check && sudo systemctl reload posd. Where it was not, "
-            f"correct base_url there, or say where {serial} is: posd terminals identity {serial}"
+            f"of {serial} into [[terminals]]; posd config check && sudo systemctl reload posd; where it was not, "
+            f"correct base_url there, or say where {serial} is: posd terminals identity {serial} --base-url URL "
+            '--operator NAME --note "WHY"'
         )
     return (
         f"Look at the terminals: posd terminals identity {serial} shows who claims to be it, and takes your decision. "

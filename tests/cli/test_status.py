@@ -13,7 +13,8 @@ import pytest
 
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.operate.status import Line, age, headline, lines, typed
+from posd.cli.app.parameters import user_name
+from posd.cli.operate.status import Line, age, edited, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
@@ -59,7 +60,12 @@ def counters(**fields: int) -> Callable[[dict[str, Any]], None]:
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
 #: what is wrong -> what the first line names, and what to do.
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
-    "clock": (check("clock", "degraded", "it jumped. Payments go on", "much"), "not well: clock", "posd clock"),
+    "clock": (check("clock", "degraded", "it jumped. Payments go on", "much"), "not well: clock", "posd clock; "),
+    "clock to be set": (
+        check("clock", "degraded", "it jumped. Payments go on", "much"),
+        "not well: clock",
+        'where it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"',
+    ),
     "storage": (
         check("storage", "failing", "the disk is full", "free the disk"),
         "PAYMENTS CANNOT BE MADE: storage",
@@ -101,6 +107,48 @@ def test_what_is_wrong_stands_in_the_first_line_and_names_the_next_command(name:
     (wrong,) = (line for line in found if line.wrong)
     assert headline(document, found) == f"posd: {words}"
     assert todo in wrong.todo
+
+
+def test_what_others_follow_from_stands_first_and_then_what_stops_payments() -> None:
+    document = well()
+    for name, status in (
+        ("webhook_listener", "degraded"),
+        ("certificate", "failing"),
+        ("clock", "degraded"),
+        ("storage", "failing"),
+    ):
+        check(name, status, "it is wrong", "posd doctor")(document)
+    assert headline(document, list(lines(document, []))) == (
+        "posd: PAYMENTS CANNOT BE MADE: storage, clock, certificate, webhook listener"
+    )
+
+
+@pytest.mark.parametrize(
+    ("search", "todo"),
+    [
+        (None, "posd reconcile {id}"),
+        ("found", "posd reconcile {id}"),
+        ("none", "posd reconcile {id}; once you know how it ended: posd resolve {id} RESULT ({results})"),
+        ("no_answer", "posd reconcile {id}; once you know how it ended: posd resolve {id} RESULT ({results})"),
+    ],
+)
+def test_a_payment_whose_terminal_was_asked_in_vain_names_how_a_person_settles_it(
+    search: str | None, todo: str
+) -> None:
+    found = transaction(last_search=search and {"at": "2026-11-20T14:02:11.123Z", "result": search})
+    (line,) = (line for line in lines(well(), [found]) if "SN-0001  charge" in line.text)
+    assert line.todo == todo.format(id=ID, results="approved, declined, rejected, canceled, not_started")
+
+
+def test_a_terminal_to_be_written_anew_is_named_with_its_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[[terminals]]\nserial = "SN-1"\n\n[[terminals]]\nserial = "SN-2"\n')
+    words = "write SN-9 in place of {} into [[terminals]]; posd config check"
+    given = [Line("identity", "x", todo=words.format(serial)) for serial in ("SN-2", "SN-3")]
+    first, other = edited(given, file)
+    assert f"into [[terminals]]; sudo editor +5 {file}; posd config check" in first.todo
+    assert other == given[1]
+    assert edited(given, tmp_path / "none.toml") == given
 
 
 def test_a_clock_that_is_not_believed_is_shown_with_its_year() -> None:
@@ -254,6 +302,7 @@ def test_how_long_it_is(seconds: float, words: str) -> None:
         ("posd doctor", "sudo posd doctor"),
         ("free the disk; sudo posd doctor", "free the disk; sudo posd doctor"),
         ("posd list --attention", "posd list --attention"),
+        ("where it does not: posd tls renew", "where it does not: sudo -u {owner} posd tls renew"),
     ],
 )
 def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
@@ -263,4 +312,5 @@ def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
     assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == todo
     other = os.geteuid() + 1000
     monkeypatch.setattr(os, "geteuid", lambda: other)
-    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == typed_as
+    owner = user_name(tmp_path.stat().st_uid)
+    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == typed_as.format(owner=owner)

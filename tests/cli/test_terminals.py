@@ -172,7 +172,7 @@ def test_why_it_is_not_sure_which_device_is_a_terminal_is_said(home: Path) -> No
     claim = {"base_url": "https://192.0.2.7", "source": "config", "since": "2026-11-17T03:00:00.000Z", "proof": "none"}
     swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7"}
     swapped |= {"identity": {"proof": "none", "conflict": True, "claims": [claim]}}
-    why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: nothing is sent there"
+    why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
     check = {"status": "degraded", "detail": why, "todo": todo("SN-1", "SN-2")}
     health = {"status": "degraded", "checks": {"identity": check}}
     with Stub(home / "s", [answer({"terminals": []}), answer(swapped), answer(health)]) as stub:

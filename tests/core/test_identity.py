@@ -119,7 +119,8 @@ def test_each_conflict_names_the_devices(kind: Conflict) -> None:
 def test_where_another_serial_answers_the_configuration_is_corrected() -> None:
     said = todo("SN-1", "SN-2")
     assert "write SN-2 in place of SN-1 into [[terminals]]" in said
-    assert "posd terminals identity SN-1" in said
+    assert "; posd config check && sudo systemctl reload posd; where it was not" in said  # a command a line in status
+    assert "posd terminals identity SN-1 --base-url URL" in said
 
 
 def test_a_decision_is_told_from_what_posd_noted_itself() -> None:

@@ -411,7 +411,7 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         assert refused(await charge(posd, serial)) == {right.base_url}
         assert len(right.requests) == 1
         check = (await posd.call("GET", "/health")).json["checks"]["identity"]
-        assert f"terminal {new}, not {serial}: nothing is sent there" in check["detail"]
+        assert f"terminal {new}, not {serial}: no payment is sent there" in check["detail"]
         assert f"write {new} in place of {serial} into [[terminals]]" in check["todo"]
         code, said = await posd_says("--socket", str(posd.admin_socket), "status")
         assert (code, "CONFLICT" in said, f"is terminal {new}" in said or f"as terminal {new}" in said) == (

@@ -19,9 +19,10 @@ from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
+from posd.cli.app.parameters import user_name
 from posd.cli.app.tables import SHORT_ID, short_ids
 from posd.cli.app.times import day, here, in_words, moment, short
-from posd.cli.payments.words import started, state
+from posd.cli.payments.words import RESOLVED_AS, started, state
 from posd.cli.watch.screen import wrap
 from posd.client.connection import DEFAULT_SOCKET
 
@@ -42,9 +43,16 @@ INDENT = 17
 #: What stands beside each terminal.
 TERMINAL = "{:<11}{:<10}{:<14}{}"
 #: Something to type.
-COMMAND = re.compile(r"\b(posd|systemctl) [a-z]")
-#: The command that is to be typed with sudo.
+COMMAND = re.compile(r"\b(posd|systemctl) [a-z]|\bsudo [a-z]")
+#: The commands that are to be typed with sudo: what looks into all files, and what writes files of posd's user.
 DOCTOR = re.compile(r"(?<!sudo )posd doctor")
+AS_POSD = re.compile(r"(?<!-- )(?<!\w )posd tls renew")
+#: A health check that is told before all others where it is not well: what they say follows from it, or their times do.
+FIRST = ("storage", "configuration", "clock")
+#: What sets a clock, after what tells of it.
+SET_CLOCK = 'posd clock; where it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'
+#: Which terminal of the configuration is another one now, in the words of posd.terminals.identity.
+SWAPPED = re.compile(r"in place of (\S+) into \[\[terminals\]\]")
 #: Where the package keeps the state of posd; it belongs to the user that runs it.
 USUAL_STATE = Path("/var/lib/posd")
 #: Longest that the service manager may take, in seconds.
@@ -79,6 +87,7 @@ def status(ctx: click.Context, output: Output) -> None:
         _down(ctx, output, error)
         sys.exit(ExitCode.UNREACHABLE)
     found = typed(lines(document, payments, ids), Path(api.socket))
+    found = edited(found, Path(context(ctx).config_path))
     if output.as_json:
         output.json(raw)
     else:
@@ -91,7 +100,25 @@ def typed(found: Iterable[Line], socket: Path) -> list[Line]:
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)
-    return [line._replace(todo=DOCTOR.sub("sudo posd doctor", line.todo)) for line in found]
+    renew = f"sudo -u {user_name(at.stat().st_uid)} posd tls renew"
+    return [line._replace(todo=AS_POSD.sub(renew, DOCTOR.sub("sudo posd doctor", line.todo))) for line in found]
+
+
+def edited(found: Iterable[Line], file: Path) -> list[Line]:
+    """Return lines that name the file of the configuration, and the line, where a terminal is to be written anew."""
+    return [line._replace(todo=SWAPPED.sub(lambda match: _at_terminal(match, file), line.todo)) for line in found]
+
+
+def _at_terminal(match: re.Match[str], file: Path) -> str:
+    from posd.config import examine
+    from posd.config.lines import where
+
+    config, _ = examine(file, check_files=False)
+    serials = [item.serial for item in config.terminals] if config is not None else []
+    if match[1] not in serials:
+        return match[0]
+    at, number = where(file, f"terminals[{serials.index(match[1])}].serial")
+    return f"{match[0]}; sudo editor {'' if number is None else f'+{number} '}{at}"
 
 
 def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
@@ -160,7 +187,8 @@ def lines(
         since = moment(document["started_at"], date=True, year=year)
         yield Line("uptime", f"{age(document['uptime_seconds'])}, since {since}")
         yield _configuration(document["configuration"], year=year)
-    for name, check in document["health"]["checks"].items():
+    checks = document["health"]["checks"]
+    for name, check in sorted(checks.items(), key=lambda item: _rank(*item)):
         well = check["status"] == "ok"
         if name == "configuration" and whole:
             continue
@@ -168,7 +196,7 @@ def lines(
             # Of a clock that is not believed, `posd clock` says all.
             detail = check["detail"].partition(". ")[0]
             words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
-            yield Line(name, words, not well, "" if well else "posd clock")
+            yield Line(name, words, not well, "" if well else SET_CLOCK)
         elif name == "certificate" or not well:
             todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
             yield Line(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
@@ -184,6 +212,13 @@ def lines(
             "uptime, attention, disk, backup: this is the socket of the tills",
             todo="sudo posd status, or join the group posd-admin",
         )
+
+
+def _rank(name: str, check: Document) -> int:
+    """Return where a health check stands: what others follow from is mended first, then what stops payments."""
+    if check["status"] != "ok" and name in FIRST:
+        return FIRST.index(name)
+    return len(FIRST) if check["status"] == "failing" else len(FIRST) + 1
 
 
 def _configuration(found: Document, *, year: bool) -> Line:
@@ -263,7 +298,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None, names:
     ids = [item["client_transaction_id"] for item in shown]
     for whole, beginning, item in zip(ids, short_ids(ids), shown, strict=True):
         person = _needs_a_person(item)
-        todo = f"posd reconcile {names.get(whole, whole)}" if person else ""
+        todo = _to_settle(item, names.get(whole, whole)) if person else ""
         yield Line("", f"{names.get(whole, beginning)}  {open_text(item)}", person, todo)
     if many > len(shown):
         yield Line("", "and more (posd list --open)")
@@ -277,6 +312,15 @@ def _work(counters: Document | None, payments: Sequence[Document] | None, names:
         yield Line("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
     if counters["quarantine"]:
         yield Line("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
+
+
+def _to_settle(payment: Document, identity: str) -> str:
+    """Return what a person types about an open payment; where its terminal was asked in vain, how to settle it too."""
+    asked_for = f"posd reconcile {identity}"
+    search = payment.get("last_search")
+    if search is None or search["result"] == "found":
+        return asked_for
+    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESOLVED_AS)})"
 
 
 def _disk(disk: Document) -> Line:

@@ -118,3 +118,6 @@ def test_what_is_free_is_asked_of_the_disk(tmp_path: Path) -> None:
     assert first is not None
     assert 0 < first[0] <= first[1]
     assert FreeSpace(tmp_path / "not there", Clock()).look() is None
+    mounted = FreeSpace(tmp_path / "not there", Clock()).mounted_at
+    assert mounted.is_mount()
+    assert tmp_path.is_relative_to(mounted)

@@ -9,10 +9,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from posd.base.times import parse_iso
-from posd.cli.app.times import in_words
+from posd.cli.app.times import in_words, moment
 from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
 from posd.cli.doctor.files import mount_again, mount_point
@@ -60,6 +61,10 @@ def check_clock(shop: Shop) -> Findings:
         todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
         if abs(ahead) >= MINUTES_SECONDS:
             meaning = f"{apart}: certificates and the times of payments do not fit together"
+            if said.get("status") == "degraded":  # the terminal is a witness, and nothing is to be done to it
+                clock_first = "see to the clock of this machine first; this terminal tells what time it has"
+                yield failure(serial, f"{meaning}; it has {_time_of(ahead)}", clock_first, shop.command("clock"))
+                continue
             yield failure(serial, meaning, todo, *_set(shop))
         elif abs(ahead) >= USUAL_SECONDS:
             yield warning(serial, apart, todo, *_set(shop))
@@ -102,14 +107,21 @@ def _events(shop: Shop) -> dict[str, float]:
     return ahead
 
 
+def _time_of(ahead: float) -> str:
+    """Write what a clock says that is so many seconds ahead of this machine's."""
+    return moment(datetime.now(UTC) + timedelta(seconds=ahead), year=True)
+
+
 def _span(seconds: float) -> str:
-    """Write a span of time for people: 45 s, 5 min 3 s, 2 h 10 min."""
+    """Write a span of time for people: 45 s, 5 min 3 s, 2 h 10 min, 365 days."""
     whole = round(abs(seconds))
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 2 * 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} days"
 
 
 # Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.

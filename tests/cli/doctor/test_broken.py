@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -448,6 +448,19 @@ def test_nothing_is_renewed_by_a_clock_that_is_not_believed(setup: SetUp, monkey
     (lacking,) = (one for one in failures(setup.findings()) if one["check"] == "certificate")
     assert lacking["commands"] == [f"posd --config {setup.file} clock"]
     assert lacking["todo"].startswith("see to the clock first")
+
+
+def test_a_terminal_tells_the_time_where_the_clock_of_this_machine_is_not_believed(
+    setup: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"status": "degraded", "detail": "the clock says 2025-12-03 06:55:30 UTC", "todo": "compare it"}
+    monkeypatch.setattr(context.Shop, "health", lambda _shop, name: said if name == "clock" else {})
+    setup.terminal.ahead = timedelta(days=365)
+    posd, terminal = (one for one in failures(setup.findings()) if one["check"] == "clock")
+    assert " Dec 2025 " in posd["meaning"]
+    assert "its clock is 365 days ahead of" in terminal["meaning"] or "364 days" in terminal["meaning"]
+    assert f"; it has {(datetime.now(UTC) + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
+    assert terminal["commands"] == [f"posd --config {setup.file} clock"]
 
 
 @pytest.mark.parametrize(("user", "behind", "root"), [(0, "", True), (0, "ana", False), (1000, "", False)])

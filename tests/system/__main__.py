@@ -17,6 +17,7 @@ PARTS = {
     "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
     "machine": "the pages of the operations guide on terminals, certificates and a machine in trouble, as they stand",
+    "morning": "a week without power, and much is wrong: a person mends it by posd status and what it says",
     "payments": "the pages of the operations guide on payments, printing, days and shifts, followed at terminals",
     "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
@@ -30,6 +31,7 @@ ON_DEBIAN = {
     "deb": "tests.system.deb",
     "guide": "tests.system.guide",
     "machine": "tests.system.machine_pages",
+    "morning": "tests.system.morning",
     "payments": "tests.system.payment_pages",
     "systemd": "tests.system.service",
 }

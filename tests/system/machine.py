@@ -95,6 +95,10 @@ class Machine:
         return self.scratch / "root"
 
     @property
+    def booted(self) -> bool:
+        return self._nspawn is not None
+
+    @property
     def console(self) -> Path:
         return self.scratch / "console.log"
 

@@ -1,0 +1,387 @@
+"""A morning: the power comes back after a week, and much is wrong. A person mends it by `posd status` and what it says.
+
+The scene: the clock is a year behind, this machine has another address, posd's certificate has run out, the disk is
+full, one payment was waiting for its card and one was in doubt when the power went, and one terminal was swapped.
+"""
+
+import hashlib
+import ipaddress
+import json
+import os
+import re
+import shutil
+import ssl
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from tests.system import packages, shop
+from tests.system.machine import Machine, host, need, until
+from tests.system.report import Report, Skipped
+
+PART = "morning"
+#: The person, who is in the group posd-admin, and may use sudo.
+PERSON = "ana"
+BEFORE, AFTER = "10.99.0.1", "10.99.0.7"
+STATE = "/var/lib/posd"
+STRAY = f"{STATE}/old-export.tar"
+#: Seconds that the machine was off, and that its clock is behind when it comes back.
+WEEK, BEHIND = 7 * 86_400, 365 * 86_400
+#: Terminals: serial, the address, how it is spoken to, its port.
+TILL_1, TILL_2 = ("SN-0001", "10.99.0.11", "https", 6869), ("SN-0002", "10.99.0.12", "http", 6868)
+#: What stands in the place of the second after the week.
+SWAPPED = ("SN-0099", "10.99.0.12", "http", 6868)
+#: The amounts that choose the scenario: it waits for a card; its reply is lost, with all events, and a search finds it.
+WAITS, LOST = "9000.10", "9000.28"
+LIBRARY = "/usr/local/lib/libfaketimeMT.so.1"
+#: The clock of the machine, and the right one, which the terminals have.
+CLOCK, RIGHT = "/etc/clock/machine", "/etc/clock/right"
+#: What has the clock of the machine: the services that the package brings, and what a person types.
+UNITS = ("posd", "posd-backup", "posd-tls-renew", "posd-tls-init")
+COMMANDS = ("posd", "date")
+TIMEDATECTL = f"""#!/bin/sh
+[ "$1" = set-time ] || exec date "+%A %Y-%m-%d %H:%M:%S %Z"
+[ "$(id -u)" = 0 ] || {{ echo "Failed to set time: Access denied" >&2; exit 1; }}
+printf '%+d\\n' $(( $(/usr/bin/date -d "$2" +%s) - $(/usr/bin/date +%s) )) > {CLOCK}
+"""
+#: An editor that does what a file says.
+EDITOR = '#!/bin/sh\nfor file; do :; done\nexec sed -i -E -f /root/edit.sed "$file"\n'
+#: How a terminal is told to go to a place, and to draw; what turns while a command works.
+PLACE = re.compile(r"\x1b\[[0-9;]*H")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-B0-2]|[\r\x07]")
+TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
+
+
+def _faked(file: str) -> dict[str, str]:
+    return {
+        "LD_PRELOAD": LIBRARY,
+        "FAKETIME_TIMESTAMP_FILE": file,
+        "FAKETIME_NO_CACHE": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+    }
+
+
+@dataclass
+class Scene:
+    """The shop, from the evening before to the morning; and the session of the person who mends it."""
+
+    scratch: Path
+    name: str
+    suite: str
+    session: list[str] = field(default_factory=list)
+    #: Of what was typed: the command and its exit code.
+    typed: list[tuple[str, int]] = field(default_factory=list)
+    #: The payments: what they are -> id.
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.scratch / self.name, self.name, self.suite)
+
+    @property
+    def _disk(self) -> Path:
+        return self.machine.root / STATE.lstrip("/")
+
+    def close(self) -> None:
+        """Power it off and leave nothing behind."""
+        if self.machine.booted:
+            self.machine.power_off()
+        if self._disk.is_mount():
+            host("umount", str(self._disk))
+        self.machine.close()
+
+    def install(self, package: Path) -> None:
+        """Install posd on a machine whose clock can be set, its state on a disk of its own; boot it."""
+        machine = self.machine
+        machine.make()
+        machine.put(package, "/root/")
+        machine.run("apt-get", "update", "-q")
+        needed = ("sudo", f"/root/{package.name}")
+        machine.run("apt-get", "install", "-y", "--no-install-recommends", *needed, seconds=600)
+        for library in Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"):
+            machine.put(library, LIBRARY)
+        for file in (CLOCK, RIGHT):
+            machine.write(file, "+0\n")
+        for name, command, file in (*((c, c, CLOCK) for c in COMMANDS), ("terminal", "posd", RIGHT)):
+            exports = " ".join(f"{key}={value}" for key, value in _faked(file).items())
+            self._script(name, f'#!/bin/sh\nexport {exports}\nexec /usr/bin/{command} "$@"\n')
+        self._script("timedatectl", TIMEDATECTL)
+        self._script("editor", EDITOR)
+        faked = "".join(f"Environment={key}={value}\n" for key, value in _faked(CLOCK).items())
+        # A file's time is the kernel's, which nothing sets here.
+        newest = f"{STATE}/backups/*.db; do touch -d $$(/usr/local/bin/date +%%Y-%%m-%%dT%%H:%%M:%%S) $$file; done"
+        after = f"[Service]\nExecStartPost=/bin/sh -c 'for file in {newest}'\n"
+        machine.write("/etc/systemd/system/posd-backup.service.d/file.conf", after)
+        for unit in UNITS:
+            machine.write(f"/etc/systemd/system/{unit}.service.d/clock.conf", f"[Service]\n{faked}")
+        image = machine.scratch / "disk.img"
+        host("truncate", "--size=1G", str(image))
+        host("mkfs.ext4", "-q", "-m", "0", str(image))
+        host("mount", "-o", "loop", str(image), str(self._disk))
+        shutil.rmtree(self._disk / "lost+found")
+        owner = ":".join(machine.out("id", flag, "posd") for flag in ("-u", "-g"))
+        host("chown", owner, str(self._disk))
+        host("chmod", "700", str(self._disk))
+        machine.write("/etc/hosts", f"127.0.0.1 localhost {machine.out('cat', '/etc/hostname')}\n")
+        machine.run("useradd", "--groups", "posd-till", "till")
+        machine.run("useradd", "--create-home", "--shell", "/bin/bash", "--groups", "posd-admin,sudo", PERSON)
+        machine.write(f"/etc/sudoers.d/{PERSON}", f"{PERSON} ALL=(ALL) NOPASSWD: ALL\n")
+        machine.boot()
+
+    def _script(self, name: str, text: str) -> None:
+        self.machine.write(f"/usr/local/bin/{name}", text)
+        (self.machine.root / "usr/local/bin" / name).chmod(0o755)
+
+    def open_shop(self) -> None:
+        """Two terminals, each configured at its address, the first with its certificate pinned; payments; a backup."""
+        machine = self.machine
+        self._network(BEFORE)
+        for terminal in (TILL_1, TILL_2):
+            self._terminal(*terminal)
+        certificate = machine.root / f"var/lib/{TILL_1[0]}"
+        found = next(
+            file for file in certificate.rglob("*") if file.is_file() and b"BEGIN CERTIFICATE" in file.read_bytes()
+        )
+        pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(found.read_text())).hexdigest()
+        text = (machine.root / shop.CONFIG.lstrip("/")).read_text()
+        for serial, address, scheme, port in (TILL_1, TILL_2):
+            text += f'\n[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://{address}:{port}"\n'
+            text += f'fingerprint_sha256 = "{pin}"\n' if scheme == "https" else ""
+        machine.write(shop.CONFIG, text)
+        machine.run("systemctl", "restart", "posd")
+        until(lambda: BEFORE in machine.run("posd", "tls", "status", check=False).stdout, "certificate", 120)
+        # They trust the CA that is there by now.
+        for terminal in (TILL_1, TILL_2):
+            self._terminal(*terminal)
+        until(lambda: machine.run("posd", "status", check=False).returncode == 0, "all is well", 120)
+        for (serial, *_), amount in ((TILL_1, "12.50"), (TILL_2, "3.20"), (TILL_1, "7.00")):
+            paid = shop.charge(machine, amount, "--terminal", serial)
+            assert shop.result(paid) == "approved", paid
+        machine.run("systemctl", "start", "posd-backup")
+
+    def lose_power(self) -> None:
+        """One payment waits for its card, the other is charged and nobody has told posd, and then the power goes."""
+        for what, (serial, *_), amount in (("waits", TILL_2, WAITS), ("doubt", TILL_1, LOST)):
+            started = shop.charge(self.machine, amount, "--terminal", serial, "--no-wait")
+            assert started["phase"] == {"waits": "active", "doubt": "in_doubt"}[what], started
+            self.ids[what] = started["client_transaction_id"]
+        until(lambda: any(line["kind"] == "final" for line in self.ledger(TILL_1[0], "doubt")), "it was charged", 60)
+        self.machine.cut_power()
+
+    def pass_week(self) -> None:
+        """A week passes: the clock's battery is empty, the certificate has run out, and somebody fills the disk."""
+        self._expired()
+        self.machine.write(RIGHT, f"+{WEEK}\n")
+        self.machine.write(CLOCK, f"{WEEK - BEHIND:+d}\n")
+        free = shutil.disk_usage(self._disk).free
+        stray = self._disk / Path(STRAY).name
+        host("fallocate", "--length", str(free - 400_000), str(stray))
+
+    def boot(self) -> None:
+        """The power comes back; the second terminal is another one, and this machine gets another address."""
+        self.machine.boot()
+        self._network(AFTER)
+        for terminal in (TILL_1, SWAPPED):
+            self._terminal(*terminal)
+        # It is some minutes until a person sits down: posd has asked for what was open by then.
+        until(self._looked, "posd has settled what it can, and has heard of the other terminal", 120)
+
+    def _looked(self) -> bool:
+        found = json.loads(self.machine.run("posd", "status", "--json", check=False).stdout or "{}")
+        if "health" not in found:
+            return False
+        return found["counters"]["in_doubt"] == 0 and found["health"]["checks"]["identity"]["status"] != "ok"
+
+    def _expired(self) -> None:
+        """Make the certificate anew, by the same CA and for the same key, with an end that lies within the week."""
+        folder = self._disk / "tls"
+        old, *rest = x509.load_pem_x509_certificates((folder / "server.crt").read_bytes())
+        authority = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        now = datetime.now(UTC)
+        names = x509.SubjectAlternativeName(
+            [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", BEFORE))]
+        )
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(old.subject)
+            .issuer_name(old.issuer)
+            .public_key(old.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=394))
+            .not_valid_after(now + timedelta(days=2))
+        )
+        for extension in old.extensions:
+            is_names = isinstance(extension.value, x509.SubjectAlternativeName)
+            made = made.add_extension(names if is_names else extension.value, extension.critical)
+        new = made.sign(authority, hashes.SHA256())  # type: ignore[arg-type]
+        text = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in (new, *rest))
+        (folder / "server.crt").write_bytes(text)
+
+    def _network(self, address: str) -> None:
+        """The machine and the terminals on one network, each with an address of its own."""
+        for words in (
+            "ip netns add lan",
+            "ip link add shop0 type veth peer name shop1 netns lan",
+            f"ip addr add {address}/24 dev shop0",
+            "ip link set shop0 up",
+            f"ip -n lan addr add {TILL_1[1]}/24 dev shop1",
+            f"ip -n lan addr add {TILL_2[1]}/24 dev shop1",
+            "ip -n lan link set shop1 up",
+            "ip -n lan link set lo up",
+        ):
+            self.machine.run(*words.split())
+
+    def _terminal(self, serial: str, address: str, scheme: str, port: int) -> None:
+        unit = f"terminal-{address}"
+        self.machine.run("systemctl", "stop", unit, check=False)
+        words = ["ip", "netns", "exec", "lan", "/usr/local/bin/terminal", "simulate", "--serial", serial]
+        words += ["--listen", f"{address}:{port}", "--state", f"/var/lib/{serial}", "--speed", "20"]
+        words += ["--wait-seconds", "0", "--mdns-interface", address, "--ledger", f"/root/{serial}.jsonl"]
+        words += ["--http"] if scheme == "http" else []
+        words += ["--trust", f"{STATE}/tls/ca.crt"]
+        (self.machine.root / f"var/lib/{serial}").mkdir(exist_ok=True)
+        self.machine.run("systemd-run", "--collect", f"--unit={unit}", *words)
+        listens = ("ip", "netns", "exec", "lan", "ss", "-Hltn", f"src {address}:{port}")
+        until(lambda: bool(self.machine.out(*listens)), f"terminal {serial} listens", 60)
+
+    def ledger(self, serial: str, what: str = "") -> list[dict[str, Any]]:
+        """Return what the terminal says has happened, of one payment or of all."""
+        file = self.machine.root / f"root/{serial}.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if not what or line.get("client_transaction_id") == self.ids[what]]
+
+    def type(self, words: str, *codes: int, answer: str = "") -> str:
+        """Type a command as the person does, on a terminal of 80 columns; return what it shows.
+
+        `answer` is typed into its questions. It has to end with one of `codes`, without any with what it likes.
+        """
+        terminal = ("SHELL=/bin/bash", "TERM=xterm", "NO_COLOR=1", "COLUMNS=80", "LINES=24")
+        began = time.monotonic()
+        script = ("script", "-qec", f"cd; {words}", "/dev/null")
+        home = (f"HOME=/home/{PERSON}", f"USER={PERSON}", f"LOGNAME={PERSON}")
+        done = self.machine.run("env", *terminal, *home, *script, user=PERSON, text=answer, check=False, seconds=600)
+        took = time.monotonic() - began
+        shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
+        shown = re.sub(r"\n\n+", "\n\n", shown.replace("^@\n", "").replace("^@", "")).strip()
+        self.typed.append((words, done.returncode))
+        self.session.append(f"{PERSON}$ {words}\n{shown}\n[exit code {done.returncode}, {took:.1f} s]")
+        if codes:
+            assert done.returncode in codes, f"exit code {done.returncode} of {words}\n{shown}"
+        return shown
+
+
+def run(report: Report, scratch: Path) -> None:
+    """Run the part."""
+    scene = Scene(scratch, f"posd-morning-{os.getpid()}", report.suite)
+    try:
+        with report.check(PART, "the power goes, a week passes, and the power comes back") as check:
+            need("mmdebstrap", "mmdebstrap")
+            need("systemd-nspawn", "systemd-container")
+            need("faketime", "faketime")
+            need("mkfs.ext4", "e2fsprogs")
+            if not any(Path("/dev").glob("loop*")):
+                raise Skipped("this machine has no loop devices")
+            scene.install(packages.given(scratch))
+            scene.open_shop()
+            scene.lose_power()
+            scene.pass_week()
+            scene.boot()
+            check.note(f"waits: {scene.ids['waits']}; in doubt: {scene.ids['doubt']}")
+        if report.checks[-1].result != "passed":
+            return
+        with report.check(PART, "a person mends it by posd status and what it says") as check:
+            began = time.monotonic()
+            try:
+                _mend(scene)
+            finally:
+                check.note("\n".join(scene.session))
+                check.note(f"{len(scene.typed)} commands, {time.monotonic() - began:.0f} s of the machine")
+        with report.check(PART, "each payment has its true outcome, nobody was charged twice, and cards are taken"):
+            _true(scene)
+    finally:
+        scene.close()
+
+
+def _mend(scene: Scene) -> None:
+    """Type what `posd status` says, and look at it again; the world is asked where it says so."""
+    waits = scene.ids["waits"][:8]
+    said = _folded(scene.type("posd status", 1))
+    assert said.startswith("posd: PAYMENTS CANNOT BE MADE: storage, clock, "), said
+    # The disk: it shows what is large, and that is a file of nobody.
+    scene.type(_named(said, f"sudo du -xah --threshold=100M {STATE}"), 0)
+    assert STRAY in scene.session[-1]
+    scene.type(f"sudo rm {STRAY}", 0)
+    # The clock: a watch shows another year.
+    _named(said, 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"')
+    now = (datetime.now(UTC) + timedelta(seconds=WEEK)).strftime("%Y-%m-%d %H:%M:%S")
+    scene.type(f'sudo timedatectl set-time "{now}"', 0)
+    said = _folded(scene.type("posd status", 1))
+    assert "the last write failed" not in said
+    # The terminal: the device at the second till bears the serial of another one.
+    new, old = SWAPPED[0], TILL_2[0]
+    found = re.search(rf"sudo editor \+\d+ {re.escape(shop.CONFIG)}", said)
+    assert found, said
+    scene.machine.write("/root/edit.sed", f"s/{old}/{new}/\n")
+    scene.type(found[0], 0)
+    scene.type(_named(said, "posd config check && sudo systemctl reload posd"), 0)
+    _settled(scene)
+    said = _folded(scene.type("posd status", 1))
+    assert "certificate valid for " in said, said
+    assert "CONFLICT" not in said, said
+    # The payment that waited for its card: its terminal cannot be asked, and its journal does not have it.
+    assert "is not in the configuration any more" in scene.type(_named(said, f"posd reconcile {waits}"), 4)
+    _named(said, f"posd resolve {waits} RESULT (approved, declined, rejected, canceled, not_started)")
+    scene.type(f"posd resolve {waits} not_started", 0, answer=f"{old} has no such payment in its journal\ny\n")
+    scene.type(_named(said, "sudo systemctl start posd-backup"), 0)
+    said = scene.type("posd status", 0)
+    assert said.startswith("posd: all is well"), said
+
+
+def _settled(scene: Scene) -> None:
+    """What posd does by itself within a minute is done: the certificate is renewed, the configuration taken up."""
+
+    def well() -> bool:
+        found = json.loads(scene.machine.run("posd", "status", "--json", check=False).stdout)
+        checks = found["health"]["checks"]
+        return bool(checks["certificate"]["status"] == checks["identity"]["status"] == "ok")
+
+    until(well, "the certificate is renewed, and the terminal is known", 90)
+
+
+def _folded(screen: str) -> str:
+    """Return a screen in one line: what is broken at its edge is whole."""
+    return " ".join(re.sub(r"\n +(> )?", " ", screen).split())
+
+
+def _named(said: str, command: str) -> str:
+    """Return a command that the screen names. AssertionError where it does not."""
+    assert command in said, f"{command!r} is not in:\n{said}"
+    return command
+
+
+def _true(scene: Scene) -> None:
+    ended = {item["client_transaction_id"]: item for item in shop.payments(scene.machine)}
+    assert len(ended) == 5
+    doubt, waited = ended[scene.ids["doubt"]], ended[scene.ids["waits"]]
+    assert shop.result(doubt) == "approved"
+    assert [one["kind"] for one in doubt["outcome"]["evidence"]] == ["search"]
+    assert shop.result(waited) == "not_started"
+    assert [one["kind"] for one in waited["outcome"]["evidence"]] == ["operator"]
+    for serial in (TILL_1[0], SWAPPED[0]):
+        assert shop.result(shop.charge(scene.machine, "1.00", "--terminal", serial)) == "approved"
+    charged = [
+        line["client_transaction_id"]
+        for serial in (TILL_1[0], TILL_2[0], SWAPPED[0])
+        for line in scene.ledger(serial)
+        if line["kind"] == "final" and line["charged"]
+    ]
+    approved = [
+        item["client_transaction_id"] for item in shop.payments(scene.machine) if shop.result(item) == "approved"
+    ]
+    assert sorted(charged) == sorted(approved), (charged, approved)
+    assert len(charged) == len(set(charged)) == 6

@@ -156,7 +156,9 @@ class Dispute(msgspec.Struct, frozen=True):
     @property
     def detail(self) -> str:
         """Both, and what it means."""
-        return f"{self.what}. {'No payment' if self.kind is Conflict.SERIAL else 'Nothing'} is sent to it. {self.todo}"
+        if self.kind is Conflict.SERIAL:  # what was sent to it is asked for there
+            return f"{self.what}. No payment is sent to it. {self.todo}"
+        return f"{self.what}. Nothing is sent to it. {self.todo}"
 
 
 def todo(serial: str, other_serial: str | None = None) -> str:

@@ -289,6 +289,16 @@ def test_where_posd_does_not_run_it_says_what_systemd_and_the_configuration_say(
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
 
 
+def test_a_label_that_is_too_long_takes_room_of_its_first_line(tmp_path: Path) -> None:
+    document = well()
+    check("webhook_listener", "degraded", "a terminal gives up on an event " * 8, "posd doctor")(document)
+    with Stub(tmp_path / "s", [answer(document), answer({"transactions": [], "next_cursor": None})]):
+        seen = posd_on_terminal("status", socket=tmp_path / "s")
+    (line,) = (line for line in seen.screen.splitlines() if line.startswith("! webhook listener a terminal"))
+    assert len(line) <= 80, line
+    assert "a terminal gives up on an event " * 3 in " ".join(seen.screen.split())
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(40.4, "40 s"), (720, "12 min"), (11_100, "3 h 5 min"), (353_000, "4 d 2 h")]
 )

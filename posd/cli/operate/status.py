@@ -366,12 +366,15 @@ def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -
     for line in found:
         indent = beside if line in terminals or line.label == "terminals" else INDENT
         room = min(READABLE_COLUMNS, output.stdout.width - indent) if output.rich else sys.maxsize
-        # One line for each command: what is broken cannot be pasted.
-        parts = wrap(line.text, room)
-        for todo in filter(None, line.todo.split("; ")):
-            parts += wrap(f"> {todo}", room)
         label = shortened(line.label, indent - 3) if output.rich and line in terminals else line.label
         head = f"{'!' if line.wrong else ' '} {label} "
+        # A label that is too long takes room of the first line.
+        over = max(0, width(head) - indent)
+        first_part, *rest_parts = wrap("x" * over + line.text, room) or [""]
+        parts = [first_part[over:], *rest_parts]
+        # One line for each command: what is broken cannot be pasted.
+        for todo in filter(None, line.todo.split("; ")):
+            parts += wrap(f"> {todo}", room)
         for part in parts:
             output.verbatim(f"{head:<{indent}}{part}".rstrip(), style="yellow" if line.wrong else "")
             head = ""

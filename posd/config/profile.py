@@ -1,8 +1,9 @@
 """The terminal profile: which HTTP operation carries what, for terminals on the local network and in the cloud.
 
-The terminal API shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
-what it answers proves nothing until the configuration says `confirmed = true` for it, or it was seen working with the
-terminal (`terminals.commission`). The configuration can replace each row; `replace_row` holds the rules for that.
+There is a table for each edition of the vendor's documents. The terminal API shows the charge alone. Every other row is
+an assumption from public vendor material: it is used, but what it answers proves nothing until the configuration says
+`confirmed = true` for it, or it was seen working with the terminal (`terminals.commission`). The configuration can
+replace each row; `replace_row` holds the rules for that.
 """
 
 import re
@@ -13,9 +14,12 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 AccessMode = Literal["local", "cloud"]
+#: Which of the vendor's documents a terminal follows: the older ones, or those of 2026.
+Edition = Literal["classic", "2026"]
 Method = Literal["GET", "POST"]
 
 ACCESS_MODES: Final[tuple[AccessMode, ...]] = ("local", "cloud")
+EDITION_NAMES: Final[tuple[Edition, ...]] = ("classic", "2026")
 METHODS: Final[tuple[Method, ...]] = ("GET", "POST")
 TERMINAL_SERIAL: Final = "terminal_serial"
 PRINT_JOB_ID: Final = "print_job_id"
@@ -29,15 +33,20 @@ OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One operation. `path` may hold `{placeholders}`; `pointer` (search alone) is the JSON Pointer to the
-    transactions in the reply, "" for the whole reply; `abortable` (what starts something) is whether the POS can
-    abort it."""
+    """One operation. `path` may hold `{placeholders}`. Of the search alone: `pointer` is the JSON Pointer to the
+    transactions in the reply, "" for the whole reply; `paged` is whether they come as a page of a list. Of what starts
+    a payment: `abortable` is whether the POS can abort it; `errors_in_2xx` is whether an error in an answer of 2xx says
+    that it was not started. Of printing: `document_member` holds the document, "" where its members lie beside posd's.
+    """
 
     method: Method
     path: str
     confirmed: bool = False
     pointer: str = ""
+    paged: bool = False
     abortable: bool = True
+    errors_in_2xx: bool = False
+    document_member: str = ""
 
     @property
     def assumption(self) -> bool:
@@ -50,7 +59,7 @@ Table = Mapping[str, Row]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The tables in force, by operation, for both access modes."""
+    """The tables of one edition, by operation, for both access modes."""
 
     local: Table
     cloud: Table
@@ -79,25 +88,39 @@ def _starts(prefix: str) -> Table:
     return {kind: Row("POST", f"{prefix}/async/{word}", confirmed=kind in _CONFIRMED) for kind, word in STARTS.items()}
 
 
-DEFAULT: Final = Profile(
-    local=MappingProxyType(
+def _local(abort: str, printing: str, document_member: str) -> Table:
+    return MappingProxyType(
         {
             **_starts("/terminal/v1"),
-            "abort": Row("GET", "/terminal/v1/abort"),
+            "abort": Row("GET", f"/terminal/v1/{abort}"),
             "search": Row("POST", "/terminal/v1/transaction_search_online"),
-            "print": Row("POST", "/terminal/v1/print"),
+            "print": Row("POST", f"/terminal/v1/{printing}", document_member=document_member),
             "print-job": Row("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
         }
-    ),
-    cloud=MappingProxyType(
+    )
+
+
+def _cloud(print_job: str, document_member: str) -> Table:
+    prefix = f"/terminal/v1/{{{TERMINAL_SERIAL}}}"
+    return MappingProxyType(
         {
-            **_starts("/terminal/v1/{terminal_serial}"),
-            "abort": Row("POST", "/terminal/v1/{terminal_serial}/sync/abort"),
-            "search": Row("POST", "/terminal/v1/{terminal_serial}/sync/transaction_search_online"),
-            "print": Row("POST", "/terminal/v1/{terminal_serial}/sync/print/job"),
-            "print-job": Row("GET", "/terminal/v1/{terminal_serial}/print_job?print_job_id={print_job_id}"),
+            **_starts(prefix),
+            "abort": Row("POST", f"{prefix}/sync/abort"),
+            "search": Row("POST", f"{prefix}/sync/transaction_search_online"),
+            "print": Row("POST", f"{prefix}/sync/print/job", document_member=document_member),
+            "print-job": Row("GET", f"{prefix}/{print_job}?print_job_id={{print_job_id}}"),
         }
-    ),
+    )
+
+
+Profiles = Mapping[Edition, Profile]
+
+#: The tables of each edition. What they do not share is what the two say differently.
+EDITIONS: Final[Profiles] = MappingProxyType(
+    {
+        "classic": Profile(_local("abort", "print", "document"), _cloud("print_job", "document")),
+        "2026": Profile(_local("sync/abort", "print/job", ""), _cloud("sync/print_job", "")),
+    }
 )
 
 #: A path as it goes on the request line: visible ASCII, no fragment; braces only around placeholders.
@@ -158,7 +181,7 @@ def replace_row(row: Row, *, confirmed: bool | None = None, **given: Any) -> Row
     """
     new = replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:
-        confirmed = row.confirmed and (new.method, new.path, new.pointer) == (row.method, row.path, row.pointer)
+        confirmed = row.confirmed and (new.method, new.path) == (row.method, row.path)
     return replace(new, confirmed=confirmed)
 
 

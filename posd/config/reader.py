@@ -12,10 +12,11 @@ from posd.config.layers import Layers, read_all
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
-    DEFAULT,
+    EDITIONS,
     AccessMode,
+    Edition,
     Profile,
-    Row,
+    Profiles,
     Table,
     path_fault,
     pointer_fault,
@@ -45,6 +46,9 @@ from posd.config.values import (
 )
 
 Headers = Mapping[str, HeaderValue]
+
+#: What a row of the profile is for; the same in every edition.
+OPERATIONS = tuple(EDITIONS["classic"].local)
 
 
 def load(path: Path, *, check_files: bool = True) -> Config:
@@ -118,14 +122,16 @@ class Reading:
         self._unknown("", document, (*SECTIONS, "terminals", "profile"))
         sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
         sections["print_"] = sections.pop("print")
-        profile, headers = self._profile(document.get("profile", {}))
-        terminals = self._terminals(document.get("terminals", []), sections["terminal_defaults"], headers)
+        given = self._sources["print.document_member"] == "file"
+        member = sections["print_"].document_member if given else None
+        profiles, headers = self._profiles(document.get("profile", {}), member)
+        terminals = self._terminals(document.get("terminals", []), sections, headers)
         self._certificate_pair(document.get("webhooks"))
         sources = MappingProxyType(self._sources)
         return Config(
             file=self._layers.first,
             terminals=terminals,
-            profile=profile,
+            profiles=profiles,
             profile_headers=headers,
             sources=sources,
             **sections,
@@ -152,11 +158,12 @@ class Reading:
         return section(**self._values(at, keys(section), table))
 
     def _terminals(
-        self, raw: object, defaults: TerminalDefaults, profile_headers: Mapping[AccessMode, Headers]
+        self, raw: object, sections: Mapping[str, Any], profile_headers: Mapping[AccessMode, Headers]
     ) -> tuple[TerminalConfig, ...]:
         if not isinstance(raw, list):
             self._add("terminals", Fault(f"must be a list of tables, is {type_name(raw)}", "write [[terminals]]"))
             return ()
+        defaults: TerminalDefaults = sections["terminal_defaults"]
         found = []
         for index, entry in enumerate(raw):
             at = f"terminals[{index}]"
@@ -166,38 +173,41 @@ class Reading:
             if of_mode and not own:
                 self._sources[f"{at}.headers"] = PROFILE_SECTIONS[values["access_mode"]]
             values["headers"] = _merge(defaults.headers, of_mode, own)
-            found.append(TerminalConfig(**values))
+            found.append(TerminalConfig(**values, hash_encrypt=sections["hash_encrypt"]))
         return tuple(found)
 
-    def _profile(self, raw: object) -> tuple[Profile, Mapping[AccessMode, Headers]]:
+    def _profiles(self, raw: object, document_member: str | None) -> tuple[Profiles, Mapping[AccessMode, Headers]]:
         table = self._table("profile", raw, "write sections like [profile.charge]")
-        self._unknown("profile", table, (*PROFILE_KEYS, *DEFAULT.local, "cloud"))
+        self._unknown("profile", table, (*PROFILE_KEYS, *OPERATIONS, "cloud"))
         cloud = self._table("profile.cloud", table.get("cloud", {}), "write sections like [profile.cloud.charge]")
-        self._unknown("profile.cloud", cloud, (*PROFILE_KEYS, *DEFAULT.cloud))
+        self._unknown("profile.cloud", cloud, (*PROFILE_KEYS, *OPERATIONS))
         headers: dict[AccessMode, Headers] = {
             "local": self._profile_headers("profile", table),
             "cloud": self._profile_headers("profile.cloud", cloud),
         }
-        rows = Profile(
-            self._rows("profile", "local", DEFAULT.local, table),
-            self._rows("profile.cloud", "cloud", DEFAULT.cloud, cloud),
-        )
-        return rows, MappingProxyType(headers)
+        local = self._rows("profile", "local", table)
+        in_cloud = self._rows("profile.cloud", "cloud", cloud)
+        for given in (local, in_cloud):
+            given["print"]["document_member"] = document_member
+        profiles: dict[Edition, Profile] = {
+            name: Profile(_laid_over(edition.local, local), _laid_over(edition.cloud, in_cloud))
+            for name, edition in EDITIONS.items()
+        }
+        return MappingProxyType(profiles), MappingProxyType(headers)
 
     def _profile_headers(self, at: str, table: dict[str, Any]) -> Headers:
         own = {name: value for name, value in table.items() if name in PROFILE_KEYS}
         headers: Headers = self._values(at, PROFILE_KEYS, own)["headers"]
         return headers
 
-    def _rows(self, at: str, access_mode: AccessMode, defaults: Table, table: dict[str, Any]) -> Table:
-        return MappingProxyType(
-            {
-                operation: self._row(f"{at}.{operation}", operation, access_mode, row, table.get(operation, {}))
-                for operation, row in defaults.items()
-            }
-        )
+    def _rows(self, at: str, access_mode: AccessMode, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return what the file says of each row, whatever the edition: None where it says nothing."""
+        return {
+            operation: self._row(f"{at}.{operation}", operation, access_mode, table.get(operation, {}))
+            for operation in OPERATIONS
+        }
 
-    def _row(self, at: str, operation: str, access_mode: AccessMode, row: Row, raw: object) -> Row:
+    def _row(self, at: str, operation: str, access_mode: AccessMode, raw: object) -> dict[str, Any]:
         table = self._table(at, raw, f"write a section [{at}]")
         values = self._values(at, row_keys(operation), table)
         for name, fault in (
@@ -207,7 +217,7 @@ class Reading:
             if fault is not None:
                 self._add(f"{at}.{name}", Fault(f"{values[name]!r} {fault}", "correct it, or remove the key"))
                 values[name] = None
-        return replace_row(row, **values)
+        return values
 
     def _values(
         self, at: str, known: Mapping[str, Key], table: dict[str, Any], *, inherit: TerminalDefaults | None = None
@@ -270,6 +280,10 @@ def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:
     if near is not None:
         return f"did you mean {near}? Otherwise remove it"
     return f"remove it; {where} knows: {', '.join(known)}"
+
+
+def _laid_over(rows: Table, given: Mapping[str, dict[str, Any]]) -> Table:
+    return MappingProxyType({operation: replace_row(row, **given[operation]) for operation, row in rows.items()})
 
 
 def _merge(*layers: Headers) -> Headers:
@@ -397,12 +411,65 @@ def _name_that_is_not_looked_at(config: Config) -> Iterator[Finding]:
 
 def _search_by_get(config: Config) -> Iterator[Finding]:
     for access_mode in ACCESS_MODES:
-        at, row = PROFILE_SECTIONS[access_mode], config.profile.table(access_mode)["search"]
+        at = PROFILE_SECTIONS[access_mode]
+        row = config.profiles[config.terminal_defaults.edition].table(access_mode)["search"]
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
             yield Finding(
                 (f"{at}.search.path", f"{at}.search.method"),
                 "does not say which transaction is asked for: a GET has no body",
                 f"put {{{CLIENT_TRANSACTION_ID}}} into the path",
+            )
+
+
+def _confirmed_for_two_editions(config: Config) -> Iterator[Finding]:
+    """A row that is confirmed and is two paths, of two editions: which of them a person saw is not said."""
+    for access_mode in ACCESS_MODES:
+        editions = {item.edition for item in config.terminals if item.access_mode == access_mode}
+        tables = [config.profiles[edition].table(access_mode) for edition in sorted(editions)]
+        for operation in OPERATIONS:
+            rows = [table[operation] for table in tables]
+            if all(row.confirmed for row in rows) and len({(row.method, row.path) for row in rows}) > 1:
+                yield Finding(
+                    (f"{PROFILE_SECTIONS[access_mode]}.{operation}.confirmed",),
+                    f"is for two paths: {' and '.join(row.path for row in rows)}, of the two editions",
+                    "remove it, and see each terminal working: posd terminals commission SERIAL",
+                )
+
+
+#: Header that each scheme of `auth` writes.
+_OF_SCHEMES = ("authorization", "timestamp")
+
+
+def _authentication(config: Config) -> Iterator[Finding]:
+    """A scheme without its code, a code that nothing uses, and headers that a scheme would overwrite."""
+    for at, terminal in _terminals(config):
+        code = (f"{at}.business_code", f"{at}.auth", "terminal_defaults.business_code", "terminal_defaults.auth")
+        if terminal.auth != "none" and terminal.business_code is None:
+            yield Finding(
+                code,
+                f'is missing: auth = "{terminal.auth}" signs with it',
+                'write business_code = {file = "PATH"} or {credential = "NAME"}',
+            )
+        if terminal.webhook_signature and terminal.secret_of_webhooks is None:
+            yield Finding(
+                (f"{at}.webhook_secret", f"{at}.webhook_signature", *code, "terminal_defaults.webhook_secret"),
+                "is missing, and so is business_code: webhook_signature verifies with one of them",
+                'write webhook_secret = {file = "PATH"} or {credential = "NAME"}',
+            )
+        written = [name for name in terminal.headers if name.lower() in _OF_SCHEMES]
+        if terminal.auth != "none" and written:
+            yield Finding(
+                (f"{at}.headers", "terminal_defaults.headers", "profile.headers", "profile.cloud.headers"),
+                f'has {written[0]}, which auth = "{terminal.auth}" writes itself',
+                "remove one of the two",
+            )
+    unused = all(item.auth == "none" and not item.webhook_signature for item in config.terminals)
+    for at, table in (("terminal_defaults", config.terminal_defaults), *_terminals(config)):
+        if table.business_code is not None and unused and config.sources[f"{at}.business_code"] == "file":
+            yield Finding(
+                (f"{at}.business_code", "terminals"),
+                "is not used: no terminal has an auth that signs with it",
+                'write auth = "hash-encrypt" as the vendor says, or remove it',
             )
 
 
@@ -415,6 +482,8 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _pin_without_tls,
     _name_that_is_not_looked_at,
     _search_by_get,
+    _confirmed_for_two_editions,
+    _authentication,
 )
 
 

@@ -13,8 +13,31 @@ from typing import Any, Final, Literal
 
 from posd.base.negotiation import Language
 from posd.config import values as read
-from posd.config.profile import ACCESS_MODES, METHODS, STARTS, AccessMode, Profile
+from posd.config.profile import (
+    ACCESS_MODES,
+    EDITION_NAMES,
+    METHODS,
+    STARTS,
+    AccessMode,
+    Edition,
+    Profiles,
+)
 from posd.config.values import HeaderValue, ListenAddress, Reader
+
+Auth = Literal["none", "hash-encrypt", "hmac"]
+AmountUnit = Literal["main", "whole", "hundredths"]
+WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
+
+#: How calls to a terminal are authenticated, beside the headers.
+AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
+#: What one unit of an amount on the wire is: the till's, the same without fractions, or a hundredth of it.
+AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
+#: How a terminal may sign its webhooks (docs/real-terminals.md).
+WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
+    "wh-business-code-base64",
+    "wh-secret-body-hex",
+    "wh-secret-body-dot-id-hex",
+)
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
@@ -48,7 +71,7 @@ def key(reader: Reader[Any], default: object = None) -> Any:
 def keys(section: type[Any]) -> Mapping[str, Key]:
     """Name the keys of a section in order, its own before those that it inherits."""
     ordered = sorted(fields(section), key=lambda entry: entry.name not in section.__annotations__)
-    return {entry.name: entry.metadata["key"] for entry in ordered}
+    return {entry.name: entry.metadata["key"] for entry in ordered if "key" in entry.metadata}
 
 
 _group = read.matching(
@@ -74,6 +97,7 @@ _amount_member = read.matching(
     "the name of a member of an amount",
     'a name, as in "service_charge"',
 )
+_separator = read.matching(r"[!-~]{1,8}", "a separator", 'one to eight visible ASCII characters, as in "___"')
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
@@ -227,18 +251,48 @@ class TerminalDefaults:
     connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
     reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
     headers: Mapping[str, HeaderValue] = key(read.header_table, {})
+    edition: Edition = key(read.one_of(*EDITION_NAMES), "classic")
+    auth: Auth = key(read.one_of(*AUTHS), "none")
+    business_code: HeaderValue | None = key(read.secret, "")
+    amount_unit: AmountUnit = key(read.one_of(*AMOUNT_UNITS), "main")
+    answer_amount_unit: AmountUnit | Literal[""] = key(read.one_of("", *AMOUNT_UNITS), "")
+    webhook_signature: WebhookSignature | Literal[""] = key(read.one_of("", *WEBHOOK_SIGNATURES), "")
+    webhook_secret: HeaderValue | None = key(read.secret, "")
+
+    @property
+    def unit_of_answers(self) -> AmountUnit:
+        """The unit of the amounts that the terminal sends."""
+        return self.answer_amount_unit or self.amount_unit
+
+    @property
+    def secret_of_webhooks(self) -> HeaderValue | None:
+        """What a signature of its webhooks is verified with."""
+        return self.webhook_secret or self.business_code
+
+
+@dataclass(frozen=True, slots=True)
+class HashEncryptConfig:
+    """`[hash_encrypt]`: what the sources of that scheme do not agree on, or leave open."""
+
+    key_separator: str = key(_separator, "___")
+    timestamp_unit: Literal["s", "ms"] = key(read.one_of("s", "ms"), "s")
+    window_seconds: int = key(read.whole(1, DAY), 300)
+    key_position: Literal["last", "first"] = key(read.one_of("last", "first"), "last")
+    minute_utc_offset_minutes: int = key(read.whole(-840, 840), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalConfig(TerminalDefaults):
     """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal.
 
-    `headers` are all that are sent to it: those of all terminals, of the profile, and its own.
+    `headers` are all that are sent to it: those of all terminals, of the profile, and its own. `hash_encrypt` is the
+    section of the file.
     """
 
     serial: str = key(_serial)
     base_url: str = key(read.url("https", "http"), "")
     fingerprint_sha256: str = key(read.fingerprint, "")
+    hash_encrypt: HashEncryptConfig = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +330,9 @@ class Config:
     print_: PrintConfig
     terminal_defaults: TerminalDefaults
     terminals: tuple[TerminalConfig, ...]
-    profile: Profile
+    profiles: Profiles
     profile_headers: Mapping[AccessMode, Mapping[str, HeaderValue]]
+    hash_encrypt: HashEncryptConfig
     metrics: MetricsConfig
     logging: LoggingConfig
     sources: Mapping[str, Source] = field(repr=False)
@@ -300,6 +355,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "clock": ClockConfig,
         "print": PrintConfig,
         "terminal_defaults": TerminalDefaults,
+        "hash_encrypt": HashEncryptConfig,
         "metrics": MetricsConfig,
         "logging": LoggingConfig,
     }
@@ -317,8 +373,12 @@ ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     }
 )
 #: What only some rows may replace beside it.
-START_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"abortable": Key(read.boolean, None)})
-SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"pointer": Key(read.text, None)})
+START_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
+    {"abortable": Key(read.boolean, None), "errors_in_2xx": Key(read.boolean, None)}
+)
+SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
+    {"pointer": Key(read.text, None), "paged": Key(read.boolean, None)}
+)
 KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
     dict.fromkeys(STARTS, START_KEYS) | {"search": SEARCH_KEYS}
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posd.config.profile import ACCESS_MODES, DEFAULT, AccessMode, Row
+from posd.config.profile import ACCESS_MODES, EDITION_NAMES, EDITIONS, AccessMode, Edition, Row
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import HeaderValue, ListenAddress, written_key
 
@@ -25,6 +25,7 @@ class Entry:
 class ProfileEntry:
     """One row of the terminal profile in force; `abortable` is None where there is nothing to abort."""
 
+    edition: Edition
     access_mode: AccessMode
     operation: str
     row: Row
@@ -48,11 +49,13 @@ def entries(config: Config) -> Iterator[Entry]:
 
 
 def profile_entries(config: Config) -> Iterator[ProfileEntry]:
-    """List the terminal profile in force, first for the local network, then for the cloud."""
-    for access_mode in ACCESS_MODES:
-        defaults = DEFAULT.table(access_mode)
-        for operation, row in config.profile.table(access_mode).items():
-            yield ProfileEntry(access_mode, operation, row, replaced=row != defaults[operation])
+    """List the terminal profile in force, of each edition that is used: the local network first, then the cloud."""
+    used = {terminal.edition for terminal in config.terminals} or {config.terminal_defaults.edition}
+    for edition in (name for name in EDITION_NAMES if name in used):
+        for access_mode in ACCESS_MODES:
+            defaults = EDITIONS[edition].table(access_mode)
+            for operation, row in config.profiles[edition].table(access_mode).items():
+                yield ProfileEntry(edition, access_mode, operation, row, replaced=row != defaults[operation])
 
 
 def toml_lines(config: Config) -> Iterator[tuple[str, Source | None]]:
@@ -80,6 +83,8 @@ def _plain(value: object) -> Any:
             return str(value)
         case tuple():
             return list(value)
+        case HeaderValue():
+            return _header(value)
         case Mapping():
             return {name: _header(header) for name, header in value.items()}
         case float() if value.is_integer():

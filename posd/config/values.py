@@ -392,7 +392,7 @@ _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
 
 
-# Request headers of terminals: plain values, or secrets that stay in files and systemd credentials.
+# Request headers and secrets of terminals: plain values, or what stays in files and systemd credentials.
 
 #: Servers refuse longer header lines; a file this large is not a header value but a mistake.
 MAX_HEADER_BYTES = 8192
@@ -423,7 +423,7 @@ _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class HeaderError(Exception):
-    """The value of a header cannot be read now; the message names where it should come from, never the value."""
+    """A header's value or a secret cannot be read now; the message names where it comes from, never the value."""
 
     def __init__(self, reason: str, cure: str) -> None:
         super().__init__(f"{reason}; {cure}")
@@ -433,7 +433,7 @@ class HeaderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
-    """Where the value of one header comes from: exactly one of the three is set. A value never shows in repr."""
+    """Where the value of a header or a secret comes from: one of the three is set. A value never shows in repr."""
 
     value: str | None = field(default=None, repr=False)
     file: Path | None = None
@@ -465,10 +465,10 @@ def _header_content(path: Path) -> str:
     except OSError as error:
         raise HeaderError(f"{path} cannot be read ({error.strerror})", "make it readable for the daemon") from error
     if len(content) > MAX_HEADER_BYTES:
-        raise HeaderError(f"{path} is longer than {MAX_HEADER_BYTES} bytes", "put only the header's value into it")
+        raise HeaderError(f"{path} is longer than {MAX_HEADER_BYTES} bytes", "put only the value into it")
     text = content.decode("ascii", errors="replace").strip()
     if _HEADER_VALUE.fullmatch(text) is None:
-        raise HeaderError(f"{path} is not one line of visible ASCII", "put only the header's value into it")
+        raise HeaderError(f"{path} is not one line of visible ASCII", "put only the value into it")
     return text
 
 
@@ -501,24 +501,44 @@ def _read_header(name: str, given: object, base: Base) -> HeaderValue | Fault:
         return Fault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", written_key(name))
     if name.lower() in RESERVED:
         return Fault("is a header that posd sets itself", "remove it", name)
+    if isinstance(given, str):
+        if _HEADER_VALUE.fullmatch(given) is None:
+            return Fault("has a value that is not one line of visible ASCII", "remove the other characters", name)
+        return HeaderValue(value=given)
+    return _kept_elsewhere(given, base, name, 'write "value", {file = "PATH"} or {credential = "NAME"}')
+
+
+def secret(raw: object, base: Base) -> HeaderValue | None:
+    """A secret that a file or a systemd credential holds; None where the string is empty."""
+    if raw == "":
+        return None
+    if isinstance(raw, str):  # not shown: it may be the secret
+        raise unusable("is a text, and a secret does not stand here", f"put it into a file, and {_WHERE}")
+    found = _kept_elsewhere(raw, base, "", _WHERE)
+    if isinstance(found, Fault):
+        raise UnusableValueError(found)
+    return found
+
+
+_WHERE = 'write {file = "PATH"} or {credential = "NAME"}'
+
+
+def _kept_elsewhere(given: object, base: Base, at: str, cure: str) -> HeaderValue | Fault:
+    """Read what names a file or a credential; it is opened, so that it is known to be readable."""
     match given:
-        case str():
-            if _HEADER_VALUE.fullmatch(given) is None:
-                return Fault("has a value that is not one line of visible ASCII", "remove the other characters", name)
-            return HeaderValue(value=given)
         case {"file": str(path), **others} if path and path.isprintable() and not others:
-            header = HeaderValue(file=base.directory / path)
+            found = HeaderValue(file=base.directory / path)
         case {"credential": str(credential), **others} if not others:
             if _CREDENTIAL.fullmatch(credential) is None:
-                return Fault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", name)
-            header = HeaderValue(credential=credential)
+                return Fault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
+            found = HeaderValue(credential=credential)
             if CREDENTIALS_DIRECTORY not in os.environ:
-                return header  # not under the service manager, as in `posd config check`: nothing to look into
+                return found  # not under the service manager, as in `posd config check`: nothing to look into
         case _:
-            return Fault("has no usable value", 'write "value", {file = "PATH"} or {credential = "NAME"}', name)
+            return Fault("has no usable value", cure, at)
     try:
         if base.check_files:
-            header.resolve()
+            found.resolve()
     except HeaderError as error:
-        return Fault(f"cannot be used: {error.reason}", error.cure, name)
-    return header
+        return Fault(f"cannot be used: {error.reason}", error.cure, at)
+    return found

@@ -126,8 +126,7 @@ class TerminalParts:
 def terminals(config: Config, clock: WallClock) -> TerminalParts:
     """Build what knows the terminals. Raise CannotStart."""
     try:
-        document_member = config.print_.document_member
-        fleet = Fleet(config.terminals, config.profile, now, lambda: clock.sure, document_member)
+        fleet = Fleet(config.terminals, config.profiles, now, lambda: clock.sure)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     if not config.discovery.enabled:
@@ -266,7 +265,7 @@ class PrintParts:
 def printing(base: Base) -> PrintParts:
     """Build the use cases of print jobs."""
     store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
-    jobs = Printing(store, fleet, base.callback_urls, turns, given.document_member, now, base.intake)
+    jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, fleet, turns, limits, now)
     inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)

@@ -26,6 +26,8 @@ TAKEN_UP: Final = frozenset(
     {
         "logging",
         "terminal_defaults",
+        "hash_encrypt",
+        "print.document_member",
         "webhooks.advertise_host",
         "webhooks.public_url",
         "webhooks.certificate",
@@ -78,7 +80,7 @@ class Reloading:
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
         self.certificate.use(self.pair(new))
-        self.fleet.adopt(made, new.profile)
+        self.fleet.adopt(made, new.profiles)
         await self.fleet.warm_up()
         log.info(
             "config.loaded",
@@ -113,7 +115,7 @@ def taken_up(before: Config, new: Config) -> tuple[str, ...]:
         "changed": [serial for serial in now if serial in old and now[serial] != old[serial]],
     }
     words = [f"terminals {what}: {', '.join(serials)}" for what, serials in lists.items() if serials]
-    if new.profile != before.profile:
+    if new.profiles != before.profiles:
         words.append("the profile")
     return (*words, *(key for key in _differing(before, new) if {key, key.partition(".")[0]} & TAKEN_UP))
 

@@ -121,7 +121,6 @@ class Printing:
         fleet: Fleet,
         callback_urls: CallbackUrls,
         turns: Turns,
-        document_member: str,
         now: Callable[[], datetime],
         intake: Intake | None = None,
     ) -> None:
@@ -130,7 +129,6 @@ class Printing:
         self._fleet = fleet
         self._callback_urls = callback_urls
         self._turns = turns
-        self._document_member = document_member
         self._now = now
         self._running = Running()
         self._uncertain: set[str] = set()  # it is not known whether their intent came to disk
@@ -353,7 +351,7 @@ class Printing:
                 return NotSent(f"that its turn had come could not be recorded: {error}")
             except Problem as problem:
                 return NotSent(problem.detail)
-        body = print_body(job, url, self._document_member)
+        body = print_body(job, url, self._fleet.rows(terminal)["print"].document_member)
         request = self._fleet.request(terminal, "print", job.sent_to or "", body)
         log.info("print.started", print_job=identity, terminal=terminal)
         crash_point("print.before_send")

@@ -5,6 +5,7 @@ this terminal (`Commission.proven`) by the profile that it has now. Where the pr
 counts until a person looks again.
 """
 
+import dataclasses
 import hashlib
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -42,21 +43,24 @@ class Commission(msgspec.Struct, frozen=True):
     profile: str
 
 
-def version(terminal: "TerminalConfig", table: Table, document_member: str) -> str:
+def version(terminal: "TerminalConfig", table: Table) -> str:
     """Return the version of a terminal's profile: a digest of all that a proof depends on, and of nothing secret.
 
     That is each row (without `confirmed`, which is a person's word too), how the terminal is called, the names of the
-    headers, and how a print job carries its document. On this network an address is none of it: a terminal moves. In
-    the cloud the address is the service that answers.
+    headers, how calls are authenticated, and the units of amounts. On this network an address is none of it: a terminal
+    moves. In the cloud the address is the service that answers.
     """
     cloud = terminal.access_mode == "cloud"
-    rows = {name: (row.method, row.path, row.pointer, row.abortable) for name, row in table.items()}
+    rows = {name: dataclasses.asdict(row) | {"confirmed": None} for name, row in table.items()}
     parts = (
         sorted(rows.items()),
         terminal.access_mode,
         terminal.base_url if cloud else terminal.scheme,
         sorted(name.lower() for name in terminal.headers),
-        document_member,
+        terminal.auth,
+        dataclasses.asdict(terminal.hash_encrypt) if terminal.auth == "hash-encrypt" else None,
+        terminal.amount_unit,
+        terminal.unit_of_answers,
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

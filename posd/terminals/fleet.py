@@ -15,7 +15,7 @@ import structlog
 
 from posd.base.problems import Problem
 from posd.config import TerminalConfig
-from posd.config.profile import DEFAULT, AccessMode, Profile, Table, resolve_path
+from posd.config.profile import EDITIONS, AccessMode, Profiles, Table, resolve_path
 from posd.terminals import commission, members
 from posd.terminals.addresses import Addresses, News
 from posd.terminals.commission import Commission
@@ -33,19 +33,16 @@ class Fleet:
     def __init__(
         self,
         terminals: tuple[TerminalConfig, ...],
-        profile: Profile = DEFAULT,
+        profiles: Profiles = EDITIONS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock_sure: Callable[[], bool] = lambda: True,
-        document_member: str = "",
     ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used.
 
         `clock_sure`: whether the dates of certificates can be judged by the clock of this machine now.
-        `document_member`: of the configuration of print jobs, on which a proof depends too.
         """
         self._members = Members(members.made(terminals), clock_sure)
-        self._profile = profile
-        self._document_member = document_member
+        self._profiles = profiles
         self._commissions: dict[str, Commission] = {}
         self._versions: dict[str, str] = {}  # of the profiles in force, each made when it is asked for
         self.addresses = Addresses(self._members, now)
@@ -83,14 +80,14 @@ class Fleet:
             )
         return serial
 
-    def adopt(self, made: dict[str, Member], profile: Profile) -> None:
-        """Be another fleet from now on (see `members.made`), called by another profile.
+    def adopt(self, made: dict[str, Member], profiles: Profiles) -> None:
+        """Be another fleet from now on (see `members.made`), called by other profiles.
 
         What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
         """
         before = self._lapsed
         gone = self._members.adopt(made)
-        self._profile = profile
+        self._profiles = profiles
         self._versions.clear()
         self._tell_lapsed(but=before)
         self.on_change()
@@ -102,13 +99,14 @@ class Fleet:
 
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""
-        return self._profile.table(self.access_mode(serial))
+        config = self._members.of(serial).config
+        return self._profiles[config.edition].table(config.access_mode)
 
     def profile_version(self, serial: str) -> str:
         """Return the version of the profile that a fleet member is called by."""
         if (known := self._versions.get(serial)) is None:
             config = self._members.of(serial).config
-            known = self._versions[serial] = commission.version(config, self.rows(serial), self._document_member)
+            known = self._versions[serial] = commission.version(config, self.rows(serial))
         return known
 
     def vouched(self, serial: str, operation: str) -> bool:

@@ -87,15 +87,30 @@ def test_show(tmp_path: Path) -> None:
     assert document["sources"]["logging.level"] == "default"
 
 
+def test_show_profile_of_each_edition_that_is_used(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\nedition = "2026"\n[profile.abort]\npath = "/a"\n',
+    )
+    document = json.loads(posd(file, "show", "--profile", "--json").stdout)["profile"]
+    paths = {(row["edition"], row["access_mode"], row["operation"]): row["path"] for row in document}
+    assert len(paths) == 44
+    assert (paths["classic", "local", "print"], paths["2026", "local", "print"]) == (
+        "/terminal/v1/print",
+        "/terminal/v1/print/job",
+    )
+    assert {paths[edition, "local", "abort"] for edition in ("classic", "2026")} == {"/a"}
+
+
 def test_show_profile(tmp_path: Path) -> None:
     file = write(tmp_path, "[profile.abort]\nconfirmed = true\n[profile.cloud.void]\nabortable = false\n")
     lines = [line.split("\t") for line in posd(file, "show", "--profile").stdout.splitlines()]
-    assert lines[0] == ["Local network", "method", "path", "abortable", "standing"]
+    assert lines[0] == ["Local network, classic", "method", "path", "abortable", "standing"]
     rows = {line[0]: line for line in lines[1:12]}
     assert rows["charge"] == ["charge", "POST", "/terminal/v1/async/charge", "yes", "confirmed"]
     assert rows["abort"] == ["abort", "GET", "/terminal/v1/abort", "-", "confirmed, from the configuration"]
     assert rows["void"][3:] == ["yes", "assumption"]
-    assert lines[12] == ["Cloud", "method", "path", "abortable", "standing"]
+    assert lines[12] == ["Cloud, classic", "method", "path", "abortable", "standing"]
     rows = {line[0]: line for line in lines[13:24]}
     assert rows["void"] == ["void", "POST", "/terminal/v1/{terminal_serial}/async/void", "no", VOID_STANDING]
     shown = {
@@ -104,12 +119,16 @@ def test_show_profile(tmp_path: Path) -> None:
     }
     assert len(shown) == 22
     assert shown["cloud", "void"] == {
+        "edition": "classic",
         "access_mode": "cloud",
         "operation": "void",
         "method": "POST",
         "path": "/terminal/v1/{terminal_serial}/async/void",
         "pointer": "",
+        "paged": False,
         "abortable": False,
+        "errors_in_2xx": False,
+        "document_member": "",
         "confirmed": False,
         "replaced": True,
     }

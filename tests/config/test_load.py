@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from posd.config import Config, load, parse
-from posd.config.profile import DEFAULT, Row
+from posd.config.profile import EDITIONS, Row
 from posd.config.show import toml_lines
 
 
@@ -19,7 +19,7 @@ def read(text: str = "", directory: Path = Path("/etc/posd")) -> Config:
 def test_an_empty_file_is_a_configuration_without_terminals() -> None:
     config = read()
     assert config.terminals == ()
-    assert config.profile == DEFAULT
+    assert config.profiles == EDITIONS
     assert set(config.sources.values()) == {"default"}
     assert config.merchant.timezone == "America/Guayaquil"
     assert config.local_api.till_socket == Path("/run/posd/till.sock")
@@ -146,16 +146,16 @@ def test_profile_rows_are_replaced_one_by_one() -> None:
         path = "/v2/{terminal_serial}/void"
         """
     )
-    local, cloud = config.profile.local, config.profile.cloud
+    local, cloud = config.profiles["classic"].local, config.profiles["classic"].cloud
     assert local["abort"] == Row("GET", "/terminal/v1/abort", confirmed=True)
     assert local["charge"] == Row("POST", "/v2/charge", confirmed=False)
     assert local["search"].pointer == "/data"
     assert cloud["void"].path == "/v2/{terminal_serial}/void"
-    assert local["void"] == replace(DEFAULT.local["void"], abortable=False)
+    assert local["void"] == replace(EDITIONS["classic"].local["void"], abortable=False)
     assert cloud["void"].abortable
     changed = {"abort", "charge", "search", "void"}
     assert {name: row for name, row in local.items() if name not in changed} == {
-        name: row for name, row in DEFAULT.local.items() if name not in changed
+        name: row for name, row in EDITIONS["classic"].local.items() if name not in changed
     }
     assert config.sources["profile.abort.confirmed"] == "file"
     assert config.sources["profile.abort.path"] == "default"

@@ -166,6 +166,56 @@ WRONG = [
         "called without TLS",
         "over https",
     ),
+    # how terminals are called: editions, authentication, units
+    ("terminal_defaults.edition", '[terminal_defaults]\nedition = "2025"', "is not known", "classic, 2026"),
+    ("terminals[0].auth", '[[terminals]]\nserial = "A"\nauth = "basic"', "is not known", "none, hash-encrypt, hmac"),
+    ("terminals[0].amount_unit", '[[terminals]]\nserial = "A"\namount_unit = "cents"', "is not known", "hundredths"),
+    ("hash_encrypt.key_separator", '[hash_encrypt]\nkey_separator = ""', "not a separator", "visible ASCII"),
+    ("hash_encrypt.timestamp_unit", '[hash_encrypt]\ntimestamp_unit = "m"', "is not known", "s, ms"),
+    ("profile.search.errors_in_2xx", "[profile.search]\nerrors_in_2xx = true", "not a known key", "remove it"),
+    ("profile.charge.paged", "[profile.charge]\npaged = true", "not a known key", "remove it"),
+    (
+        "terminals[0].business_code",
+        '[[terminals]]\nserial = "A"\nauth = "hmac"',
+        'is missing: auth = "hmac" signs with it',
+        "{file = ",
+    ),
+    (
+        "terminal_defaults.business_code",
+        '[terminal_defaults]\nbusiness_code = {file = "secret"}\n[[terminals]]\nserial = "A"',
+        "is not used: no terminal has an auth",
+        "auth = ",
+    ),
+    (
+        "terminals[0].business_code",
+        '[[terminals]]\nserial = "A"\nauth = "hmac"\nbusiness_code = "hunter2"',
+        "is a text, and a secret does not stand here",
+        "{file = ",
+    ),
+    (
+        "terminals[0].business_code",
+        '[[terminals]]\nserial = "A"\nauth = "hmac"\nbusiness_code = {file = "no"}',
+        "No such file",
+        "readable",
+    ),
+    (
+        "terminals[0].webhook_secret",
+        '[[terminals]]\nserial = "A"\nwebhook_signature = "wh-secret-body-hex"',
+        "is missing, and so is business_code",
+        "{file = ",
+    ),
+    (
+        "terminals[0].headers",
+        '[[terminals]]\nserial = "A"\nauth = "hmac"\nbusiness_code = {file = "secret"}\nheaders = {TimeStamp = "1"}',
+        'has TimeStamp, which auth = "hmac" writes itself',
+        "remove one",
+    ),
+    (
+        "profile.abort.confirmed",
+        '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\nedition = "2026"\n[profile.abort]\nconfirmed = true',
+        "is for two paths: /terminal/v1/sync/abort and /terminal/v1/abort",
+        "posd terminals commission",
+    ),
 ]
 
 URLS = [
@@ -186,10 +236,12 @@ URLS = [
 @every(("key", "text", "reason", "cure"), WRONG, ids=[f"{row[0]}-{row[2][:24]}" for row in WRONG])
 def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str, reason: str, cure: str) -> None:
     (tmp_path / "there").touch()
+    (tmp_path / "secret").write_text("hunter2")
     (problem,) = problems(text, tmp_path)
     assert (problem.key, problem.file) == (key, str(tmp_path / "config.toml"))
     assert reason in problem.reason
     assert cure in problem.cure
+    assert "hunter2" not in str(problem)
     assert str(problem) == f"{problem.file}: {key} {problem.reason}; {problem.cure}"
 
 
@@ -315,7 +367,9 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
             "terminals": st.lists(
                 st.dictionaries(st.sampled_from(list(keys(TerminalConfig))), TOML_VALUES), max_size=3
             ),
-            "profile": st.dictionaries(st.sampled_from(["charge", "search", "cloud", "headers", "x"]), TOML_VALUES),
+            "profile": st.dictionaries(
+                st.sampled_from(["charge", "search", "print", "cloud", "headers", "x"]), TOML_VALUES
+            ),
         },
     ),
 )

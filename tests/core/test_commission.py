@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from posd.config import HeaderValue, TerminalConfig
-from posd.config.profile import DEFAULT, Row
+from posd.config.profile import EDITIONS, Row
+from posd.config.schema import HashEncryptConfig
 from posd.terminals.commission import Commission, Part, version, vouched
 from tests.support.tables import every
 
@@ -22,9 +23,17 @@ TERMINAL = TerminalConfig(
     connect_timeout_seconds=3,
     reply_timeout_seconds=20,
     headers={"X-Key": HeaderValue(value="one")},
+    edition="classic",
+    auth="none",
+    business_code=None,
+    amount_unit="main",
+    answer_amount_unit="",
+    webhook_signature="",
+    webhook_secret=None,
+    hash_encrypt=HashEncryptConfig("___", "s", 300, "last", 0),
 )
-LOCAL, CLOUD = DEFAULT.local, DEFAULT.cloud
-NOW = version(TERMINAL, LOCAL, "document")
+LOCAL, CLOUD = EDITIONS["classic"].local, EDITIONS["classic"].cloud
+NOW = version(TERMINAL, LOCAL)
 
 
 def seen(*proven: Part, profile: str = NOW) -> Commission:
@@ -45,23 +54,35 @@ def changed(operation: str, **given: Any) -> Mapping[str, Row]:
 
 
 @every(
-    ("terminal", "table", "member"),
+    ("terminal", "table"),
     [
-        *[(TERMINAL, changed(operation, path="/other"), "document") for operation in LOCAL],
-        (TERMINAL, changed("abort", method="POST"), "document"),
-        (TERMINAL, changed("search", pointer="/data"), "document"),
-        (TERMINAL, changed("charge", abortable=False), "document"),
-        (replace(TERMINAL, headers={}), LOCAL, "document"),
-        (replace(TERMINAL, headers={"X-Other": HeaderValue(value="one")}), LOCAL, "document"),
-        (replace(TERMINAL, scheme="http"), LOCAL, "document"),
-        (replace(TERMINAL, access_mode="cloud", base_url="https://cloud.example"), LOCAL, "document"),
-        (TERMINAL, LOCAL, ""),
+        *[(TERMINAL, changed(operation, path="/other")) for operation in LOCAL],
+        (TERMINAL, changed("abort", method="POST")),
+        (TERMINAL, changed("search", pointer="/data")),
+        (TERMINAL, changed("charge", abortable=False)),
+        (replace(TERMINAL, headers={}), LOCAL),
+        (replace(TERMINAL, headers={"X-Other": HeaderValue(value="one")}), LOCAL),
+        (replace(TERMINAL, scheme="http"), LOCAL),
+        (replace(TERMINAL, access_mode="cloud", base_url="https://cloud.example"), LOCAL),
+        (TERMINAL, changed("print", document_member="other")),
+        (TERMINAL, changed("charge", errors_in_2xx=True)),
+        (TERMINAL, EDITIONS["2026"].local),
+        (replace(TERMINAL, auth="hmac"), LOCAL),
+        (replace(TERMINAL, amount_unit="whole"), LOCAL),
+        (replace(TERMINAL, answer_amount_unit="whole"), LOCAL),
     ],
 )
 def test_whatever_the_proof_depends_on_makes_another_version(
-    terminal: TerminalConfig, table: Mapping[str, Row], member: str
+    terminal: TerminalConfig, table: Mapping[str, Row]
 ) -> None:
-    assert version(terminal, table, member) != NOW
+    assert version(terminal, table) != NOW
+
+
+def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
+    other = replace(TERMINAL.hash_encrypt, key_separator="_")
+    signing = replace(TERMINAL, auth="hash-encrypt")
+    assert version(replace(TERMINAL, hash_encrypt=other), LOCAL) == NOW
+    assert version(replace(signing, hash_encrypt=other), LOCAL) != version(signing, LOCAL)
 
 
 @every(
@@ -71,16 +92,17 @@ def test_whatever_the_proof_depends_on_makes_another_version(
         replace(TERMINAL, base_url="https://192.0.2.7:6869"),
         replace(TERMINAL, fingerprint_sha256="00" * 32, ca_file=Path("/ca.pem"), server_name="terminal"),
         replace(TERMINAL, connect_timeout_seconds=1, reply_timeout_seconds=2),
+        replace(TERMINAL, business_code=HeaderValue(file=Path("/code")), answer_amount_unit="main"),
     ],
 )
 def test_an_address_a_secret_and_trust_make_no_other_version(terminal: TerminalConfig) -> None:
-    assert version(terminal, LOCAL, "document") == NOW
+    assert version(terminal, LOCAL) == NOW
 
 
 def test_a_row_that_is_confirmed_as_well_leaves_the_version_as_it_is() -> None:
-    assert version(TERMINAL, changed("abort", confirmed=True), "document") == NOW
+    assert version(TERMINAL, changed("abort", confirmed=True)) == NOW
 
 
 def test_in_the_cloud_the_service_that_answers_is_a_part_of_it() -> None:
     one = replace(TERMINAL, access_mode="cloud", base_url="https://one.example")
-    assert version(one, CLOUD, "document") != version(replace(one, base_url="https://two.example"), CLOUD, "document")
+    assert version(one, CLOUD) != version(replace(one, base_url="https://two.example"), CLOUD)

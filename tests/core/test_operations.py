@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from posd.config.profile import ACCESS_MODES, DEFAULT, STARTS
+from posd.config.profile import ACCESS_MODES, EDITIONS, STARTS
 from posd.payments.model import OperationType
 from posd.payments.operations import OPERATIONS, WIRE_TYPES, Takes
 from posd.payments.request import start_body
@@ -41,7 +41,7 @@ def test_the_rules_of_the_spec_and_of_the_local_api(
     assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
     assert row.needs_amount is (kind not in (VOID, REFUND))
     assert row.compares is (kind not in (POST_TIP, VOID, REFUND))
-    assert all(DEFAULT.table(mode)[kind].abortable for mode in ACCESS_MODES)
+    assert all(EDITIONS["classic"].table(mode)[kind].abortable for mode in ACCESS_MODES)
 
 
 @pytest.mark.parametrize("kind", OperationType)

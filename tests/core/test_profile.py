@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from posd.config.profile import (
     ACCESS_MODES,
-    DEFAULT,
+    EDITIONS,
     AccessMode,
     Row,
     path_fault,
@@ -36,19 +36,20 @@ ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
 
 @pytest.mark.parametrize("access_mode", ACCESS_MODES)
 def test_table_names_every_operation_and_confirms_the_charge_alone(access_mode: AccessMode) -> None:
-    table = DEFAULT.table(access_mode)
+    table = EDITIONS["classic"].table(access_mode)
     assert tuple(table) == OPERATIONS
     assert [operation for operation, row in table.items() if not row.assumption] == ["charge"]
 
 
 def test_charge_is_the_row_of_the_spec() -> None:
-    assert DEFAULT.local["charge"] == Row("POST", "/terminal/v1/async/charge", confirmed=True)
-    assert DEFAULT.cloud["charge"] == Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True)
+    for edition in EDITIONS.values():
+        assert edition.local["charge"] == Row("POST", "/terminal/v1/async/charge", confirmed=True)
+        assert edition.cloud["charge"] == Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True)
 
 
 @every(("access_mode", "operation"), ROWS)
 def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMode, operation: str) -> None:
-    assert path_fault(operation, access_mode, DEFAULT.table(access_mode)[operation].path) is None
+    assert path_fault(operation, access_mode, EDITIONS["classic"].table(access_mode)[operation].path) is None
 
 
 @every(
@@ -93,7 +94,7 @@ def test_pointer_fault(pointer: str, usable: bool) -> None:
 def test_a_value_stays_inside_its_place(value: str) -> None:
     """No serial and no print job id adds a segment, a parameter or a second request line."""
     value = value.encode("utf-8", "replace").decode()
-    row = DEFAULT.cloud["print-job"]
+    row = EDITIONS["classic"].cloud["print-job"]
     target = resolve_path(row, terminal_serial=value, print_job_id=value)
     parts = urlsplit(target)
     assert target.isascii()
@@ -109,15 +110,14 @@ def test_a_value_stays_inside_its_place(value: str) -> None:
 @pytest.mark.parametrize("serial", ["", ".", ".."])
 def test_a_value_that_would_change_the_path_is_refused(serial: str) -> None:
     with pytest.raises(ValueError, match="needs a terminal_serial"):
-        resolve_path(DEFAULT.cloud["charge"], terminal_serial=serial)
+        resolve_path(EDITIONS["classic"].cloud["charge"], terminal_serial=serial)
 
 
 def test_a_path_without_placeholders_needs_no_values() -> None:
-    assert resolve_path(DEFAULT.local["charge"]) == "/terminal/v1/async/charge"
+    assert resolve_path(EDITIONS["classic"].local["charge"]) == "/terminal/v1/async/charge"
 
 
-CHARGE = DEFAULT.local["charge"]
-ABORT = DEFAULT.local["abort"]
+CHARGE, ABORT, SEARCH = (EDITIONS["classic"].local[name] for name in ("charge", "abort", "search"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ ABORT = DEFAULT.local["abort"]
         (CHARGE, {"confirmed": False}, Row("POST", CHARGE.path, confirmed=False)),
         (ABORT, {"confirmed": True}, Row("GET", ABORT.path, confirmed=True)),
         (ABORT, {"path": "/other"}, Row("GET", "/other", confirmed=False)),
-        (DEFAULT.local["search"], {"pointer": "/data"}, Row("POST", DEFAULT.local["search"].path, pointer="/data")),
+        (SEARCH, {"pointer": "/data"}, Row("POST", SEARCH.path, pointer="/data")),
     ],
 )
 def test_replace_row(row: Row, given_values: dict[str, object], expected: Row) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from posd.config import Config, ConfigError, ConfigProblem, examine, load
-from posd.config.profile import DEFAULT
+from posd.config.profile import EDITIONS
 from posd.config.schema import SECTIONS, TerminalConfig, keys
 from posd.config.show import entries, profile_entries, toml_lines
 from posd.config.values import HeaderError, HeaderValue
@@ -84,7 +84,7 @@ WORDS = (
     "credential",
     "serial",
     "headers",
-    *DEFAULT.local,
+    *EDITIONS["classic"].local,
     *SECTIONS,
 )
 

@@ -106,11 +106,11 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
-        fleet, outstanding, turns = Fleet(config.terminals, config.profile), CallsInFlight(), Turns()
+        fleet, outstanding, turns = Fleet(config.terminals, config.profiles), CallsInFlight(), Turns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(store, fleet, urls, outstanding, UTC, now)
         aborts = Aborts(store, fleet, outstanding, now)
-        printing = Printing(store, fleet, urls, turns, "document", now)
+        printing = Printing(store, fleet, urls, turns, now)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
         inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, turns, printing, foreign)
         if announced:

@@ -38,7 +38,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
+        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
         payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
         inbox = Inbox(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)

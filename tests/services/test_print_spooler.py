@@ -47,7 +47,7 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     await store.write(lambda unit: record.begin(unit, JOB, "intent"))
-    fleet = Fleet(config.terminals, config.profile)
+    fleet = Fleet(config.terminals, config.profiles)
     spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now)
     try:
         yield spooler

@@ -34,7 +34,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
+    fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
     searching = Searching(store, fleet, "", outstanding, now)
     aborts = Aborts(store, fleet, outstanding, now)
     settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)

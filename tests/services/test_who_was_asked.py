@@ -47,7 +47,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         (tmp_path / "config.toml").write_text(toml(tmp_path, CONFIRMED + entry))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
+        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
         payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
         searching = Searching(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)

@@ -136,7 +136,7 @@ class WiredFleet(Fleet):
     """A fleet that is called over the network of the test."""
 
     def __init__(self, config: Config, network: Network) -> None:
-        super().__init__(config.terminals, config.profile)
+        super().__init__(config.terminals, config.profiles)
         self.contact = WiredContact(self._members, self.addresses)
         self.contact.network = self.network = network
 

@@ -189,7 +189,7 @@ def test_a_secret_that_is_unusable_at_the_start_is_not_quoted(tmp_path: Path) ->
     config = one(tmp_path, 'headers = {X-Key = {file = "token"}}')
     (tmp_path / "token").write_text(f"{SECRET}\n{SECRET}")
     with pytest.raises(HeaderError, match="token is not one line") as caught:
-        Fleet(config.terminals, config.profile)
+        Fleet(config.terminals, config.profiles)
     told = "".join(traceback.format_exception(caught.value))
     assert "token is not one line" in told
     assert SECRET not in told

@@ -121,7 +121,7 @@ async def test_a_configured_address_always_wins(home: Path, network: AsyncZeroco
 async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Path) -> None:
     (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-1"\n'))
     config = load(home / "config.toml")
-    fleet = Fleet(config.terminals, config.profile)
+    fleet = Fleet(config.terminals, config.profiles)
     discovery = Discovery(config.discovery, fleet, Interfaces(), lambda: datetime.now(UTC))
     with capture_logs() as lines:
         for number in range(5 * MAX_LINES):

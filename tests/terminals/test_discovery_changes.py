@@ -268,7 +268,7 @@ async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
     monkeypatch.setattr(discovery_module, "RESOLVE_TIMEOUT_MS", 3_600_000)
     (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-1"\n', discovery=DISCOVERY))
     config = load(home / "config.toml")
-    fleet = Fleet(config.terminals, config.profile)
+    fleet = Fleet(config.terminals, config.profiles)
     discovery = Discovery(config.discovery, fleet, Interfaces(), lambda: datetime.now(UTC))
     browsing = asyncio.create_task(discovery.run())
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -13,7 +13,7 @@ import trustme
 from structlog.testing import capture_logs
 
 from posd.config import TerminalConfig, load
-from posd.config.profile import DEFAULT
+from posd.config.profile import EDITIONS
 from posd.terminals import members
 from posd.terminals.addresses import MAX_STRANGERS, News
 from posd.terminals.attempt import NotSent, Replied
@@ -401,13 +401,13 @@ async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is
     before = shown(fleet)
     assert before["reachable"] is True
 
-    fleet.adopt(members.made(load(tmp_path / "config.toml").terminals), DEFAULT)
+    fleet.adopt(members.made(load(tmp_path / "config.toml").terminals), EDITIONS)
     assert shown(fleet) == before
     assert fleet.contact.same_device(SERIAL, right.base_url, "https://elsewhere") == right.fingerprint
 
     # Trusted otherwise now: it is where it was, and has to show anew that it is the right one.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
-    fleet.adopt(members.made(configured(tmp_path, pinned)), DEFAULT)
+    fleet.adopt(members.made(configured(tmp_path, pinned)), EDITIONS)
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
     await fleet.addresses.check(SERIAL)
     assert "has fingerprint" in shown(fleet)["reason"]
@@ -421,7 +421,7 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     busy: list[str] = []
     liveness = Liveness(fleet, 0, lambda: busy)
     entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
-    fleet.adopt(members.made(configured(tmp_path, entry)), DEFAULT)
+    fleet.adopt(members.made(configured(tmp_path, entry)), EDITIONS)
     assert fleet.serials == ("SN-NEW",)
     documents = list(fleet.documents({}, everything=True))
     assert [(item.serial, item.in_fleet) for item in documents] == [("SN-NEW", msgspec.UNSET), (SERIAL, False)]
@@ -441,5 +441,5 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     # Who was about to call the one that has gone still can.
     assert fleet.contact.device(SERIAL) is not None
     assert fleet.access_mode(SERIAL) == "local"
-    fleet.adopt(members.made(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), DEFAULT)
+    fleet.adopt(members.made(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), EDITIONS)
     assert fleet.addresses.base_url(SERIAL) is not None

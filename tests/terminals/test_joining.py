@@ -28,7 +28,7 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         (home / "config.toml").write_text(toml(home, terminal.toml))
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
+        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(store, fleet, urls, outstanding, UTC, lambda: datetime.now(UTC))
         content = json.dumps({"amount": AMOUNT}).encode()

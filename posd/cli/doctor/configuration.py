@@ -62,6 +62,10 @@ def named(shop: Shop) -> Iterator[tuple[str, Path | HeaderValue]]:
         if table.ca_file and table.ca_file not in known:
             known.add(table.ca_file)
             yield f"{at}.ca_file", table.ca_file
+        for name in ("business_code", "webhook_secret"):
+            if (secret := getattr(table, name)) is not None and secret not in known:
+                known.add(secret)
+                yield f"{at}.{name}", secret
     for at, values in headers.items():
         for name, value in values.items():
             if value.value is None and value not in known:

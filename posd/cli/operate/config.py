@@ -183,7 +183,8 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
         yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
     yield "sockets", f"{loaded.local_api.till_socket}, {loaded.local_api.admin_socket}"
     yield "database", str(loaded.database.path)
-    assumed = sum(row.assumption for mode in _access_modes(loaded) for row in loaded.profile.table(mode).values())
+    modes = _access_modes(loaded)
+    assumed = sum(entry.row.assumption for entry in profile_entries(loaded) if entry.access_mode in modes)
     yield "profile", f"{assumed} paths are assumptions (posd config show --profile)" if assumed else "confirmed"
 
 
@@ -209,12 +210,16 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
     if as_json:
         document = [
             {
+                "edition": entry.edition,
                 "access_mode": entry.access_mode,
                 "operation": entry.operation,
                 "method": entry.row.method,
                 "path": entry.row.path,
                 "pointer": entry.row.pointer,
+                "paged": entry.row.paged,
                 "abortable": entry.abortable,
+                "errors_in_2xx": entry.row.errors_in_2xx,
+                "document_member": entry.row.document_member,
                 "confirmed": entry.row.confirmed,
                 "replaced": entry.replaced,
             }
@@ -225,9 +230,11 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
     from posd.cli.app.output import Output
 
     output = Output(as_json=False)
-    for access_mode, title in (("local", "Local network"), ("cloud", "Cloud")):
+    titles = {"local": "Local network", "cloud": "Cloud"}
+    tables = dict.fromkeys((entry.edition, entry.access_mode) for entry in rows)
+    for edition, access_mode in tables:
         output.table(
-            (title, "method", "path", "abortable", "standing"),
+            (f"{titles[access_mode]}, {edition}", "method", "path", "abortable", "standing"),
             [
                 (
                     entry.operation,
@@ -238,7 +245,7 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
                     + (", from the configuration" if entry.replaced else ""),
                 )
                 for entry in rows
-                if entry.access_mode == access_mode
+                if (entry.edition, entry.access_mode) == (edition, access_mode)
             ],
         )
         if output.rich:

@@ -33,7 +33,7 @@ from posd.payments.operations import OPERATIONS, Reversal, reversal
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.terminals.attempt import Refused, Unsent
+from posd.terminals.attempt import Refused, Unsent, with_remark
 
 _set = msgspec.structs.replace
 
@@ -53,9 +53,10 @@ SETTLED = (
 def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
     """Return the outcome of a request that was provably refused or provably never sent."""
     match judgement:
-        case Refused(status=status, body=body):
+        case Refused(status=status, body=body, remark=remark):
             evidence = Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=status, body=body)
-            failure = Failure(type="posd", code="refused", message=f"the terminal refused the request (HTTP {status})")
+            words = with_remark(f"the terminal refused the request (HTTP {status})", remark)
+            failure = Failure(type="posd", code="refused", message=words)
         case Unsent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")

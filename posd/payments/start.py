@@ -42,7 +42,7 @@ from posd.records import pruned, terminal_addresses
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.intake import Intake
 from posd.records.model import Phase
-from posd.records.request import Fault, MalformedJson, check, malformed
+from posd.records.request import Fault, MalformedJson, check, malformed, unsignable
 from posd.records.start import (
     RETRY_STORING_SECONDS,
     Destination,
@@ -221,6 +221,7 @@ class Payments:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
+        self._require_signable(terminal, request)
         until = self._until(request.not_after)
         way = await self._way(identity, terminal, until)
         if self._draining:
@@ -244,6 +245,20 @@ class Payments:
             callback_host=way.callback.host,
         )
         return draft, way
+
+    def _require_signable(self, terminal: str, request: StartRequest) -> None:
+        """Raise Problem where calls to the terminal are signed and this one cannot be, or not at this time."""
+        auth = self._fleet.auth(terminal)
+        if auth == "none":
+            return
+        parts = {name: getattr(request, name) for name in ("amount", "metadata", "options")}
+        check(unsignable(parts, reserved=("options",) if auth == "hash-encrypt" else ()), "cannot start")
+        if (doubt := self._clock_doubt()) is not None:
+            raise Problem(
+                "clock_unsure",
+                f"cannot start: {doubt}, and calls to terminal {terminal} are signed with the time, which it compares "
+                "with its own clock. Nothing was sent. Set the clock right, or have it confirmed (posd clock)",
+            )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
         """Return the terminal of what it derives from, None where none is known that is in the fleet."""

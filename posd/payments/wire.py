@@ -46,6 +46,7 @@ from posd.terminals.attempt import (
     Replied,
     Unsent,
     judge_start,
+    with_remark,
 )
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
@@ -359,7 +360,8 @@ def judge(attempt: Attempt, client_transaction_id: str) -> Judgement:
 def _judge_success(reply: Replied, client_transaction_id: str) -> Judgement:
     acknowledgement = read_acknowledgement(reply.body) if reply.complete else None
     if acknowledgement is None:
-        return Doubtful(f"the terminal answered HTTP {reply.status} with something that is no acknowledgement")
+        words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
+        return Doubtful(with_remark(words, reply.remark))
     if acknowledgement.status != Status.TERMINAL_ACKNOWLEDGED:
         return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
     if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
@@ -448,7 +450,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
         case NotSent(reason=reason) | Lost(reason=reason):
             return NoAnswer(reason)
         case Replied(status=status) if not 200 <= status < 300:
-            return NoAnswer(f"the terminal answered HTTP {status}", status)
+            return NoAnswer(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
         case Replied(status=status, complete=False):
             return NoAnswer("the reply is too long to be read", status)
         case Replied(status=status, body=body):
@@ -456,7 +458,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
                 mended = readable(body)
                 elements = list(_elements(mended.body, pointer))
             except ValueError as error:
-                return NoAnswer(f"the reply cannot be used: {error}", status)
+                return NoAnswer(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
             assert_never(attempt)
     if not elements:  # the explicit "none" is a proof, and has to be whole

@@ -29,7 +29,7 @@ from msgspec import Meta
 from posd.base.json_types import Moment
 from posd.base.times import iso
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, Refused, Unsent, judge_start
+from posd.terminals.attempt import Attempt, Doubtful, Refused, Unsent, judge_start, with_remark
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -414,8 +414,9 @@ def _errors(status: PrintStatus, report: Report) -> tuple[str | None, str | None
 
 def _not_accepted(job: PrintJob, judgement: Refused | Unsent) -> PrintJob:
     match judgement:
-        case Refused(status=status, body=body):
-            reason = f"the terminal refused it (HTTP {status})" + (f": {body}" if body.strip() else "")
+        case Refused(status=status, body=body, remark=remark):
+            words = f"the terminal refused it (HTTP {status})" + (f": {body}" if body.strip() else "")
+            reason = with_remark(words, remark)
             return _set(_end(job, None, DecidedBy.REFUSAL), reason=reason)
         case Unsent(reason=reason):
             return _set(_end(job, None, DecidedBy.UNSENT), reason=f"it was not sent: {reason}")

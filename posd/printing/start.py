@@ -34,7 +34,7 @@ from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.intake import Intake
 from posd.records.model import Phase
-from posd.records.request import Fault, MalformedJson, check, malformed
+from posd.records.request import Fault, MalformedJson, check, malformed, unsignable
 from posd.records.start import (
     RETRY_STORING_SECONDS,
     Running,
@@ -226,6 +226,9 @@ class Printing:
         """
         check(faults, "cannot print")
         serial = self._fleet.resolve(request.terminal)
+        if (auth := self._fleet.auth(serial)) != "none":
+            beside = auth == "hash-encrypt" and not self._fleet.rows(serial)["print"].document_member
+            check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
         to = await destination(self._fleet, serial, "cannot print")
         if self._draining:
             raise draining()

@@ -12,7 +12,7 @@ from msgspec import Meta
 from posd.base.damaged_json import UNREADABLE, decoded
 from posd.base.json_types import Object, decode
 from posd.printing.model import Accepted, Judgement, PrintJob, Report, judge_reply
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, with_remark
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 512
@@ -96,7 +96,7 @@ def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
         case NotSent(reason=reason) | Lost(reason=reason):
             return NoAnswer(reason)
         case Replied(status=status) if not 200 <= status < 300:
-            return NoAnswer(f"the terminal answered HTTP {status}", status)
+            return NoAnswer(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
         case Replied(status=status, complete=False):
             return NoAnswer("the reply is too long to be read", status)
         case Replied(status=status, body=body):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from posd.base import canonical_json
 from posd.base.ids import canonical_uuid
 from posd.base.json_types import Object, TooDeep, decode
 from posd.base.problems import Problem
@@ -53,6 +54,24 @@ def check(faults: Iterable[Fault], cannot: str) -> None:
 def pointer_token(name: str) -> str:
     """Return a name as one part of a JSON Pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[Fault]:
+    """Yield what of a request does not survive a signature: what the terminal reads of it, it would sign differently.
+
+    `parts` are members of the till's request that are sent, JSON texts by name. `reserved` names those whose members
+    lie beside the one that the scheme adds.
+    """
+    for name, text in parts.items():
+        for found in canonical_json.faults(text):
+            path = "/".join(("", name, *map(pointer_token, found.place)))
+            yield Fault(path, f"{found.words}, and this terminal's calls are signed: write it in another way")
+        if name in reserved and OF_THE_SIGNATURE in decode(text):
+            yield Fault(f"/{name}/{OF_THE_SIGNATURE}", "is a name that the authentication of this terminal uses itself")
+
+
+#: The member that is signed beside those of the request.
+OF_THE_SIGNATURE = "key"
 
 
 def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault], but: Collection[str] = ()) -> list[str]:

@@ -13,11 +13,15 @@ class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
 
 
 class Replied(msgspec.Struct, frozen=True, tag="replied"):
-    """A whole reply was read: HTTP status and body. `complete` is False where the body was cut at the limit."""
+    """A whole reply was read: HTTP status and body. `complete` is False where the body was cut at the limit.
+
+    `remark`: what there is to say of the reply as such, in words, as of the clocks where it refuses a signed call.
+    """
 
     status: int
     body: bytes
     complete: bool = True
+    remark: str = ""
 
 
 class Lost(msgspec.Struct, frozen=True, tag="lost"):
@@ -67,10 +71,11 @@ MAX_REFUSAL_TEXT = 2048
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The terminal answered that it does not run it."""
+    """The terminal answered that it does not run it; `remark` as of the reply."""
 
     status: int
     body: str
+    remark: str = ""
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -89,6 +94,11 @@ class Doubtful(msgspec.Struct, frozen=True):
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
 
 
+def with_remark(words: str, remark: str) -> str:
+    """Lay what there is to say of a reply beside what it means."""
+    return f"{words}; {remark}" if remark else words
+
+
 def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken | Refused | Unsent | Doubtful:
     """Judge the one attempt to start something; `accepted` says what a 2xx reply means."""
     match attempt:
@@ -99,8 +109,8 @@ def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken
         case Replied(status=status) if 200 <= status < 300:
             return accepted(attempt)
         case Replied(status=status, body=body) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
-            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT])
+            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], attempt.remark)
         case Replied(status=status):
-            return Doubtful(f"the terminal answered HTTP {status}")
+            return Doubtful(with_remark(f"the terminal answered HTTP {status}", attempt.remark))
         case _:
             assert_never(attempt)

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from posd.terminals import trust
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld
-from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld, with_remark
+from posd.terminals.auth import Authentication, NotAuthenticated, Request, Unreadable, authenticate, clock
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 
 #: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.
@@ -63,9 +63,11 @@ class Device:
         server_name: str = "",
         ca_file: Path | None = None,
         serial: str = "",
+        window: int | None = None,
     ) -> None:
         """`server_name` is what a certificate must be for ("" for the host); `ca_file`, in `trust` already, is named
         where one is refused. `serial` is what a certificate of that CA bears that proves whose it is ("": none does).
+        `window`: by how many seconds clocks may differ for the authentication, None where it needs no clock.
         """
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
@@ -75,6 +77,7 @@ class Device:
         self._serial = serial
         self._bearing: set[str] = set()
         self._authentication = authentication
+        self._window = window
         self._hurried = False
         self._deadlines: set[asyncio.Timeout] = set()
         self._client = httpx2.AsyncClient(
@@ -171,9 +174,21 @@ class Device:
                 read += chunk
                 if len(read) > MAX_REPLY_BYTES:
                     return Replied(response.status_code, bytes(read[:MAX_REPLY_BYTES]), complete=False)
-            return Replied(response.status_code, bytes(read))
         finally:
             await response.aclose()
+        return self._replied(request, response, bytes(read))
+
+    def _replied(self, request: Request, response: httpx2.Response, body: bytes) -> Replied:
+        """Return what the reply says, and what there is to say of it."""
+        remark = ""
+        if self._window is not None and not response.is_success:
+            ahead = clock.ahead(datetime.now(UTC), response.headers.get("date"))
+            remark = clock.remark(response.status_code, ahead, self._window)
+        try:
+            body = request.opened(body)
+        except Unreadable as error:
+            remark = with_remark(str(error), remark)
+        return Replied(response.status_code, body, remark=remark)
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Look whether it is there: connect as for a call, and send nothing."""

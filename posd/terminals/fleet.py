@@ -16,6 +16,7 @@ import structlog
 from posd.base.problems import Problem
 from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, AccessMode, Profiles, Table, resolve_path
+from posd.config.schema import Auth
 from posd.terminals import commission, members
 from posd.terminals.addresses import Addresses, News
 from posd.terminals.commission import Commission
@@ -96,6 +97,10 @@ class Fleet:
     def access_mode(self, serial: str) -> AccessMode:
         """Return how a fleet member is called: on the local network or through the cloud."""
         return self._members.of(serial).config.access_mode
+
+    def auth(self, serial: str) -> Auth:
+        """Return how calls to a fleet member are authenticated beside their headers."""
+        return self._members.of(serial).config.auth
 
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""

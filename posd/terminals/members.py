@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 import msgspec
 
 from posd.config import TerminalConfig
-from posd.terminals import authentication, identity, trust
+from posd.terminals import auth, identity, trust
 from posd.terminals.claims import Announcement, Candidate, Claims, Verdict, is_at
 from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
 from posd.terminals.identity import Claimants, Conflict, Old, Other, Proof, Situation, Trusted, Use
@@ -427,7 +427,7 @@ def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.S
 
     Raise OSError or HeaderError.
     """
-    authenticates = authentication.of(terminal)
+    authenticates = auth.of(terminal)
     if terminal.ca_file is not None or terminal.fingerprint_sha256:
         contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
 
@@ -442,6 +442,7 @@ def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.S
             server_name=terminal.server_name,
             ca_file=terminal.ca_file,
             serial=terminal.serial if terminal.ca_file is not None else "",
+            window=None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds,
         )
 
     return make

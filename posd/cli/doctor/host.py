@@ -59,7 +59,13 @@ def check_clock(shop: Shop) -> Findings:
     for serial, ahead in shop.clocks.items():
         apart = f"its clock is {_span(ahead)} {'ahead of' if ahead > 0 else 'behind'} the one of this machine"
         todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
-        if abs(ahead) >= MINUTES_SECONDS:
+        window = _window(shop, serial)
+        if window is not None and abs(ahead) > window:
+            meaning = (
+                f"{apart}: it refuses every call, which are signed with the time, and may differ by {_span(window)}"
+            )
+            yield failure(serial, meaning, todo, *_set(shop))
+        elif abs(ahead) >= MINUTES_SECONDS:
             meaning = f"{apart}: certificates and the times of payments do not fit together"
             if said.get("status") == "degraded":  # the terminal is a witness, and nothing is to be done to it
                 clock_first = "see to the clock of this machine first; this terminal tells what time it has"
@@ -70,6 +76,14 @@ def check_clock(shop: Shop) -> Findings:
             yield warning(serial, apart, todo, *_set(shop))
         else:
             yield ok(serial, "its clock agrees with the one of this machine")
+    for serial in shop.terminals_by_serial:
+        if _window(shop, serial) is not None and serial not in shop.clocks:
+            yield warning(
+                serial,
+                "calls to it are signed with the time, and its clock could not be compared: it did not say its time",
+                f"compare it with this machine's clock by hand; {SET}",
+                *_set(shop),
+            )
     if shop.config is not None:
         for serial, ahead in _events(shop).items():
             if (
@@ -84,6 +98,12 @@ def check_clock(shop: Shop) -> Findings:
                     f"compare both clocks now; {SET}",
                     *_set(shop),
                 )
+
+
+def _window(shop: Shop, serial: str) -> int | None:
+    """Return by how many seconds a terminal lets clocks differ, None where calls to it are not signed."""
+    terminal = shop.terminals_by_serial.get(serial)
+    return None if terminal is None or terminal.auth == "none" else terminal.hash_encrypt.window_seconds
 
 
 def _events(shop: Shop) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Authentication of calls to terminals: a request goes in, the request that is sent comes out.
 
-No scheme is published in full (terminal API, Authentication). A further one, such as a signature over method, path and
-body, is a function here and a line in `of`; who makes calls does not change. It sees all that is sent but Host and
-Content-Length, which follow from the URL and the body.
+The schemes are `hash_encrypt` and `hmac_sha256`, chosen by `auth` in the configuration; the configured headers go along
+with each. A further one is a module here and a line in `of`: who makes calls does not change. A scheme sees all that is
+sent but Host and Content-Length, which follow from the URL and the body.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +14,16 @@ from posd.config.values import sendable
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. Only its method shows in repr: the rest can hold secrets, a signed URL too."""
+    """One HTTP request. Only its method shows in repr: the rest can hold secrets, a signed URL too.
+
+    `opened` makes of the body of the reply what the terminal says in it. Raise Unreadable where it cannot.
+    """
 
     method: str
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = field(repr=False, default=None)
+    opened: Callable[[bytes], bytes] = field(repr=False, default=bytes)
 
     def with_headers(self, values: Mapping[str, str]) -> "Request":
         """Return it with these headers; they replace those of the same name, in any case (RFC 9110, 5.1)."""
@@ -34,6 +38,10 @@ Authentication = Callable[[Request], Request]
 
 class NotAuthenticated(Exception):
     """No request came out that can be sent. The message says of what kind the failure is, and quotes nothing."""
+
+
+class Unreadable(ValueError):
+    """A reply is encrypted, and not in the way of the request; the message says so."""
 
 
 def none(request: Request) -> Request:
@@ -56,7 +64,22 @@ def of(terminal: TerminalConfig) -> Authentication:
     Raise HeaderError where one cannot be read. Blocking.
     """
     values = {name: header.resolve() for name, header in terminal.headers.items()}
-    return headers(values) if values else none
+    beside = headers(values) if values else none
+    if terminal.auth == "none":
+        return beside
+    assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
+    scheme = _scheme(terminal, terminal.business_code.resolve())
+    return lambda request: scheme(beside(request))
+
+
+def _scheme(terminal: TerminalConfig, business_code: str) -> Authentication:
+    if terminal.auth == "hmac":
+        from posd.terminals.auth.hmac_sha256 import HmacSha256
+
+        return HmacSha256(business_code)
+    from posd.terminals.auth.hash_encrypt import HashEncrypt  # it loads what encrypts
+
+    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt)
 
 
 def authenticate(request: Request, authentication: Authentication) -> Request:

@@ -1,0 +1,51 @@
+"""What a signed call says of the clock of this machine: pure.
+
+The schemes put the time into what is signed, and a terminal refuses what differs too much from its own clock. The
+`Date` of its reply is that clock (RFC 9110, 6.6.1), in whole seconds.
+"""
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+#: HTTP statuses that say that it is the authentication that was refused.
+REFUSED = frozenset({401, 403})
+
+
+def ahead(now: datetime, date: str | None) -> int | None:
+    """Return by how many seconds this clock is ahead of a `Date` (negative: behind), None where it is none."""
+    try:
+        theirs = parsedate_to_datetime(date or "")
+    except ValueError:
+        return None
+    return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
+
+
+def remark(status: int, seconds: int | None, window: int) -> str:
+    """Say of a refused call what the clocks have to do with it; empty where they have nothing.
+
+    `seconds`: as `ahead` returns them. `window`: how far the terminal lets clocks differ.
+    """
+    if seconds is not None and abs(seconds) > window:
+        direction = "ahead of" if seconds > 0 else "behind"
+        return (
+            f"the clock of this machine is {in_words(abs(seconds))} {direction} that of the terminal, which accepts "
+            f"{in_words(window)}: that is the likely cause. Set the clock that is wrong, then try again"
+        )
+    if status not in REFUSED:
+        return ""
+    compared = (
+        "its reply does not say what time it is there"
+        if seconds is None
+        else f"the clocks differ by {in_words(abs(seconds))}, which it accepts"
+    )
+    return (
+        f"it refused the authentication; {compared}. Check auth, business_code and [hash_encrypt] in the configuration "
+        "(docs/real-terminals.md)"
+    )
+
+
+def in_words(seconds: int) -> str:
+    """Write a time in minutes and seconds."""
+    minutes, rest = divmod(seconds, 60)
+    parts = [f"{minutes} min"] if minutes else []
+    return " ".join(parts if minutes and not rest else [*parts, f"{rest} s"])

@@ -1,0 +1,134 @@
+"""The scheme `hash-encrypt`: a signed and encrypted body, with a key that is made anew for every request.
+
+Whatever has a body is sent as `{"data": "IV:CIPHERTEXT"}`; a GET has none, and is signed over `{}`. A reply may come in
+the same form, under the key of its request, or in clear.
+
+Source: docs/real-terminals.md, hash-encrypt.
+"""
+
+import base64
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.padding import PKCS7
+
+from posd.base.canonical_json import canonical
+from posd.config.schema import HashEncryptConfig
+from posd.terminals.auth import Request, Unreadable
+
+#: What is signed where there is no body.
+EMPTY = b"{}"
+#: Characters that business code, serial and minute have at least, and those that the key of the encryption has.
+LEAST_CHARACTERS = KEY_CHARACTERS = 32
+IV_BYTES = 16
+BLOCK_BITS = 128
+
+_DATA = re.compile(rf"([0-9a-fA-F]{{{2 * IV_BYTES}}}):((?:[0-9a-fA-F]{{{2 * IV_BYTES}}})+)")
+_SEALED = msgspec.json.Decoder(dict[str, object])
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one request is signed and encrypted with. Nothing of it shows in repr."""
+
+    timestamp: str
+    password: str
+    choices: HashEncryptConfig
+
+    @classmethod
+    def of(cls, business_code: str, serial: str, seconds: float, choices: HashEncryptConfig) -> "Moment":
+        """Make it for an instant, in seconds since 1970."""
+        instant = int(seconds)
+        offset = timedelta(minutes=choices.minute_utc_offset_minutes)
+        minute = (datetime.fromtimestamp(instant, UTC) + offset).strftime("%Y:%m:%d:%H:%M")
+        secret = f"{business_code}{serial}{minute}".ljust(LEAST_CHARACTERS, "0")
+        password = hashlib.md5(secret.encode(), usedforsecurity=False).hexdigest()
+        return cls(str(int(seconds * 1000) if choices.timestamp_unit == "ms" else instant), password, choices)
+
+    def __repr__(self) -> str:
+        return f"Moment({self.timestamp})"
+
+    def signed(self, body: bytes) -> bytes:
+        """Return what is signed: the object of the body (canonical JSON) and the member `key`."""
+        key = base64.b64encode(f"{self.password}{self.timestamp}".encode()).decode()
+        member, members = f'"key":"{key}"'.encode(), body[1:-1]
+        order = (members, member) if self.choices.key_position == "last" else (member, members)
+        return b"{" + b",".join(part for part in order if part) + b"}"
+
+    def signature(self, body: bytes) -> str:
+        """Return the SHA-512 of what is signed, in hexadecimal digits."""
+        return hashlib.sha512(base64.b64encode(self.signed(body))).hexdigest()
+
+    def encrypted(self, body: bytes, iv: bytes) -> bytes:
+        """Return the body as it is sent."""
+        padder = PKCS7(BLOCK_BITS).padder()
+        encryptor = self._cipher(iv).encryptor()
+        text = encryptor.update(padder.update(body) + padder.finalize()) + encryptor.finalize()
+        return f'{{"data":"{iv.hex()}:{text.hex()}"}}'.encode()
+
+    def opened(self, body: bytes) -> bytes:
+        """Return what a reply says, which may be in clear. Raise Unreadable where this key does not open it."""
+        sealed = _sealed(body)
+        if sealed is None:
+            return body
+        iv, text = sealed
+        decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
+        try:
+            return unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
+        except ValueError:
+            raise Unreadable("the reply is encrypted with another key than the request") from None
+
+    def _cipher(self, iv: bytes) -> Cipher[CBC]:
+        key = f"{self.timestamp}{self.choices.key_separator}{self.password}"[:KEY_CHARACTERS]
+        return Cipher(AES256(key.encode()), CBC(iv))
+
+
+def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
+    """Return IV and ciphertext of a body, None where it is in clear."""
+    try:
+        members = _SEALED.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    data = members.get("data") if len(members) == 1 else None
+    found = _DATA.fullmatch(data) if isinstance(data, str) else None
+    return None if found is None else (bytes.fromhex(found[1]), bytes.fromhex(found[2]))
+
+
+class HashEncrypt:
+    """Signs and encrypts with the business code, for one terminal."""
+
+    def __init__(
+        self,
+        business_code: str,
+        serial: str,
+        choices: HashEncryptConfig,
+        now: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """`now`: seconds since 1970. `random` gives so many bytes for the IV."""
+        self._business_code = business_code
+        self._serial = serial
+        self._choices = choices
+        self._now = now
+        self._random = random
+
+    def __call__(self, request: Request) -> Request:
+        """Return the request as it is sent now."""
+        moment = Moment.of(self._business_code, self._serial, self._now(), self._choices)
+        body = EMPTY if request.body is None else canonical(request.body)
+        signed = request.with_headers(
+            {"Authorization": f"Basic {moment.signature(body)}", "timestamp": moment.timestamp}
+        )
+        if request.method == "GET":
+            return replace(signed, opened=moment.opened)
+        sent = signed.with_headers({"content-type": "application/json"})
+        return replace(sent, body=moment.encrypted(body, self._random(IV_BYTES)), opened=moment.opened)

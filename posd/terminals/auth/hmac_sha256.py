@@ -1,0 +1,32 @@
+"""The scheme `hmac`, of older terminals: the body is signed as it is sent, and stays in clear.
+
+Source: docs/real-terminals.md, hmac.
+"""
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from posd.base.canonical_json import canonical
+from posd.terminals.auth import Request
+
+
+class HmacSha256:
+    """Signs with the business code."""
+
+    def __init__(self, business_code: str, now: Callable[[], float] = time.time) -> None:
+        """`now`: seconds since 1970."""
+        self._key = business_code.encode()
+        self._now = now
+
+    def __call__(self, request: Request) -> Request:
+        """Return the request with the signature of its body (of nothing, where it has none) and this moment."""
+        body = None if request.body is None else canonical(request.body)
+        signature = hmac.digest(self._key, body or b"", hashlib.sha256)
+        signed = request.with_headers(
+            {"Authorization": base64.b64encode(signature).decode(), "timestamp": str(int(self._now() * 1000))}
+        )
+        return replace(signed, body=body)

@@ -1,0 +1,59 @@
+"""What a signed call says of the clocks."""
+
+from datetime import UTC, datetime
+
+from posd.terminals.auth.clock import ahead, in_words, remark
+from tests.support.tables import every
+
+NOW = datetime(2026, 11, 26, 10, 0, 0, 600_000, tzinfo=UTC)
+
+
+@every(
+    ("date", "seconds"),
+    [
+        ("Thu, 26 Nov 2026 10:00:00 GMT", 1),
+        ("Thu, 26 Nov 2026 10:06:01 GMT", -360),
+        ("Thu, 26 Nov 2026 09:54:00 +0000", 361),
+        ("Thu, 26 Nov 2026 04:54:00 -0500", 361),
+        ("Thu, 26 Nov 2026 09:54:00 -0000", 361),
+        ("", None),
+        (None, None),
+        ("yesterday", None),
+        ("Thu, 99 Nov 2026 10:00:00 GMT", None),
+    ],
+    ids=str,
+)
+def test_how_far_this_clock_is_ahead(date: str | None, seconds: int | None) -> None:
+    assert ahead(NOW, date) == seconds
+
+
+@every(
+    ("status", "seconds", "words"),
+    [
+        (
+            401,
+            360,
+            "the clock of this machine is 6 min ahead of that of the terminal, which accepts 5 min: that is the",
+        ),
+        (403, -361, "the clock of this machine is 6 min 1 s behind that of the terminal"),
+        (400, 301, "the clock of this machine is 5 min 1 s ahead of"),  # a cloud names no cause
+        (
+            401,
+            300,
+            "it refused the authentication; the clocks differ by 5 min, which it accepts. Check auth, business_",
+        ),
+        (401, -2, "it refused the authentication; the clocks differ by 2 s, which it accepts"),
+        (403, None, "it refused the authentication; its reply does not say what time it is there. Check auth"),
+        (409, 300, ""),
+        (500, None, ""),
+    ],
+    ids=str,
+)
+def test_what_is_said_of_a_refused_call(status: int, seconds: int | None, words: str) -> None:
+    said = remark(status, seconds, 300)
+    assert said.startswith(words)
+    assert bool(said) == bool(words)
+
+
+def test_times_in_words() -> None:
+    assert [in_words(seconds) for seconds in (0, 59, 60, 61, 3600)] == ["0 s", "59 s", "1 min", "1 min 1 s", "60 min"]

@@ -7,6 +7,8 @@ wrote; `10.10` stays `10.10`. The limits are those of the local API (amount: 12 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from types import MappingProxyType
+from typing import Final, Literal
 
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
@@ -87,3 +89,32 @@ def total(numbers: Iterable[Decimal]) -> Decimal:
     for number in numbers:
         found = EXACT.add(found, number)
     return found
+
+
+# Units: what one unit of an amount is on the wire.
+
+#: As the till gives it; the same, but never with a fraction; a hundredth of it.
+AmountUnit = Literal["main", "whole", "hundredths"]
+AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
+#: How many digits after the point a till may give in a unit; of the rest the terminal would know nothing.
+MOST_DIGITS: Final[Mapping[AmountUnit, int]] = MappingProxyType(
+    {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
+)
+
+
+def fits(number: Decimal, unit: AmountUnit) -> bool:
+    """Whether an amount can be written in a unit, exactly."""
+    exponent = number.normalize(EXACT).as_tuple().exponent
+    return isinstance(exponent, int) and -exponent <= MOST_DIGITS[unit]
+
+
+def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
+    """Write an amount that fits in a unit; in the unit of the till it keeps its digits."""
+    if unit == "main":
+        return number
+    return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)
+
+
+def from_wire(number: Decimal, unit: AmountUnit) -> Decimal:
+    """Read an amount of the wire, exactly."""
+    return number.scaleb(-2, EXACT) if unit == "hundredths" else number

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from posd.base.money import AMOUNT_UNITS, AmountUnit
 from posd.base.negotiation import Language
 from posd.config import values as read
 from posd.config.profile import (
@@ -25,13 +26,10 @@ from posd.config.profile import (
 from posd.config.values import HeaderValue, ListenAddress, Reader
 
 Auth = Literal["none", "hash-encrypt", "hmac"]
-AmountUnit = Literal["main", "whole", "hundredths"]
 WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
 
 #: How calls to a terminal are authenticated, beside the headers.
 AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
-#: What one unit of an amount on the wire is: the till's, the same without fractions, or a hundredth of it.
-AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
 #: How a terminal may sign its webhooks (docs/real-terminals.md).
 WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
     "wh-business-code-base64",

@@ -5,16 +5,17 @@ Sums are compared, not members. What an approval took is what the acquirer autho
 Source: local API, Amounts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
 
-from posd.base.json_types import encode, exact
-from posd.base.money import ZERO, numbers, parse_money, read_money
+from posd.base.json_types import AMOUNT, encode, exact
+from posd.base.money import ZERO, AmountUnit, fits, from_wire, numbers, parse_money, read_money, to_wire
 from posd.base.text import nearest
 from posd.payments.model import OperationType, Transaction, approved
+from posd.payments.wire import TransactionEvent
 
 #: Members that are always sent, 0 where the till leaves them out.
 REQUIRED = ("iva", "subtotal_iva", "subtotal_iva0")
@@ -67,6 +68,44 @@ def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes,
     return encode(checked), faults
 
 
+#: unit -> what is wrong with an amount that does not fit in it.
+_UNFIT: Mapping[AmountUnit, str] = {
+    "main": "",
+    "whole": "must have no fraction: amount_unit of this terminal is whole",
+    "hundredths": "must have at most 2 digits after the point: amount_unit of this terminal is hundredths",
+}
+
+
+def unfit(amount: bytes, unit: AmountUnit) -> list[AmountFault]:
+    """Return what of an amount as it is stored cannot be sent to a terminal with that unit."""
+    return [
+        AmountFault(place, _UNFIT[unit]) for place, number in _each(AMOUNT.decode(amount), ()) if not fits(number, unit)
+    ]
+
+
+def on_wire(amount: bytes, unit: AmountUnit) -> bytes:
+    """Write an amount that is fit as a terminal with that unit takes it."""
+    if unit == "main":
+        return amount
+    members = AMOUNT.decode(amount)
+    return encode(
+        {
+            name: to_wire(value, unit)
+            if isinstance(value, Decimal)
+            else {tax: to_wire(number, unit) for tax, number in value.items()}
+            for name, value in members.items()
+        }
+    )
+
+
+def _each(amount: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Decimal]]:
+    for name, value in amount.items():
+        if isinstance(value, Decimal):
+            yield (*place, name), value
+        else:
+            yield from _each(value, (*place, name))
+
+
 def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults: list[AmountFault]) -> Decimal | None:
     if place[-1] not in known:
         faults.append(AmountFault(place, _unknown(place, known)))
@@ -89,6 +128,20 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
         f"is not a member that is known here, so it might be charged to no customer. {meant}Known are "
         f"{', '.join(names)}; [amounts] {key} in the configuration admits further ones"
     )
+
+
+# What the terminal says of amounts, in the unit of the till.
+
+
+def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
+    """Return what the acquirer authorized by an event, None where it does not say it."""
+    found = event.raw_response.authorized_amount if event.raw_response is not None else None
+    return None if found is None else from_wire(found, transaction.answer_unit or "main")
+
+
+def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
+    """Return the tip that the cardholder added by an event, None where it does not say it."""
+    return None if event.tip is None else from_wire(event.tip, transaction.answer_unit or "main")
 
 
 # What an original allows: a capture, a void or a refund is for at most what stands behind it.

@@ -22,7 +22,7 @@ from posd.payments.entries import CallbackBrokeOff, Overrun, Quarantined, Reappl
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts
-from posd.payments.record import CallsInFlight, Received, begin, move, record
+from posd.payments.record import CallsInFlight, Received, begin, move, record, with_unit
 from posd.payments.transitions import New, Seen, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
@@ -190,7 +190,7 @@ class Inbox:
         refusal = self._unwelcome(unit, event, before)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
-        stored = before or rebuild(event, identity, at)
+        stored = self._known(unit, before) or self._rebuilt(event, identity, at)
         recorded = self._events_of(unit, stored)
         if (limit := self._limit(stored, event, seen, recorded, len(body))) is not None:
             return self._keep_out(unit, before, limit, at)
@@ -205,6 +205,13 @@ class Inbox:
             after = apply(after, doubt, at)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
         return Receipt(200, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
+
+    def _known(self, unit: Unit, before: Transaction | None) -> Transaction | None:
+        return None if before is None else with_unit(unit, before, self._fleet.answer_unit(before.terminal))
+
+    def _rebuilt(self, event: TransactionEvent, identity: str, at: datetime) -> Transaction:
+        rebuilt = rebuild(event, identity, at)
+        return msgspec.structs.replace(rebuilt, answer_unit=self._fleet.answer_unit(rebuilt.terminal))
 
     def _events_of(self, unit: Unit, transaction: Transaction) -> int:
         """Return how many events of a transaction are recorded. One of which none was applied has none.

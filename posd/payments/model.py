@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Exact, Moment
-from posd.base.money import ZERO, numbers, to_decimal
+from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import Status, Trail
@@ -120,6 +120,9 @@ class Outcome(msgspec.Struct, frozen=True):
     decided_at: Annotated[Moment, Meta(description="when posd knew it")]
     evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
     supersedes: "Outcome | None" = None
+    tip: Annotated[
+        Exact | None, Meta(description="what the cardholder added at the terminal, where the final event says it")
+    ] = None
 
     @property
     def stated_by_terminal(self) -> bool:
@@ -229,6 +232,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
     sent_to: str | None = None  # base URL of the device that the start goes to
+    answer_unit: AmountUnit | None = None  # of the amounts that the terminal sends; None where it is not known yet
     callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
     callback_lost: bool = False  # this machine has that address no longer; no person can close that
     acknowledged: bool = False

@@ -1,19 +1,16 @@
 """The operation types, one row each: what the till has to give, what goes to the terminal, what may follow what.
 
 The terminal API shows the charge, and of the others their words and their references; their paths are
-assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there;
-where its body is special, a function too. What a reply to the request means is the same for all of them:
-`posd.payments.wire`.
+assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there.
+What a reply to the request means is the same for all of them: `posd.payments.wire`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, Final, Literal
-
-import msgspec
+from typing import Final, Literal
 
 from posd.base.times import parse_iso
 from posd.payments.model import OperationType, Result, Transaction, approved, undecided
@@ -30,19 +27,6 @@ class Takes(Enum):
     NEWEST = auto()  # that of its newest approved re-authorization, else its own
 
 
-def standard_body(transaction: Transaction) -> dict[str, Any]:
-    """Return the fields of the request but those that each request has: exact amounts, as the till gave.
-
-    Source: terminal API, Start request.
-    """
-    body: dict[str, Any] = {}
-    if transaction.amount != b"{}":
-        body["amount"] = msgspec.Raw(transaction.amount)
-    if transaction.transaction_reference is not None:
-        body["transaction_reference"] = transaction.transaction_reference
-    return body
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation type.
@@ -57,7 +41,6 @@ class Operation:
     takes: Takes = Takes.ITS_OWN
     needs_amount: bool = True
     compares: bool = True
-    body: Callable[[Transaction], dict[str, Any]] = standard_body
 
 
 OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(

@@ -14,6 +14,7 @@ import msgspec
 from posd.base.money import ZERO
 from posd.base.times import iso
 from posd.payments import lifecycle
+from posd.payments.amounts import added_tip, authorized
 from posd.payments.lifecycle import Status, Trail
 from posd.payments.model import (
     RESULTS,
@@ -103,7 +104,8 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
         failure_reason=Failure(type=reason.type, code=reason.code, message=reason.message) if reason else None,
         reached_acquirer=_reached_acquirer(status, response, transaction.trail),
         reading_type=event.reading_type or transaction.reading_type,
-        authorized_amount=response.authorized_amount if response else None,
+        authorized_amount=authorized(transaction, event) if response else None,
+        tip=added_tip(transaction, event),
         receipt=Receipt(
             authorization_code=response.authorization_code,
             franchise=response.franchise,
@@ -149,16 +151,12 @@ def note_approval(transaction: Transaction, event: TransactionEvent, now: dateti
             "approved, but without a transaction_reference: it cannot be voided or captured by reference",
         )
     comparable = transaction.type is None or OPERATIONS[transaction.type].compares
-    asked = transaction.total
-    if asked and comparable and response is not None and response.authorized_amount is not None:
-        expected: set[Decimal] = {asked, asked + (event.tip or ZERO)}
-        if response.authorized_amount not in expected:
-            transaction = attend(
-                transaction,
-                AttentionCode.AMOUNT_DIFFERS,
-                now,
-                f"asked for {asked}, authorized {response.authorized_amount}",
-            )
+    asked, taken = transaction.total, authorized(transaction, event)
+    if asked and comparable and taken is not None:
+        expected: set[Decimal] = {asked, asked + (added_tip(transaction, event) or ZERO)}
+        if taken not in expected:
+            words = f"asked for {asked}, authorized {taken}"
+            transaction = attend(transaction, AttentionCode.AMOUNT_DIFFERS, now, words)
     return transaction
 
 

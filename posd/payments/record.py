@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from posd.base.money import AmountUnit
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.entries import (
@@ -102,6 +103,13 @@ def begin(unit: Unit, transaction: Transaction, word: str) -> None:
     """Record a payment for the first time; see `Begun`."""
     rows.insert(unit, transaction)
     _publish(unit, None, transaction, Begun(word), transaction.updated_at)
+
+
+def with_unit(unit: Unit, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
+    """Note of one that was taken over without it in what unit its terminal answers; return it."""
+    if transaction.answer_unit is not None or answer_unit is None:
+        return transaction
+    return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=answer_unit))
 
 
 def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: CallsInFlight) -> Transaction:

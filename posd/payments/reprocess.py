@@ -173,7 +173,8 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
     """Return the transaction as it was inserted: by an intent or a restore, or rebuilt from its first event."""
     if rebuilt_from is not None:
-        return rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
+        rebuilt = rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
+        return msgspec.structs.replace(rebuilt, answer_unit=stored.answer_unit)
     return Transaction(
         client_transaction_id=stored.client_transaction_id,
         terminal=stored.terminal,
@@ -191,6 +192,7 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
         same_day_until=stored.same_day_until,
         repeat=stored.repeat,
         sent_to=stored.sent_to,
+        answer_unit=stored.answer_unit,
         callback_host=stored.callback_host,
     )
 

@@ -4,7 +4,7 @@ Every fault is collected with its JSON Pointer, so that a developer sees all of 
 till's own (metadata, options) go to the terminal with the bytes that the till wrote.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import AskedAmount, Moment, Object, Uuid, Wire, deeper_than, encode
-from posd.base.money import to_decimal
-from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountRules, read_amount
+from posd.base.money import AmountUnit, to_decimal
+from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountFault, AmountRules, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, OperationType, Result, Transaction
 from posd.payments.operations import OPERATIONS
@@ -263,9 +263,15 @@ def _amount(reader: _Reader, kind: OperationType, rules: AmountRules) -> bytes:
         reader.fault("/amount", "must be an object")
         return b"{}"
     amount, faults = read_amount(value, rules)
-    for fault in faults:
-        reader.fault("/".join(("/amount", *map(pointer_token, fault.place))), fault.words)
+    for fault in amount_faults(faults):
+        reader.fault(fault.path, fault.message)
     return amount
+
+
+def amount_faults(faults: Iterable[AmountFault]) -> Iterator[Fault]:
+    """Yield what is wrong with an amount, by its place in the request."""
+    for fault in faults:
+        yield Fault("/".join(("/amount", *map(pointer_token, fault.place))), fault.words)
 
 
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
@@ -282,19 +288,20 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     return differing(request, recorded, found, but=("not_after",))
 
 
-def start_body(transaction: Transaction, callback_url: str) -> bytes:
+def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
     """Return the body of the one request that starts it: what its type needs, the till's objects verbatim.
 
-    Nothing in it comes from an event but the reference of what it is derived from.
+    `unit`: of the amount on the wire, in which it is known to fit. Nothing in the body comes from an event but the
+    reference of what it is derived from.
 
     Source: terminal API, Start request.
     """
-    operation = OPERATIONS[transaction.type or OperationType.CHARGE]
-    body: dict[str, Any] = {
-        "client_transaction_id": transaction.client_transaction_id,
-        **operation.body(transaction),
-        "events_webhook_url": callback_url,
-    }
+    body: dict[str, Any] = {"client_transaction_id": transaction.client_transaction_id}
+    if transaction.amount != b"{}":
+        body["amount"] = msgspec.Raw(on_wire(transaction.amount, unit))
+    if transaction.transaction_reference is not None:
+        body["transaction_reference"] = transaction.transaction_reference
+    body["events_webhook_url"] = callback_url
     if transaction.metadata != b"{}":
         body["metadata"] = msgspec.Raw(transaction.metadata)
     return encode(body | _RAW.decode(transaction.options))

@@ -34,6 +34,7 @@ COLUMNS = (
     "same_day_until",
     "repeat",
     "sent_to",
+    "answer_unit",
     "callback_host",
     "callback_lost",
     "acknowledged",

@@ -17,7 +17,7 @@ from posd.payments import rows, wire
 from posd.payments.doubts import Doubts
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
-from posd.payments.record import CallsInFlight, record
+from posd.payments.record import CallsInFlight, record, with_unit
 from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_reply
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -186,6 +186,7 @@ class Searching:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
             return None
+        before = with_unit(unit, before, self._fleet.answer_unit(before.terminal))
         if self._shows_terminal(answer, before.terminal):
             self._remember(unit, before.terminal, client_transaction_id)
         at = self._now()

@@ -32,11 +32,11 @@ from posd.base.times import iso
 from posd.clock import kernel
 from posd.httpd.senders import Sender
 from posd.payments import chains, rows
-from posd.payments.amounts import NOTHING_MORE, AmountRules
+from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
 from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
-from posd.payments.request import StartRequest, differing_fields, read_start, start_body
+from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES, judge
 from posd.records import pruned, terminal_addresses
 from posd.records.callback_urls import Callback, CallbackUrls
@@ -221,7 +221,7 @@ class Payments:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        self._require_signable(terminal, request)
+        self._require_sendable(terminal, request)
         until = self._until(request.not_after)
         way = await self._way(identity, terminal, until)
         if self._draining:
@@ -242,16 +242,18 @@ class Payments:
             original=request.original,
             repeat=request.repeat,
             sent_to=way.to.base_url,
+            answer_unit=self._fleet.answer_unit(terminal),
             callback_host=way.callback.host,
         )
         return draft, way
 
-    def _require_signable(self, terminal: str, request: StartRequest) -> None:
-        """Raise Problem where calls to the terminal are signed and this one cannot be, or not at this time."""
-        auth = self._fleet.auth(terminal)
+    def _require_sendable(self, terminal: str, request: StartRequest) -> None:
+        """Raise Problem where the terminal cannot be sent this: its amount, or what is signed, or not at this time."""
+        unit, auth = self._fleet.amount_unit(terminal), self._fleet.auth(terminal)
+        check(amount_faults(unfit(request.amount, unit)), "cannot start")
         if auth == "none":
             return
-        parts = {name: getattr(request, name) for name in ("amount", "metadata", "options")}
+        parts = {"amount": on_wire(request.amount, unit), "metadata": request.metadata, "options": request.options}
         check(unsignable(parts, reserved=("options",) if auth == "hash-encrypt" else ()), "cannot start")
         if (doubt := self._clock_doubt()) is not None:
             raise Problem(
@@ -375,7 +377,7 @@ class Payments:
     def _request(self, transaction: Transaction, callback_url: str) -> TerminalRequest:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
-        body = start_body(transaction, callback_url)
+        body = start_body(transaction, callback_url, self._fleet.amount_unit(transaction.terminal))
         return self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
 
     # 4. The request is sent, once.

@@ -8,6 +8,7 @@ written into the journal, in the commit of the approval, and is derived again fr
 from datetime import datetime, timedelta
 
 from posd.base.times import iso, parse_iso
+from posd.payments.amounts import authorized
 from posd.payments.entries import Unlikely
 from posd.payments.model import Transaction
 from posd.payments.operations import OPERATIONS
@@ -45,11 +46,10 @@ def unlikely(
 
 def _sum(transaction: Transaction, event: TransactionEvent) -> list[str]:
     comparable = transaction.type is None or OPERATIONS[transaction.type].compares
-    authorized = event.raw_response.authorized_amount if event.raw_response is not None else None
-    asked = transaction.total
-    if not asked or not comparable or authorized is None or asked <= 2 * authorized <= 4 * asked:
+    asked, taken = transaction.total, authorized(transaction, event)
+    if not asked or not comparable or taken is None or asked <= 2 * taken <= 4 * asked:
         return []
-    return [f"asked for {asked}, authorized {authorized}"]
+    return [f"asked for {asked}, authorized {taken}"]
 
 
 def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:

@@ -19,7 +19,8 @@ import httpx2
 
 from posd.terminals import trust
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld, with_remark
-from posd.terminals.auth import Authentication, NotAuthenticated, Request, Unreadable, authenticate, clock
+from posd.terminals.auth import clock
+from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, Unreadable, authenticate
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 
 #: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
+from posd.base.money import AmountUnit
 from posd.base.problems import Problem
 from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, AccessMode, Profiles, Table, resolve_path
@@ -101,6 +102,15 @@ class Fleet:
     def auth(self, serial: str) -> Auth:
         """Return how calls to a fleet member are authenticated beside their headers."""
         return self._members.of(serial).config.auth
+
+    def amount_unit(self, serial: str) -> AmountUnit:
+        """Return the unit of the amounts that are sent to a fleet member."""
+        return self._members.of(serial).config.amount_unit
+
+    def answer_unit(self, serial: str) -> AmountUnit | None:
+        """Return the unit of the amounts that a terminal sends, None where it is not in the fleet."""
+        member = self._members.current.get(serial)
+        return None if member is None else member.config.unit_of_answers
 
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""

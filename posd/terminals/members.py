@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal, assert_never
 import msgspec
 
 from posd.config import TerminalConfig
-from posd.terminals import auth, identity, trust
+from posd.terminals import identity, trust
+from posd.terminals.auth import schemes
 from posd.terminals.claims import Announcement, Candidate, Claims, Verdict, is_at
 from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
 from posd.terminals.identity import Claimants, Conflict, Old, Other, Proof, Situation, Trusted, Use
@@ -427,7 +428,7 @@ def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.S
 
     Raise OSError or HeaderError.
     """
-    authenticates = auth.of(terminal)
+    authenticates = schemes.of(terminal)
     if terminal.ca_file is not None or terminal.fingerprint_sha256:
         contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
 

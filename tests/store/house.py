@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from posd.base.ids import Channel
 from posd.base.times import parse_iso
 from posd.config import Config, load
@@ -264,9 +266,10 @@ class Record:
     def beginning(self) -> Transaction:
         row = self.row
         if row.orphan:
-            return rebuild(read_event(self.events[0].body), row.client_transaction_id, parse_iso(row.created_at))
+            rebuilt = rebuild(read_event(self.events[0].body), row.client_transaction_id, parse_iso(row.created_at))
+            return msgspec.structs.replace(rebuilt, answer_unit=row.answer_unit)
         kept = ("client_transaction_id", "terminal", "type", "created_at", "sale", "amount", "metadata", "options")
-        fields = {name: getattr(row, name) for name in (*kept, "repeat", "sent_to")}
+        fields = {name: getattr(row, name) for name in (*kept, "repeat", "sent_to", "answer_unit")}
         return Transaction(updated_at=row.created_at, phase=Phase.STARTING, **fields)
 
     def _in_order(self) -> Iterator[tuple[datetime, bytes | Entry]]:

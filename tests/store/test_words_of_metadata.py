@@ -104,7 +104,8 @@ def test_a_database_of_the_schema_before_finds_the_same(metadata: dict[str, Any]
 def back_to_10(db: sqlite3.Connection) -> None:
     db.executescript(
         "DELETE FROM transaction_words; DROP INDEX transactions_unapproved;"
-        "ALTER TABLE transactions DROP COLUMN unapproved; PRAGMA user_version = 10;"
+        "ALTER TABLE transactions DROP COLUMN unapproved; ALTER TABLE transactions DROP COLUMN answer_unit;"
+        "PRAGMA user_version = 10;"
     )
 
 

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 from posd.config import Config, HeaderError, load
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth import Authentication, NotAuthenticated, Request, authenticate, headers, none, of
+from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, authenticate
+from posd.terminals.auth.schemes import headers, none, of
 from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth import Request, Unreadable
 from posd.terminals.auth.hash_encrypt import HashEncrypt, Moment
 from posd.terminals.auth.hmac_sha256 import HmacSha256
+from posd.terminals.auth.request import Request, Unreadable
 from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth import Request, Unreadable
+from posd.terminals.auth.request import Request, Unreadable
 
 #: What is signed where there is no body.
 EMPTY = b"{}"

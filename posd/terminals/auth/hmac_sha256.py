@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from posd.base.canonical_json import canonical
-from posd.terminals.auth import Request
+from posd.terminals.auth.request import Request
 
 
 class HmacSha256:

@@ -1,0 +1,44 @@
+"""Which authentication the configuration gives a terminal."""
+
+from collections.abc import Mapping
+
+from posd.config import TerminalConfig
+from posd.terminals.auth.request import Authentication, Request
+
+
+def none(request: Request) -> Request:
+    """Send it as it is."""
+    return request
+
+
+def headers(values: Mapping[str, str]) -> Authentication:
+    """Make the authentication that adds these headers to each request."""
+
+    def add(request: Request) -> Request:
+        return request.with_headers(values)
+
+    return add
+
+
+def of(terminal: TerminalConfig) -> Authentication:
+    """Return the authentication that the configuration gives a terminal, its secrets read now.
+
+    Raise HeaderError where one cannot be read. Blocking.
+    """
+    values = {name: header.resolve() for name, header in terminal.headers.items()}
+    beside = headers(values) if values else none
+    if terminal.auth == "none":
+        return beside
+    assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
+    scheme = _scheme(terminal, terminal.business_code.resolve())
+    return lambda request: scheme(beside(request))
+
+
+def _scheme(terminal: TerminalConfig, business_code: str) -> Authentication:
+    if terminal.auth == "hmac":
+        from posd.terminals.auth.hmac_sha256 import HmacSha256
+
+        return HmacSha256(business_code)
+    from posd.terminals.auth.hash_encrypt import HashEncrypt  # it loads what encrypts
+
+    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt)

@@ -1,0 +1,122 @@
+"""Units of amounts: exact in both directions, and refused where an amount does not fit."""
+
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.json_types import AMOUNT
+from posd.base.money import AMOUNT_UNITS, EXACT, AmountUnit, fits, from_wire, to_wire
+from posd.payments.amounts import NOTHING_MORE, on_wire, read_amount, unfit
+from posd.payments.model import OperationType, Transaction
+from posd.payments.transitions import Seen, advance
+from posd.payments.unlikely import unlikely
+from posd.records.model import Phase
+from tests.core.inputs import content
+from tests.core.scenarios import IDENTITY, NOW, read
+from tests.support.tables import every
+
+D = Decimal
+AMOUNTS = st.decimals(min_value=0, max_value=10**12 - 1, places=4) | st.integers(0, 10**12 - 1).map(Decimal)
+
+
+@every(
+    ("given", "unit", "wire"),
+    [
+        ("10.10", "main", "10.10"),
+        ("10.1234", "main", "10.1234"),
+        ("10.00", "whole", "10"),
+        ("43890", "whole", "43890"),
+        ("0.00", "whole", "0"),
+        ("438.9", "hundredths", "43890"),
+        ("438.90", "hundredths", "43890"),
+        ("0.01", "hundredths", "1"),
+        ("1.2000", "hundredths", "120"),
+        ("0", "hundredths", "0"),
+        ("999999999999.99", "hundredths", "99999999999999"),
+        ("10.10", "whole", None),
+        ("0.005", "hundredths", None),
+        ("438.901", "hundredths", None),
+    ],
+    ids=str,
+)
+def test_what_goes_out(given: str, unit: AmountUnit, wire: str | None) -> None:
+    assert fits(D(given), unit) == (wire is not None)
+    if wire is not None:
+        assert str(to_wire(D(given), unit)) == wire
+
+
+@given(AMOUNTS, st.sampled_from(AMOUNT_UNITS))
+def test_what_goes_out_comes_back_as_it_was(amount: Decimal, unit: AmountUnit) -> None:
+    if fits(amount, unit):
+        assert from_wire(to_wire(amount, unit), unit) == amount
+
+
+@given(st.decimals(min_value=-(10**20), max_value=10**20, places=12))
+def test_what_comes_is_never_rounded(amount: Decimal) -> None:
+    assert EXACT.multiply(from_wire(amount, "hundredths"), D(100)) == amount
+    assert from_wire(amount, "whole") == from_wire(amount, "main") == amount
+
+
+def test_a_whole_amount_object() -> None:
+    text, faults = read_amount({"iva": D("1.20"), "subtotal_iva": 10, "extra_taxes": {"iac": D("0.05")}}, NOTHING_MORE)
+    assert faults == []
+    assert on_wire(text, "main") == text
+    assert AMOUNT.decode(on_wire(text, "hundredths")) == {
+        "iva": 120,
+        "subtotal_iva": 1000,
+        "subtotal_iva0": 0,
+        "extra_taxes": {"iac": 5},
+    }
+    assert unfit(text, "main") == unfit(text, "hundredths") == []
+    places = [fault.place for fault in unfit(text, "whole")]
+    assert places == [("iva",), ("extra_taxes", "iac")]
+    assert unfit(b"{}", "whole") == []
+
+
+def a_charge(answer_unit: AmountUnit | None) -> Transaction:
+    return Transaction(
+        client_transaction_id=IDENTITY,
+        terminal="SN-TEST",
+        type=OperationType.CHARGE,
+        created_at="2026-11-20T10:42:00.000Z",
+        updated_at="2026-11-20T10:42:00.000Z",
+        phase=Phase.ACTIVE,
+        amount=b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":438.90}',
+        sent_to="https://terminal",
+        answer_unit=answer_unit,
+    )
+
+
+@every(
+    ("unit", "says", "tip", "expected"),
+    [
+        ("hundredths", "43890", "0", ("438.90", "0", [])),
+        ("hundredths", "44090", "200", ("440.90", "2", [])),
+        ("hundredths", "438.90", "0", ("4.389", "0", ["amount_differs"])),
+        ("main", "438.9", "0", ("438.9", "0", [])),
+        (None, "438.90", "0", ("438.90", "0", [])),
+        ("main", "43890", "0", ("43890", "0", ["amount_differs"])),
+    ],
+    ids=str,
+)
+def test_what_the_terminal_says_is_read_in_its_unit(
+    unit: AmountUnit | None, says: str, tip: str, expected: tuple[str, str, list[str]]
+) -> None:
+    response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": float(says)}
+    operation = {"type": "CHARGE", "amount": {"currency": "COP", "tip": float(tip)}}
+    event = read(content("APPROVAL", raw_response=response, operation=operation))
+    after, _ = advance(a_charge(unit), event, seen=Seen.NEW, now=NOW)
+    assert after.outcome is not None
+    amounts = (after.outcome.authorized_amount, after.outcome.tip)
+    assert amounts == (D(expected[0]), D(expected[1]))
+    assert [item.code for item in after.attention if item.code != "gap"] == expected[2]
+    far = unlikely(a_charge(unit), event, frozenset(), None)
+    assert bool(far and far.by_sum) == (expected[0] in ("4.389", "43890"))
+
+
+def test_an_event_without_amounts_says_none() -> None:
+    event = read(content("DECLINED"))
+    after, _ = advance(a_charge("hundredths"), event, seen=Seen.NEW, now=NOW)
+    assert after.outcome is not None
+    assert (after.outcome.authorized_amount, after.outcome.tip) == (None, None)

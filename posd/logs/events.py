@@ -169,6 +169,13 @@ EVENTS: Final[Mapping[str, Event]] = {
     ),
     # Print jobs
     "print.started": _row("info", "print_job terminal", "the print job was sent to terminal {terminal}"),
+    "print.unknown_command": _row(
+        "warning",
+        "print_job terminal detail",
+        "the print job has commands that posd does not know; they go to terminal {terminal} as they are: {detail}",
+        "Correct a misspelt word where the till makes the receipt. "
+        "Where the terminal knows the command there is nothing to do.",
+    ),
     "print.answered": _row(
         "info",
         "print_job terminal judgement phase reason http_status",

@@ -1,8 +1,9 @@
 """The till's request to print: reading, checking, comparing, and the body for the terminal (local API, Print jobs).
 
 Every fault is collected with its JSON Pointer. The document is the till's own and goes to the terminal with the bytes
-that the till wrote; where it goes in the request is an assumption that the configuration can replace
-(`print.document_member`): published are `printJobId`, `externalReference` and `webhookUrl` (terminal API, Printing).
+that the till wrote; its `commands` are checked (posd.printing.commands). Where it goes in the request is an assumption
+that the configuration can replace (`print.document_member`): published are `printJobId`, `externalReference` and
+`webhookUrl` (terminal API, Printing).
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.ids import ID_RULE, PrintJobId, is_print_job_id
-from posd.base.json_types import Wire, deeper_than, encode
+from posd.base.json_types import Wire, decode, deeper_than, encode
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.request import (
@@ -56,7 +57,7 @@ class PrintRequest(msgspec.Struct, frozen=True):
         Wire(dict[str, object], required=True),
         Meta(
             description=f"what is printed, sent as it is; at most {MAX_DOCUMENT_BYTES} bytes and {MAX_FREE_FORM_DEPTH} "
-            "levels deep"
+            "levels deep. Where it has `commands`, they are checked: docs/api.md, Commands of a document"
         ),
     ] = b"{}"
     reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one prints again")] = None
@@ -103,7 +104,17 @@ def _document(reader: Reader, body: bytes) -> bytes:
         reader.fault("/document", f"must be at most {MAX_DOCUMENT_BYTES} bytes, is {len(raw)}")
     if deeper_than(raw, MAX_FREE_FORM_DEPTH):
         reader.fault("/document", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
+    from posd.printing import commands  # the daemon's start does not need it
+
+    reader.faults += commands.examine(reader.members["document"]).faults
     return raw
+
+
+def unknown_commands(document: bytes) -> tuple[str, ...]:
+    """Return what a document that was read has in its commands that this version does not know, in sentences."""
+    from posd.printing import commands
+
+    return commands.examine(decode(document)).unknown
 
 
 def _reprint_of(reader: Reader) -> str | None:
@@ -119,9 +130,11 @@ def _reprint_of(reader: Reader) -> str | None:
 def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    Of an orphan the request is not known, so nothing differs.
+    Of an orphan the request is not known, so nothing differs. What is wrong within the document says nothing: an
+    earlier version may have taken it. Its content is compared.
     """
-    return [] if job.orphan else differing(request, job, faults)
+    beside = tuple(fault for fault in faults if not fault.path.startswith("/document/"))
+    return [] if job.orphan else differing(request, job, beside)
 
 
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:

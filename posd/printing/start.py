@@ -27,7 +27,7 @@ from posd.httpd.senders import Sender
 from posd.printing import record, rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import NAMES, PrintJob
-from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
+from posd.printing.request import PrintRequest, differing_fields, print_body, read_print, unknown_commands
 from posd.printing.turns import MAX_HELD, MAX_WAITING, Ticket, Turns
 from posd.printing.wire import judge
 from posd.records import pruned
@@ -181,6 +181,7 @@ class Printing:
                 started = await self._begin(draft, problem)
                 if started is not None:
                     self._intake.print_jobs.take(sender, len(body))
+                    _tell_unknown(started)
                 known, created = started or await self._again(print_job_id), started is not None
             else:
                 created = False
@@ -395,6 +396,13 @@ class Printing:
             log.warning("print.not_recorded", print_job=identity, error=str(error))
         else:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), print_job=identity, exc_info=error)
+
+
+def _tell_unknown(job: PrintJob) -> None:
+    """Log that its document has commands which this version does not know: they go to the terminal as they are."""
+    if unknown := unknown_commands(job.document):
+        detail = "; ".join(unknown)
+        log.warning("print.unknown_command", print_job=job.print_job_id, terminal=job.terminal, detail=detail)
 
 
 def _not_known(print_job_id: str, why: object) -> Problem:

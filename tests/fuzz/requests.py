@@ -13,6 +13,7 @@ from posd.payments import request as start_requests
 from posd.payments.model import Transaction
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.printing import request as print_requests
+from posd.printing.commands import MAX_TOLD
 from posd.printing.model import PrintJob
 from posd.printing.request import PrintRequest, read_print
 from posd.records.model import Phase
@@ -115,6 +116,8 @@ def check_print(case: Case) -> None:
     if request is None:
         return
     assert request.document in case.body
+    unknown = print_requests.unknown_commands(request.document)
+    assert all(sentence.startswith("/document/commands/") for sentence in unknown[:MAX_TOLD])
     job = PrintJob(
         print_job_id=seeds.PRINT_JOB,
         terminal=request.terminal,
@@ -165,5 +168,5 @@ def _decisions(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
 
 
 START = Target("start", _starts, check_start, (_PAYMENTS + "request.py", _BASE + "money.py", _BASE + "json_types.py"))
-PRINT = Target("print", _prints, check_print, (_PRINTING + "request.py",))
+PRINT = Target("print", _prints, check_print, (_PRINTING + "request.py", _PRINTING + "commands.py"))
 DECISION = Target("decision", _decisions, check_decision, (_PAYMENTS + "request.py", _PRINTING + "request.py"))

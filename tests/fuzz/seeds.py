@@ -143,8 +143,21 @@ START_WORDS = (
 PRINT_REQUESTS: tuple[dict[str, Any], ...] = (
     {"terminal": SERIAL, "external_reference": "1042", "document": {"text": "a receipt", "lines": [["a", 1], []]}},
     {"terminal": SERIAL, "document": {}, "reprint_of": None},
+    {
+        "document": {
+            "commands": [
+                {"type": "text", "text": "a shop\n", "align": "CENTER", "size": 28, "bold": True},
+                {"type": "columns", "columns": [{"text": "a", "weight": 3}, {"text": "2.50", "align": "RIGHT"}]},
+                {"type": "divider", "dividerType": "SOLID", "offset": 0},
+                {"type": "feed", "lines": 2},
+                {"type": "space", "pixels": 8},
+                {"type": "qr", "content": "x", "dotSize": 6, "errorLevel": "M"},
+                {"type": "cut"},
+            ]
+        }
+    },
 )
-PRINT_REQUEST_WORDS = ("document", "reprint_of", "external_reference", PRINT_JOB)
+PRINT_REQUEST_WORDS = ("document", "reprint_of", "external_reference", "commands", "LEFT", PRINT_JOB)
 
 DECISIONS: tuple[dict[str, Any], ...] = (
     {"operator": "Ana", "note": "seen on the slip", "result": "approved", "transaction_reference": OTHER_IDENTITY},

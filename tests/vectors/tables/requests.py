@@ -341,6 +341,27 @@ def prints() -> list[Case]:
         parts((b'{"document": {"a": "', 1), (b"x", 240 * 1024), (b'"}}', 1)),
         "/document",
     )
+    commands = (
+        '{"commands": [ {"type":"text", "text":"TE\\n", "size":28.0}, {"type":"image","x":1.10}, {"type": "cut"}]}'
+    )
+    sent(
+        "commands",
+        "a list of commands, one of a type that is not known",
+        f'{{"document":{commands}}}'.encode(),
+        commands,
+    )
+    refused(
+        "commands-wrong",
+        "commands with values that a terminal has no meaning for",
+        b'{"document": {"commands": [{"type": "text", "text": "x", "align": "MIDDLE"}, {"type": "feed", "lines": -1}, '
+        b'{"type": "columns", "columns": [{"text": "x", "weight": 0}]}, {"type": "qr"}, "cut"]}}',
+        "/document/commands/0/align",
+        "/document/commands/1/lines",
+        "/document/commands/2/columns/0/weight",
+        "/document/commands/3/content",
+        "/document/commands/4",
+    )
+    refused("commands-none", "an empty list of commands", b'{"document": {"commands": []}}', "/document/commands")
     refused("document-missing", "no document", b"{}", "/document")
     refused("document-list", "a document that is no object", b'{"document": []}', "/document")
     refused("document-twice", "two documents", b'{"document": {"a": 1}, "document": {"a": 2}}', "/document")

@@ -19,6 +19,7 @@ from posd.client import (
     Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
     Problem, Rejected, State, StillOpen, TerminalBusy, Transaction, Unreachable,
 )
+from posd.client.commands import Cut, Text, document
 
 
 def tell(outcome: Outcome) -> str:
@@ -65,7 +66,7 @@ def sync(id: UUID) -> None:
             book(outcome)
             print(tell(outcome), payment.abort().phase)
         rows: Iterator[Transaction] = posd.transactions(open=True, metadata={"till": 3})
-        job: PrintJob = posd.print_job("receipt-1", {"text": "..."}).outcome()
+        job: PrintJob = posd.print_job("receipt-1", document(Text("...", align="CENTER"), Cut())).outcome()
         print(next(rows), job.printed)
 
 

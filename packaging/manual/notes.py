@@ -55,7 +55,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "show": ASKS,
     "list": ASKS,
     "print": (
-        (0, "Printed; with --no-wait: sent."),
+        (0, "Printed; with --no-wait: sent; with --preview: drawn."),
         (1, "Failed, or refused."),
         USAGE,
         UNREACHABLE,

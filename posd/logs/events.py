@@ -173,7 +173,7 @@ EVENTS: Final[Mapping[str, Event]] = {
         "warning",
         "print_job terminal detail",
         "the print job has commands that posd does not know; they go to terminal {terminal} as they are: {detail}",
-        "Correct a misspelt word where the till makes the receipt. "
+        "Correct a misspelt word where the till makes the receipt; posd print --preview shows the paper. "
         "Where the terminal knows the command there is nothing to do.",
     ),
     "print.answered": _row(

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from posd.client.commands import Column, Columns, Cut, Qr, Text, document
 from tests.support.printed import ONLY_WEBHOOKS, POLLS, PrintShop, codes, print_shop
 
 #: How every webhook is lost: the terminal does not trust the daemon, or has no route to the address that it was given.
@@ -62,10 +63,10 @@ async def test_a_receipt_printed_from_the_command_line(
     shop.jobs.append(f"receipt-{by}")
     code, job = await command(shop, "print", str(receipt), "--id", f"receipt-{by}", "--reference", "ticket 1042")
     assert (code, job["status"], job["phase"], job["decided_by"]) == (0, "COMPLETED", "final", by)
-    document = tmp_path / "receipt.json"
-    document.write_text('{"title": "MY SHOP", "total": 11.20}')
+    structured = tmp_path / "receipt.json"
+    structured.write_text('{"title": "MY SHOP", "total": 11.20}')
     shop.jobs.append(f"document-{by}")
-    code, job = await command(shop, "print", str(document), "--id", f"document-{by}", "--reprint-of", f"receipt-{by}")
+    code, job = await command(shop, "print", str(structured), "--id", f"document-{by}", "--reprint-of", f"receipt-{by}")
     assert (code, job["decided_by"], job["reprint_of"]) == (0, by, f"receipt-{by}")
     shown = {item["print_job_id"]: item for item in shop.simulator.prints()}
     assert shown[f"receipt-{by}"]["text"].rstrip("\n") == "MY SHOP\n\n1 Bread  1.50\nThank you ñ"
@@ -74,6 +75,21 @@ async def test_a_receipt_printed_from_the_command_line(
     (told,) = shop.simulator.ledger.of("print_webhook", print_job_id=f"receipt-{by}")
     assert told["result"] == (200 if by == "webhook" else "tls_failure")
     shop.created_once()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_receipt_of_commands_is_printed_as_it_was_made(webhooks: PrintShop) -> None:
+    receipt = document(
+        Text("MY SHOP \N{LATIN SMALL LETTER N WITH TILDE}\n", align="CENTER", size=32, bold=True),
+        Columns([Column("1 Tea", weight=3), Column("2.50", weight=1, align="RIGHT")]),
+        Qr("https://example.org/t/1042", error_level="M"),
+        Cut(),
+    )
+    identity = str(uuid4())
+    assert (await webhooks.put(identity, document=receipt)).status == 201
+    assert (await webhooks.outcome(identity))["status"] == "COMPLETED"
+    (printed,) = [item for item in webhooks.simulator.prints() if item["print_job_id"] == identity]
+    assert json.dumps(printed["document"]) == json.dumps(receipt)
 
 
 #: Scenario -> the end where only polls bring it: status, by what it is known. None: it does not end by itself, and a

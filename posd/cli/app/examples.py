@@ -77,6 +77,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd print receipt.txt --terminal SN-0001", "Print a text:"),
         Example("posd print receipt.txt --reference 'ticket 1042' --no-wait", "Hand it over, and do not wait:"),
         Example("posd print receipt.txt --reprint-of job-1042", "Once more, as a reprint of the first:"),
+        Example("posd print receipt.json --preview", "See what would stand on the paper, and send nothing:"),
     ),
     "print-jobs": (
         Example("posd print-jobs --attention", "Jobs that a person should look at:"),

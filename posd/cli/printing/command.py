@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from posd.base.json_types import decode as decode_document
 from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
 from posd.cli.app.connection import connect, decode, full_ids_option, json_option
@@ -17,9 +18,12 @@ from posd.cli.app.output import Output
 from posd.cli.app.parameters import job_id
 from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, terminal_option, timeout_option
 from posd.cli.payments import words
+from posd.cli.printing.preview import show
 from posd.cli.printing.progress import PRINT_JOB, hint, job_pairs, show_end
-from posd.client.documents import Verbatim
+from posd.client.documents import Verbatim, encode
 from posd.config import ConfigError, examine
+from posd.printing import commands
+from posd.printing.commands import MAX_TEXT_CHARACTERS, MEMBER
 from posd.printing.request import MAX_DOCUMENT_BYTES
 
 # What `posd print` reads: a file or standard input, as text or as the document of a terminal.
@@ -39,9 +43,51 @@ def read_document(ctx: click.Context, file: str, *, as_text: bool) -> Any:
     if not as_text and text.lstrip().startswith("{"):
         return _json(text, file)
     _check_plain(text, file)
-    document = {text_member(ctx): text}
+    document = text_document(ctx, text)
     _check_size(len(msgspec.json.encode(document)), file)
     return document
+
+
+def text_document(ctx: click.Context, text: str) -> dict[str, Any]:
+    """Return the document of a text: under its member by the configuration, or as commands where that is their list.
+
+    Raise ConfigError.
+    """
+    member = text_member(ctx)
+    if member != MEMBER:
+        return {member: text}
+    whole = text if text.endswith("\n") else f"{text}\n"
+    parts = [whole[at : at + MAX_TEXT_CHARACTERS] for at in range(0, len(whole), MAX_TEXT_CHARACTERS)]
+    return {MEMBER: [{"type": "text", "text": part} for part in parts]}
+
+
+def _tell_unknown(output: Output, document: Any) -> None:
+    """Say on stderr what a document has in its commands that this version does not know."""
+    try:
+        findings = commands.examine(decode_document(encode(document)))
+    except ValueError:
+        return  # it is nested too deeply: posd says so
+    for sentence in findings.unknown:
+        output.note(f"{sentence}: it goes to the terminal as it is", "yellow")
+
+
+def _drawn(ctx: click.Context, document: Any, file: str) -> list[Any]:
+    """Return the commands of a document, of a text too. Raise BadParameter where there are none, and ConfigError."""
+    try:
+        members = decode_document(encode(document))
+    except ValueError as error:
+        raise _refused(f"{_name(file)} cannot be printed: {error}") from error
+    if faults := commands.examine(members).faults:
+        raise _refused("; ".join(f"{fault.path} {fault.message}" for fault in faults))
+    if MEMBER in members:
+        return list(members[MEMBER])
+    text = members.get(text_member(ctx))
+    if not isinstance(text, str):
+        raise _refused(
+            f"{_name(file)} has neither {MEMBER} nor a text under {text_member(ctx)}: what a terminal makes of it is "
+            "not known"
+        )
+    return [{"type": "text", "text": text}]
 
 
 def _content(file: str) -> bytes:
@@ -131,6 +177,7 @@ SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the sa
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
 @click.option("--reprint-of", metavar="ID", help="The print job of which this is a reprint.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")
+@click.option("--preview", is_flag=True, help="Draw what would stand on 58 mm of paper; send nothing.")
 @click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here where left out.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
 @timeout_option
@@ -142,6 +189,7 @@ def print_(
     output: Output,
     file: str,
     as_text: bool,
+    preview: bool,
     given_id: str | None,
     no_wait: bool,
     timeout: float | None,
@@ -151,9 +199,19 @@ def print_(
 
     A text (UTF-8) becomes a document; a file that is a JSON object is sent unchanged. "-" is standard input.
 
+    --preview checks a document that has "commands", draws it here and sends nothing: it needs neither the daemon nor a
+    terminal. Widths are assumed. What is in brackets does not stand on the paper.
+
     The command waits for the end of the print job. Repeated with the same --id and all else the same it never prints a
     second time: it joins the first. Exit code 0: printed. 1: it failed, or was not taken. 4: still open.
     """
+    if preview and output.as_json:
+        raise click.UsageError("--preview draws for people: leave out --json")
+    document = read_document(ctx, file, as_text=as_text)
+    _tell_unknown(output, document)
+    if preview:
+        show(output, _drawn(ctx, document, file))
+        return
     deadline = deadline_in(timeout)
     fields = {
         "terminal": given["terminal"],
@@ -162,7 +220,7 @@ def print_(
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     if given["reprint_of"] is not None:
         _, request["reprint_of"] = find(ctx, output, given["reprint_of"], PRINT_JOB)
-    request["document"] = read_document(ctx, file, as_text=as_text)
+    request["document"] = document
     draft = {"print_job_id": given_id or str(uuid.uuid4())}
     nothing = SENT_BEFORE if given_id else NOTHING_SENT
     run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, nothing=nothing)

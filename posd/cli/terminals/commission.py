@@ -21,7 +21,7 @@ from posd.cli.app.output import Output, money
 from posd.cli.app.subject import Document, Subject
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import PAYMENT, failure_text
-from posd.cli.printing.command import text_member
+from posd.cli.printing.command import text_document
 from posd.cli.printing.progress import PRINT_JOB, error_text
 from posd.cli.terminals import proofs
 
@@ -104,7 +104,7 @@ def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
     walk.check()
     walk.cancel()
     if walk.wants(given["printing"], "Print a page?", usually=True):
-        walk.print_page({text_member(ctx): f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"})
+        walk.print_page(text_document(ctx, f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"))
     if walk.wants(given["pay"], f"Charge a card {money(walk.amount)} as well?", usually=False):
         walk.pay()
     for charged in walk.charged[:]:

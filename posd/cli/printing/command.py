@@ -34,7 +34,7 @@ TEXT_MEMBER = "text"
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
 
-def read_document(ctx: click.Context, file: str, *, as_text: bool) -> Any:
+def read_document(ctx: click.Context, file: str, terminal: str | None, *, as_text: bool) -> Any:
     """Return the document that a file (`-`: standard input) makes, to be encoded: a text under its member, or as it is.
 
     Raise BadParameter where it can be neither, and ConfigError.
@@ -43,17 +43,17 @@ def read_document(ctx: click.Context, file: str, *, as_text: bool) -> Any:
     if not as_text and text.lstrip().startswith("{"):
         return _json(text, file)
     _check_plain(text, file)
-    document = text_document(ctx, text)
+    document = text_document(ctx, text, terminal)
     _check_size(len(msgspec.json.encode(document)), file)
     return document
 
 
-def text_document(ctx: click.Context, text: str) -> dict[str, Any]:
+def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[str, Any]:
     """Return the document of a text: under its member by the configuration, or as commands where that is their list.
 
     Raise ConfigError.
     """
-    member = text_member(ctx)
+    member = text_member(ctx, terminal)
     if member != MEMBER:
         return {member: text}
     whole = text if text.endswith("\n") else f"{text}\n"
@@ -71,7 +71,7 @@ def _tell_unknown(output: Output, document: Any) -> None:
         output.note(f"{sentence}: it goes to the terminal as it is", "yellow")
 
 
-def _drawn(ctx: click.Context, document: Any, file: str) -> list[Any]:
+def _drawn(ctx: click.Context, document: Any, file: str, terminal: str | None) -> list[Any]:
     """Return the commands of a document, of a text too. Raise BadParameter where there are none, and ConfigError."""
     try:
         members = decode_document(encode(document))
@@ -81,11 +81,11 @@ def _drawn(ctx: click.Context, document: Any, file: str) -> list[Any]:
         raise _refused("; ".join(f"{fault.path} {fault.message}" for fault in faults))
     if MEMBER in members:
         return list(members[MEMBER])
-    text = members.get(text_member(ctx))
+    member = text_member(ctx, terminal)
+    text = members.get(member)
     if not isinstance(text, str):
         raise _refused(
-            f"{_name(file)} has neither {MEMBER} nor a text under {text_member(ctx)}: what a terminal makes of it is "
-            "not known"
+            f"{_name(file)} has neither {MEMBER} nor a text under {member}: what a terminal makes of it is not known"
         )
     return [{"type": "text", "text": text}]
 
@@ -150,12 +150,20 @@ def _json(text: str, file: str) -> Verbatim:
     return Verbatim(text)
 
 
-def text_member(ctx: click.Context) -> str:
-    """Return the member of a document that holds a text, by the configuration. Raise ConfigError."""
+def text_member(ctx: click.Context, terminal: str | None) -> str:
+    """Return the member of a document that holds a text, by the configuration. Raise ConfigError.
+
+    `terminal`: the serial of the one that prints, None where any of the configuration may.
+    """
     config, problems = examine(Path(context(ctx).config_path), check_files=False)
     if config is not None and any(problem.key.startswith("print") for problem in problems):
         raise ConfigError(problems)  # else the terminal gets the text under a name that is not meant
-    return TEXT_MEMBER if config is None else config.print_.text_member
+    if config is None:
+        return TEXT_MEMBER
+    editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}
+    if editions == {"2026"} and config.sources["print.text_member"] == "default":
+        return MEMBER  # these print nothing but commands
+    return config.print_.text_member
 
 
 def _name(file: str) -> str:
@@ -207,10 +215,10 @@ def print_(
     """
     if preview and output.as_json:
         raise click.UsageError("--preview draws for people: leave out --json")
-    document = read_document(ctx, file, as_text=as_text)
+    document = read_document(ctx, file, given["terminal"], as_text=as_text)
     _tell_unknown(output, document)
     if preview:
-        show(output, _drawn(ctx, document, file))
+        show(output, _drawn(ctx, document, file, given["terminal"]))
         return
     deadline = deadline_in(timeout)
     fields = {

@@ -104,7 +104,8 @@ def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
     walk.check()
     walk.cancel()
     if walk.wants(given["printing"], "Print a page?", usually=True):
-        walk.print_page(text_document(ctx, f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"))
+        page = f"posd\n{walk.serial}\n{time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+        walk.print_page(text_document(ctx, page, walk.serial))
     if walk.wants(given["pay"], f"Charge a card {money(walk.amount)} as well?", usually=False):
         walk.pay()
     for charged in walk.charged[:]:

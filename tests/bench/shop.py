@@ -63,15 +63,18 @@ class Terminals:
             return
         at = time.perf_counter()
         document = json.loads(body) if body else {}
-        if "events_webhook_url" in document:
-            identity = document["client_transaction_id"]
-            self.arrived[identity] = (at, urlsplit(document["events_webhook_url"]).path)
+        sealed = "data" in document  # it is encrypted, and the terminals here do not open it
+        if sealed or "events_webhook_url" in document:
+            operation = {"type": "charge"}
+            if not sealed:
+                operation["client_transaction_id"] = identity = document["client_transaction_id"]
+                self.arrived[identity] = (at, urlsplit(document["events_webhook_url"]).path)
             serial = lines[0].split(" ")[1].split("/")[1].upper()
             answer = {
                 "event_id": str(uuid4()),
                 "status": "TERMINAL_ACKNOWLEDGED",
                 "previous_status": "",
-                "operation": {"type": "charge", "client_transaction_id": identity},
+                "operation": operation,
                 "terminal": {"serialNumber": serial, "model": "M", "terminal_id": "1"},
             }
             _answer(writer, "200 OK", json.dumps(answer).encode())
@@ -151,11 +154,13 @@ async def open_shop(
     secure: bool = False,
     addresses: Sequence[str] = ("127.0.0.1",),
     extra: str = "",
+    further: Sequence[str] = ("",),
     entering: tuple[str, ...] = (),
 ) -> AsyncIterator[Shop]:
     """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS, under a CA of their own.
 
-    Terminals have the addresses in turn; `extra` is configuration, `entering` a command that runs the daemon.
+    Terminals have the addresses in turn, and the `further` lines of configuration; `extra` is that of all, `entering` a
+    command that runs the daemon.
     """
     terminals = Terminals()
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
@@ -171,8 +176,8 @@ async def open_shop(
         url = f"{scheme}://127.0.0.1:{port}"
         trust = f'ca_file = "{ca_file}"\n' if secure else ""
         entries = "".join(
-            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://{address}:{port}/{serial}"\n{trust}'
-            for serial, address in zip(serials, cycle(addresses), strict=False)
+            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://{address}:{port}/{serial}"\n{trust}{lines}\n'
+            for serial, address, lines in zip(serials, cycle(addresses), cycle(further), strict=False)
         )
         async with running(directory, entries, extra, discovery, environment, entering) as daemon:
             yield Shop(daemon, terminals, serials, url, trusting(ca_file))

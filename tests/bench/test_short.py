@@ -25,6 +25,7 @@ ROWS = {
     "acknowledgements": 4,
     "slow_disk": 1,
     "tills": 4,
+    "signing": 1,
     "memory": 3,
     "starting": 1,
     "stored": 5,

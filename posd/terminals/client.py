@@ -185,6 +185,9 @@ class Device:
         if self._window is not None and not response.is_success:
             ahead = clock.ahead(datetime.now(UTC), response.headers.get("date"))
             remark = clock.remark(response.status_code, ahead, self._window)
+        if response.status_code == httpx2.codes.NOT_FOUND:
+            tried = f"{request.method} {urlsplit(request.url).path}"
+            remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
         try:
             body = request.opened(body)
         except Unreadable as error:

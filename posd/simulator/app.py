@@ -1,6 +1,7 @@
 """The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,9 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
+from posd.simulator.authentication import Verified
 from posd.simulator.clock import Clock, cancel
 from posd.simulator.listener import HANG_UP
-from posd.simulator.messages import Answer, Refused, plain
+from posd.simulator.messages import Answer, Edition, Refused, plain
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
@@ -25,6 +27,10 @@ from posd.simulator.terminal import Terminal
 MAX_BODY_BYTES = 1_048_576
 #: What each path stands below. A serial can have any character, a slash too, that the path of a URL brings encoded.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
+#: Where the acquirer is asked what it knows of a payment.
+SEARCH = "transaction_search_online"
+#: Method and path (below the prefix) of a call in each access mode.
+Ways = Mapping[AccessMode, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +46,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something that the terminal answers.
+    """Something that the terminal answers; `kept_in` is the list that keeps the bodies."""
 
-    `ways` is method and path (below the prefix) in each access mode, `kept_in` the list that keeps the bodies.
-    """
-
-    ways: Mapping[AccessMode, tuple[str, str]]
+    ways: Mapping[Edition, Ways]
     answer: Callable[[Asked], Answer]
     kept_in: str | None = None
 
 
 def _start(operation: Operation) -> Call:
-    way = ("POST", operation.path)
+    ways = (("POST", operation.path),)
+    both: Ways = {"local": ways, "cloud": ways}
     return Call(
-        {"local": way, "cloud": way},
+        {"classic": both, "2026": both},
         lambda asked: asked.terminal.start(asked.body, operation, asked.access_mode),
         "requests",
     )
@@ -62,19 +66,35 @@ def _start(operation: Operation) -> Call:
 #: The operations, abort, search and printing (terminal API, Calls to a terminal).
 CALLS = (
     *(_start(operation) for operation in OPERATIONS),
-    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, lambda asked: asked.terminal.abort()),
     Call(
-        {"local": ("POST", "transaction_search_online"), "cloud": ("POST", "sync/transaction_search_online")},
+        {
+            "classic": {"local": (("GET", "abort"),), "cloud": (("POST", "sync/abort"),)},
+            "2026": {"local": (("GET", "sync/abort"), ("GET", "async/abort")), "cloud": (("POST", "sync/abort"),)},
+        },
+        lambda asked: asked.terminal.abort(),
+    ),
+    Call(
+        {
+            "classic": {"local": (("POST", SEARCH),), "cloud": (("POST", f"sync/{SEARCH}"),)},
+            # The sources contradict each other on the prefix, so it answers at both.
+            "2026": {"local": (("POST", SEARCH), ("POST", f"sync/{SEARCH}")), "cloud": (("POST", f"sync/{SEARCH}"),)},
+        },
         lambda asked: asked.terminal.search(asked.body),
         "searches",
     ),
     Call(
-        {"local": ("POST", "print"), "cloud": ("POST", "sync/print/job")},
+        {
+            "classic": {"local": (("POST", "print"),), "cloud": (("POST", "sync/print/job"),)},
+            "2026": {"local": (("POST", "print/job"),), "cloud": (("POST", "sync/print/job"),)},
+        },
         lambda asked: asked.printer.create(asked.body, asked.access_mode),
         "print_requests",
     ),
     Call(
-        {"local": ("GET", "print_job"), "cloud": ("GET", "print_job")},
+        {
+            "classic": {"local": (("GET", "print_job"),), "cloud": (("GET", "print_job"),)},
+            "2026": {"local": (("GET", "print_job"),), "cloud": (("GET", "sync/print_job"),)},
+        },
         lambda asked: asked.printer.status(asked.query.get("print_job_id")),
     ),
 )
@@ -83,22 +103,52 @@ CALLS = (
 def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
     """Make the ASGI app. Bodies are appended to the list that their route names, as text, before they are judged.
 
+    What was encrypted is appended in clear; what is not authentic is not appended at all.
+
     `GET /simulator/ledger` answers the ledger as a JSON list, `GET /simulator/requests` the bodies of the starts,
     `GET /simulator/searches` those of the searches, `GET /simulator/print_requests` those of the print jobs and
     `GET /simulator/prints` what came out on paper; `POST /simulator/paper` puts paper in. They are for tests and
     people, no terminal has them.
     """
 
+    settings = parts.settings
+    scheme = settings.scheme
+
+    def verify(request: Request, sent: bytes) -> Verified:
+        try:
+            return scheme.verify(request.headers, sent, time.time() + settings.clock_offset)
+        except Refused as refused:
+            parts.ledger.add(
+                "unauthorized",
+                method=request.method,
+                path=request.url.path,
+                http_status=int(refused.status),
+                reason=refused.message,
+            )
+            raise
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
+        return response(parts.envelope.answer(error))
+
+    async def refuse_http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
+        code = f"HTTP_{error.status_code}"
+        refused = response(parts.envelope.answer(Refused(error.status_code, code, error.detail)))
+        refused.headers.update(error.headers or {})
+        return refused
+
     def endpoint(call: Call, access_mode: AccessMode) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
-            body = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
-            serial = request.path_params.get("terminal_serial", parts.settings.serial)
-            if serial != parts.settings.serial:  # it never reaches this terminal, and leaves nothing in its books
+            sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
+            serial = request.path_params.get("terminal_serial", settings.serial)
+            if serial != settings.serial:  # it never reaches this terminal, and leaves nothing in its books
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
+            verified = verify(request, sent)
             if call.kept_in is not None:
-                bodies[call.kept_in].append(body.decode("utf-8", "replace"))
-            asked = Asked(terminal, parts.workings.printer, body, access_mode, request.query_params)
-            return await _carry_out(call.answer(asked), request, parts.clock)
+                bodies[call.kept_in].append(verified.body.decode("utf-8", "replace"))
+            asked = Asked(terminal, parts.workings.printer, verified.body, access_mode, request.query_params)
+            return await _carry_out(verified.seal(call.answer(asked)), request, parts.clock)
 
         return answer
 
@@ -123,14 +173,15 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
             *(
                 StarletteRoute(PREFIXES[mode] + path, endpoint(call, mode), methods=[method])
                 for call in CALLS
-                for mode, (method, path) in call.ways.items()
+                for mode, ways in call.ways[settings.edition].items()
+                for method, path in ways
             ),
             StarletteRoute("/simulator/ledger", show_ledger),
             StarletteRoute("/simulator/prints", show_prints),
             StarletteRoute("/simulator/paper", put_paper_in, methods=["POST"]),
             StarletteRoute("/simulator/{name}", show_bodies),
         ],
-        exception_handlers={Refused: answer_refusal, HTTPException: _http_error},
+        exception_handlers={Refused: refuse, HTTPException: refuse_http},
     )
 
 
@@ -208,10 +259,3 @@ async def answer_refusal(_: Request, error: Exception) -> Response:
     """Answer a call that was refused."""
     assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
     return response(error.answer)
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
-    refused = response(Refused(error.status_code, f"HTTP_{error.status_code}", error.detail).answer)
-    refused.headers.update(error.headers or {})
-    return refused

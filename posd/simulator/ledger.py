@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from posd.simulator import wire
 from posd.simulator.journal import SettingsError, take_up
+from posd.simulator.wire import AmountUnit
 
 #: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
 Entry = dict[str, Any]
@@ -26,6 +27,7 @@ class Ledger:
 
     | kind            | when, and its fields                                                                           |
     | --------------- | ---------------------------------------------------------------------------------------------- |
+    | `unauthorized`  | a call was refused before it was looked at: method, path, http_status, reason                  |
     | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
     |                 | transaction_reference (as sent, or null), http_status (null: no answer comes), code (of a      |
     |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
@@ -37,7 +39,8 @@ class Ledger:
     | `hand`          | a person did something: hand, client_transaction_id or null, taken (whether it was possible)   |
     | `event`         | an event was made and queued, however it is told: client_transaction_id, event_id, status      |
     | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
-    |                 | approved it; of each operation), amount, transaction_reference (the new one),                  |
+    |                 | approved it; of each operation), amount (in the main unit), transaction_reference (the new     |
+    |                 | one),                                                                                          |
     |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
     |                 | was killed between the two                                                                     |
     | `attempt`       | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been          |
@@ -64,14 +67,15 @@ class Ledger:
     | `mdns`          | the announcement: result `announced` or `failed`, detail                                       |
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Open `path` for appending; None keeps the ledger in memory alone.
+    def __init__(self, path: Path | None = None, unit: AmountUnit = "main") -> None:
+        """Open `path` for appending; None keeps the ledger in memory alone. `unit` is that of amounts in events.
 
         What an earlier process wrote stays in the file alone. Raises OSError, and SettingsError where the file is no
         ledger.
         """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
+        self._unit = unit
         #: The ids of the ends in the file that an earlier process wrote, as often as they are there.
         self._ends = _ends_in(path) if path else Counter[str]()
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
@@ -95,6 +99,7 @@ class Ledger:
     def add_final(self, operation: str, event: Mapping[str, Any]) -> None:
         """Record the end of a payment, as its final event (terminal API, Events) has it."""
         answer = event.get("raw_response", {})
+        amount = answer.get("authorized_amount")
         self.add(
             "final",
             operation=operation,
@@ -102,7 +107,7 @@ class Ledger:
             event_id=event["event_id"],
             status=event["status"],
             charged="raw_response" in event,
-            amount=answer.get("authorized_amount"),
+            amount=None if amount is None else wire.to_main(amount, self._unit),
             transaction_reference=answer.get("transaction_reference"),
             ticket_number=answer.get("ticket_number"),
         )

@@ -9,8 +9,10 @@ import ipaddress
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from email.utils import formatdate
 from functools import partial
 from pathlib import Path
 
@@ -56,13 +58,27 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+class _Config(Config):
+    """Dates the answers by a clock that may be off."""
+
+    def __init__(self, clock_offset: float) -> None:
+        super().__init__()
+        self._clock_offset = clock_offset
+        self.include_date_header = False
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        date = formatdate(time.time() + self._clock_offset, usegmt=True)
+        return [(b"date", date.encode()), *super().response_headers(protocol)]
+
+
 class Listener:
     """Serves one app on a bound socket, which it closes at its stop."""
 
-    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, clock_offset: float = 0.0) -> None:
+        """`clock_offset` is by how many seconds the clock is ahead that the answers are dated by."""
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._tls = tls
-        self._config = Config()
+        self._config = _Config(clock_offset)
         self._config.accesslog = None
         self._config.errorlog = logging.getLogger("posd.simulator.http")
         self._config.include_server_header = False

@@ -10,10 +10,10 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -22,8 +22,8 @@ import msgspec
 
 from posd.simulator import wire
 from posd.simulator.operations import CHIP, Operation, Status
-from posd.simulator.scenario import Failure, Fault, Reply, Scenario, draw
-from posd.simulator.wire import Number, Processed, number_fault
+from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
+from posd.simulator.wire import AmountUnit, Number, Processed, converted, number_fault, to_main
 
 #: HTTP status and JSON body.
 Usual = tuple[int, Any]
@@ -39,6 +39,10 @@ class Answer:
     delay: float = 0.0
     fault: Fault | None = None
     awaited: asyncio.Future[Any] | None = None
+
+    def with_body(self, body: bytes) -> "Answer":
+        """Return the answer with another body."""
+        return replace(self, body=body)
 
     @property
     def waits(self) -> bool:
@@ -62,13 +66,21 @@ def plain(usual: Usual) -> Answer:
     return Answer(status, wire.encode(body))
 
 
-def apply(reply: Reply, usual: Usual, rng: Random, awaited: asyncio.Future[Any] | None = None) -> Answer:
-    """Return what a scenario makes of the usual answer."""
+def apply(
+    reply: Reply,
+    usual: Usual,
+    rng: Random,
+    envelope: "Envelope",
+    transaction: str | None = None,
+    awaited: asyncio.Future[Any] | None = None,
+) -> Answer:
+    """Return what a scenario makes of the usual answer; `transaction` is what a refusal of it names."""
     status, body = usual
     if reply.status is not None:
         status = reply.status
         if status >= 400:
-            status, body = coded(status, f"HTTP_{status}", _phrase(status))
+            said = reply.refusal or Refusal(f"HTTP_{status}", _phrase(status))
+            status, body = envelope.usual(Refused(status, said.code, said.message, kind=said.type), transaction)
     if reply.body is not None:
         raw = reply.body.encode()
     else:
@@ -112,18 +124,71 @@ def _phrase(status: int) -> str:
 
 
 class Refused(Exception):
-    """The terminal does not take the request; `status` is the HTTP status of the answer."""
+    """The terminal does not take the request; `status` is the HTTP status of the answer.
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    `kind` is the published type of a code that is published; `param` names the field that is to blame.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, kind: str | None = None, param: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
+        self.kind = kind
+        self.param = param
 
     @property
     def answer(self) -> Answer:
         """The answer: status, code and message."""
         return plain(coded(self.status, self.code, self.message))
+
+
+#: Which of the vendor's documents the terminal follows: the older ones, or those of 2026.
+Edition = Literal["classic", "2026"]
+#: The published type and code of what the simulator refuses by a code of its own, where one says the same.
+_SAME_AS: Mapping[str, tuple[str, str]] = {"TERMINAL_BUSY": ("TERMINAL", "TER-003")}
+#: The type of a refusal, and the family of its codes: which code of it says what is not published.
+_FAMILIES: Mapping[int, tuple[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: ("AUTHENTICATION", "AUTH-"),
+    HTTPStatus.FORBIDDEN: ("AUTHENTICATION", "AUTH-"),
+    HTTPStatus.NOT_FOUND: ("NOT_FOUND", "NF-"),
+    HTTPStatus.CONFLICT: ("TERMINAL", "TER-"),
+    HTTPStatus.TOO_MANY_REQUESTS: ("TERMINAL", "TER-"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """How a terminal says no: by code and message, or by the LinkFailure of the vendor's documents (Refusals).
+
+    A refusal that has a type is a LinkFailure in each edition.
+    """
+
+    edition: Edition
+    serial_number: str
+    terminal_id: str
+
+    def usual(self, refused: Refused, transaction: str | None = None) -> Usual:
+        """Return the answer to what was refused; `transaction` is its client_transaction_id, where that is known."""
+        if self.edition == "classic" and refused.kind is None:
+            return coded(refused.status, refused.code, refused.message)
+        family = ("TERMINAL", "TER-") if refused.status >= 500 else ("PARAMETER", "PAR-")
+        published = _SAME_AS.get(refused.code) or _FAMILIES.get(refused.status, family)
+        link_type, code = published if refused.kind is None else (refused.kind, refused.code)
+        named = {} if transaction is None else {"client_transaction_id": transaction}
+        return refused.status, {
+            "type": link_type,
+            "code": code,
+            "message": refused.message,
+            **({} if refused.param is None else {"param": refused.param}),
+            "object": {**named, "terminal_id": self.terminal_id, "serial_number": self.serial_number},
+        }
+
+    def answer(self, refused: Refused, transaction: str | None = None) -> Answer:
+        """Return the answer as it goes out, see `usual`."""
+        return plain(self.usual(refused, transaction))
 
 
 # Requests: bytes in, a request or a refusal out.
@@ -137,8 +202,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class StartRequest:
     """A request that can be read. `fields` is the whole body, echoed in the acknowledgement.
 
-    `transaction_reference` is the original's, as sent; `amount` is None where the original's counts. `scenario` is the
-    one that its metadata names, None where they name none.
+    `transaction_reference` is the original's, as sent; `amount` is in the main unit, None where the original's counts.
+    `scenario` is the one that its metadata names, None where they name none.
     """
 
     operation: Operation
@@ -151,8 +216,10 @@ class StartRequest:
     fields: dict[str, Any]
 
 
-def read_start(raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario]) -> StartRequest:
-    """Read and check a request body.
+def read_start(
+    raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
+) -> StartRequest:
+    """Read and check a request body; the numbers of its amount count `unit`.
 
     Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the terminal API has it or the
     operation needs it, the message naming the field.
@@ -160,7 +227,7 @@ def read_start(raw: bytes, operation: Operation, scenarios: Mapping[str, Scenari
     body = read_object(raw)
     transaction = _uuid(body, "client_transaction_id")
     reference = _reference(body, operation)
-    amount = _amount(body, operation)
+    amount = _amount(body, operation, unit)
     url = body.get("events_webhook_url")
     if url is not None and not is_web_address(url):
         raise invalid("events_webhook_url", "must be an http or https URL")
@@ -218,7 +285,7 @@ def _uuid(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None:
+def _amount(body: dict[str, Any], operation: Operation, unit: AmountUnit) -> dict[str, Any] | None:
     amount = body.get("amount")
     if amount in (None, {}) and not operation.needs_amount:
         return None
@@ -229,10 +296,10 @@ def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None
             if not isinstance(value, dict):
                 raise invalid("amount.extra_taxes", "must be an object of numbers")
             for tax, tax_value in value.items():
-                _check_number(tax_value, f"amount.extra_taxes.{tax}")
+                _check_number(tax_value, f"amount.extra_taxes.{tax}", unit)
         else:
-            _check_number(value, f"amount.{name}")
-    return amount
+            _check_number(value, f"amount.{name}", unit)
+    return converted(amount, lambda value: to_main(value, unit))
 
 
 def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> str | None:
@@ -246,10 +313,14 @@ def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> st
     return name
 
 
-def _check_number(value: Any, path: str) -> None:
+def _check_number(value: Any, path: str, unit: AmountUnit) -> None:
     fault = number_fault(value)
     if fault is not None:
         raise invalid(path, fault)
+    if unit != "main" and value != int(value):
+        counted = "hundredths" if unit == "hundredths" else "the currency's main unit"
+        message = f"{path} must be a whole number: this terminal counts in {counted}"
+        raise Refused(422, "PAR-", message, kind="PARAMETER", param=path)
 
 
 def is_web_address(url: Any) -> bool:
@@ -266,7 +337,7 @@ def is_web_address(url: Any) -> bool:
 
 def invalid(path: str, why: str) -> Refused:
     """Return the refusal of a field; `path` names it."""
-    return Refused(422, "INVALID_REQUEST", f"{path} {why}")
+    return Refused(422, "INVALID_REQUEST", f"{path} {why}", param=path)
 
 
 # What the terminal tells of itself and of a payment.
@@ -389,7 +460,9 @@ def operation(device: Device, start: StartRequest, amount: Processed) -> dict[st
     return fields
 
 
-def approval(start: StartRequest, authorized: Number, reading_type: str | None, rng: Random) -> dict[str, Any]:
+def approval(
+    start: StartRequest, authorized: Number, reading_type: str | None, edition: Edition, rng: Random
+) -> dict[str, Any]:
     """Make up the acquirer's answer to an approved operation: `raw_response` (terminal API, Events).
 
     Its reference is always a new one; the original's stands in the operation, where it stands at all.
@@ -414,7 +487,7 @@ def approval(start: StartRequest, authorized: Number, reading_type: str | None, 
             "F55": f"9F2608{rng.getrandbits(64):016X}9F2701809F3602{rng.getrandbits(16):04X}",
         },
         "transaction_reference": new_uuid(rng),
-        "transaction_status": "APPROVED",
+        "transaction_status": "APPROVED" if edition == "classic" else "APPROVAL",
         "transaction_type": start.operation.reported_as,
         "ticket_number": f"{rng.randrange(1, 1_000_000):06}",
         "card_data": {"bank": "Simulated Bank", "brand": "VISA", "country": "EC", "type": "CREDIT"},

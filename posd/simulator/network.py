@@ -75,7 +75,7 @@ class Network:
         """Listen, where it does not yet."""
         if self._listener is None:
             tls = None if self._certificates is None else self._certificates.context(self.certificate)
-            listener = Listener(app, tls)
+            listener = Listener(app, tls, clock_offset=self._settings.clock_offset)
             listener.start(self._bound)
             self._listener = listener
 

@@ -16,7 +16,7 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Item
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Device, Event, StartRequest, changed
+from posd.simulator.messages import Device, Envelope, Event, StartRequest, changed
 from posd.simulator.network import NotPossible
 from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, Status
 from posd.simulator.record import Final, Record
@@ -97,6 +97,7 @@ class Parts:
 
     settings: Settings
     device: Device
+    envelope: Envelope
     seed: str
     clock: Clock
     ledger: Ledger
@@ -134,7 +135,7 @@ class Choice:
             return armed, "armed"
         if start.scenario is not None:
             return start.scenario, "metadata"
-        name = None if start.amount is None else by_amount(total(start.amount), self.scenarios)
+        name = None if start.amount is None else by_amount(total(start.amount), self.scenarios)  # in the main unit
         return (self._default, "option") if name is None else (name, "amount")
 
     async def begin(self) -> None:
@@ -318,20 +319,24 @@ class Course:
         """Return the newest event as a new one."""
         self.payment.event_id = messages.new_uuid(self._rng)
         body: dict[str, Any] = wire.decode(self.payment.newest)
-        return body | {"event_id": self.payment.event_id, "occurred_at": wire.timestamp()}
+        return body | {"event_id": self.payment.event_id, "occurred_at": self._now()}
 
     def _happen(self, step: Step, status: str) -> dict[str, Any]:
         """Let the payment be in a state, and return the event as it happened."""
         payment, start, parts = self.payment, self.payment.start, self._parts
         payment.reading_type = step.reading_type or payment.reading_type
         payment.failure = step.failure or payment.failure
-        authorized = payment.amount.authorized if step.authorized_amount is None else Decimal(step.authorized_amount)
+        authorized = payment.amount.authorized
+        if step.authorized_amount is not None:
+            authorized = wire.from_main(Decimal(step.authorized_amount), parts.settings.answered_in)
         raw_response = (
-            messages.approval(start, authorized, payment.reading_type, self._rng) if status == Status.APPROVAL else None
+            messages.approval(start, authorized, payment.reading_type, parts.envelope.edition, self._rng)
+            if status == Status.APPROVAL
+            else None
         )
         event = Event(
             event_id=payment.event_id if step.same_event_id else messages.new_uuid(self._rng),
-            occurred_at=wire.timestamp(),
+            occurred_at=self._now(),
             status=status,
             previous_status=payment.status,
             reading_type=payment.reading_type,
@@ -348,6 +353,10 @@ class Course:
             parts.record.add(final, body)
             parts.ledger.add_final(final.operation, body)
         return body
+
+    def _now(self) -> str:
+        """Return this moment by the terminal's clock."""
+        return wire.timestamp(self._parts.settings.clock_offset)
 
     def _say(self, step: Step, told: str) -> None:
         """Queue the event of a step, as often as it is sent."""

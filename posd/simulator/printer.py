@@ -18,7 +18,7 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Answer, Refused, claims, invalid, is_web_address, read_object
+from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
 from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
 from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
@@ -48,7 +48,9 @@ _log = logging.getLogger(__name__)
 class Printer:
     """Takes print jobs and prints them, each as its scenario says."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
+    def __init__(
+        self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, envelope: Envelope, *, seed: str
+    ) -> None:
         """`poster` is this printer's own; it is closed with it. Raises OSError, SettingsError."""
         self._scenario = settings.print_scenario
         #: The scenario that the next job will take, before that of its reference; None where it is free.
@@ -56,6 +58,7 @@ class Printer:
         self._ledger = ledger
         self._clock = clock
         self.poster = poster
+        self._envelope = envelope
         self._seed = seed
         self._record = PrintRecord(settings.state / "prints.jsonl")
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
@@ -95,7 +98,7 @@ class Printer:
             request = self._admit(body)
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
-            return refused.answer
+            return self._envelope.answer(refused)
         scenario = prints()[request.scenario]
         creation = scenario.creation
         taken = replace(request, print_job_id=f"terminal-{request.slip}") if scenario.own_id else request
@@ -115,9 +118,10 @@ class Printer:
         """
         job = None if print_job_id is None else self._record.newest(print_job_id)
         if print_job_id is None:
-            answer = invalid("print_job_id", "must be set").answer
+            answer = self._envelope.answer(invalid("print_job_id", "must be set"))
         elif job is None:
-            answer = Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PRINT_JOB", f"no print job {print_job_id}").answer
+            unknown = Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PRINT_JOB", f"no print job {print_job_id}")
+            answer = self._envelope.answer(unknown)
         else:
             answer = self._answer(job.scenario.poll, "poll", print_job_id, (HTTPStatus.OK, job.told()))
         self._ledger.add(
@@ -163,7 +167,7 @@ class Printer:
         """Return what a job's scenario makes of the usual answer to a call, as often as it does."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
-        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"))
+        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._envelope)
 
     def _take(self, taken: Taken) -> Job | None:
         scenario = prints()[taken.scenario]

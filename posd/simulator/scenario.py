@@ -86,19 +86,31 @@ class Fault(StrEnum):
     CUT = "cut"
 
 
+class Refusal(Strict, frozen=True):
+    """What a refusal says, in the words of the terminal's edition; with a `type` it is a LinkFailure in each edition.
+
+    Source: terminal API, Refusals.
+    """
+
+    code: str
+    message: str
+    type: str | None = None
+
+
 class Reply(Strict, frozen=True):
     """How a call is answered. What is not named is as usual.
 
     `status` and `body` replace the usual answer (`body` is sent unchanged, with `content_type`); `set` and `remove`
     change members of the usual one, named by their path with points (`terminal.serialNumber`), in a list of events
-    those of each. A `status` that is an error bears an error object where no `body` is given. The answer comes `after`
-    so many terminal seconds. `times`: only the first so many calls are answered so; 0: all of them.
+    those of each. A `status` that is an error bears an error object where no `body` is given: what `refusal` says. The
+    answer comes `after` so many terminal seconds. `times`: only the first so many calls are answered so; 0: all.
     """
 
     after: Span = 0.0
     fault: Fault | None = None
     status: int | None = None
     body: str | None = None
+    refusal: Refusal | None = None
     content_type: str = "application/json"
     set: dict[str, Any] = {}
     remove: tuple[str, ...] = ()
@@ -109,6 +121,8 @@ class Reply(Strict, frozen=True):
         _check_span("after", self.after)
         _check(self.status is None or 200 <= self.status <= 599, "status must be an HTTP status, 200 to 599")
         _check(self.times >= 0, "times must not be negative")
+        refuses = self.refusal is None or (self.body is None and (self.status or 0) >= 400)
+        _check(refuses, "refusal goes with a status of 400 or above, and without a body")
 
     def nth(self, call: int) -> Self:
         """Return how a call is answered, so or as usual; 1 is the first."""

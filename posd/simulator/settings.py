@@ -2,17 +2,22 @@
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 
+from posd.simulator.authentication import Auth, KeyPosition, Scheme, TimestampUnit
 from posd.simulator.journal import SettingsError
+from posd.simulator.messages import Edition
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
-from posd.simulator.wire import number_fault
+from posd.simulator.wire import AmountUnit, number_fault
 
 #: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
+#: A window, and a wrong clock, that are longer than any that a trial needs.
+MAX_WINDOW_SECONDS = 86_400
+MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
 __all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
@@ -33,6 +38,11 @@ class Settings:
     is told to. `ca_certificate` and `ca_private_key` sign the certificates that the terminal can be made to show beside
     its own; without them it makes a CA that no client knows. It moves to the `move_ports`, in turn and from the
     beginning again; without them to a free one.
+
+    `edition` is that of the vendor's documents: paths, methods and refusals. For `auth` and what belongs to it see
+    `Scheme`; `minute_utc_offset` is in minutes. `clock_offset` is by how many seconds the terminal's clock is ahead:
+    it judges timestamps by that clock, and dates its answers and events. `amount_unit` is what the numbers of a request
+    count, `answer_amount_unit` those of answers and events (None: the same).
     """
 
     state: Path
@@ -61,6 +71,18 @@ class Settings:
     ca_certificate: Path | None = None
     ca_private_key: Path | None = None
     move_ports: tuple[int, ...] = ()
+    edition: Edition = "classic"
+    auth: Auth = "none"
+    business_code: str = field(default="", repr=False)
+    key_separator: str = "___"
+    timestamp_unit: TimestampUnit | None = None
+    key_position: KeyPosition = "last"
+    minute_utc_offset: int = 0
+    window_seconds: float = 300.0
+    encrypt_replies: bool = False
+    clock_offset: float = 0.0
+    amount_unit: AmountUnit = "main"
+    answer_amount_unit: AmountUnit | None = None
 
     def __post_init__(self) -> None:
         """Raise SettingsError where a value cannot be."""
@@ -81,6 +103,26 @@ class Settings:
             _check(0 <= port <= 65535, f"port {port} must be 0 to 65535")
         for address in (self.host, *self.mdns_interfaces):
             _check(_is_address(address), f"{address!r} must be an IP address of this machine, not a name")
+        signs = self.auth != "none"
+        _check(signs or not self.business_code, "business-code has no use without auth: hash-encrypt, or hmac")
+        _check(not signs or bool(self.business_code), f"auth {self.auth} needs a business-code: @FILE, or the code")
+        _check(self.auth == "hash-encrypt" or not self.encrypt_replies, "encrypt-replies goes with auth hash-encrypt")
+        _check(0 < self.window_seconds <= MAX_WINDOW_SECONDS, "window-seconds must be above 0, and at most a day")
+        _check(abs(self.minute_utc_offset) < 24 * 60, "minute-utc-offset must be less than a day of minutes")
+        _check(abs(self.clock_offset) <= MAX_CLOCK_OFFSET_SECONDS, "clock-offset must be at most a year of seconds")
+        whole = self.tip is None or self.answered_in != "whole" or self.tip == self.tip.to_integral_value()
+        _check(whole, f"tip {self.tip} must be a whole number, as the amounts of the answers are")
+
+    @property
+    def answered_in(self) -> AmountUnit:
+        """The unit of amounts in answers and events."""
+        return self.answer_amount_unit or self.amount_unit
+
+    @property
+    def scheme(self) -> Scheme:
+        """How calls are authenticated."""
+        names = (item.name for item in fields(Scheme))
+        return Scheme(**{name: getattr(self, name) for name in names})
 
     @property
     def scenario_name(self) -> str:

@@ -13,7 +13,7 @@ from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Device
+from posd.simulator.messages import Device, Envelope
 from posd.simulator.network import Network, NotPossible
 from posd.simulator.payment import Parts
 from posd.simulator.record import Record
@@ -45,11 +45,11 @@ class Simulator:
         self._workings: Workings
         self._switchboard: Switchboard
         self._running = AsyncExitStack()
-        #: The bodies of all start requests as received, oldest first.
+        #: The bodies of all start requests as received (decrypted, where they were encrypted), oldest first.
         self.requests: list[str] = []
-        #: The bodies of all searches as received, oldest first.
+        #: The bodies of all searches, oldest first.
         self.searches: list[str] = []
-        #: The bodies of all requests for print jobs as received, oldest first.
+        #: The bodies of all requests for print jobs, oldest first.
         self.print_requests: list[str] = []
 
     @property
@@ -146,10 +146,12 @@ class Simulator:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self.settings, self.clock
         seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
+        device = _device(settings)
+        envelope = Envelope(settings.edition, device.serial_number, device.terminal_id)
         try:
-            self.ledger = ledger = Ledger(settings.ledger_file)
+            self.ledger = ledger = Ledger(settings.ledger_file, settings.answered_in)
             stack.callback(ledger.close)
-            self._workings = workings = Workings(settings, ledger, clock, seed=seed)
+            self._workings = workings = Workings(settings, ledger, clock, envelope, seed=seed)
             stack.push_async_callback(workings.close)
             record = Record(settings.state / "transactions.jsonl")
             stack.callback(record.close)
@@ -159,7 +161,7 @@ class Simulator:
         self._network = network = Network(settings, ledger)
         stack.push_async_callback(network.close)
         self._switchboard = switchboard = Switchboard(ledger, clock, network, workings)
-        parts = Parts(settings, _device(settings), seed, clock, ledger, record, workings, switchboard)
+        parts = Parts(settings, device, envelope, seed, clock, ledger, record, workings, switchboard)
         self.terminal = terminal = Terminal(parts)
         stack.push_async_callback(terminal.stop)
         stack.push_async_callback(network.down, goodbye=True)  # first: nothing is called any more while it stops

@@ -11,6 +11,7 @@ from posd.simulator.delivery import Item, Poster, Queue, Sender
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
+from posd.simulator.messages import Envelope
 from posd.simulator.network import Network
 from posd.simulator.printer import WEBHOOK_SECONDS, Printer
 from posd.simulator.scenario import Certificate
@@ -23,11 +24,12 @@ class Workings:
     Both are made anew at each power-on from the files in the state directory.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, *, seed: str) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, envelope: Envelope, *, seed: str) -> None:
         """Open the queue, which no other simulator gets meanwhile. Raises OSError, SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
+        self._envelope = envelope
         self._seed = seed
         self._trust = client_context(settings.trust)
         self._queue = Queue(settings.state / "queue.jsonl")
@@ -86,7 +88,7 @@ class Workings:
         before = self._printer
         poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
         try:
-            self._printer = Printer(self._settings, self._ledger, self._clock, poster, seed=self._seed)
+            self._printer = Printer(self._settings, self._ledger, self._clock, poster, self._envelope, seed=self._seed)
         except OSError as error:
             raise SettingsError(str(error)) from error
         if before is None:

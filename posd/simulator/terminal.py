@@ -16,8 +16,8 @@ from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, Refused, StartRequest, claims, read_search, read_start
 from posd.simulator.operations import AccessMode, Operation, Status
 from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
-from posd.simulator.scenario import AbortEffect, Failure, Search, SearchFinds, Start
-from posd.simulator.wire import Processed, process
+from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, Start
+from posd.simulator.wire import Processed, process, total
 
 
 class Terminal:
@@ -78,7 +78,7 @@ class Terminal:
             start, amount = self._admit(body, operation)
         except Refused as refused:
             add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
-            return refused.answer
+            return self._parts.envelope.answer(refused, asked["client_transaction_id"])
         name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Drawn anew for each payment: a seed gives the same payment, also where another ran before or beside it.
@@ -90,7 +90,7 @@ class Terminal:
         told = None
         if reply.after_event is not None and start.events_webhook_url is not None:
             told = self._ledger.next(_delivered(payment, reply.after_event))
-        answer = messages.apply(reply, usual, rng, told)
+        answer = self._apply(reply, usual, rng, payment.transaction, told)
         add_start(http_status=answer.http_status, code=None, scenario=name, chosen_by=chosen_by, runs=reply.runs)
         if reply.runs:
             self._run(payment)
@@ -103,14 +103,18 @@ class Terminal:
 
         Nothing runs when the reference is checked, so what was approved does not change until this payment ends.
         """
-        start = read_start(body, operation, self._choice.scenarios)
+        settings = self._parts.settings
+        start = read_start(body, operation, self._choice.scenarios, settings.amount_unit)
         if self._course is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
+        if settings.edition == "2026" and not operation.originals and total(start.amount or {}) == 0:
+            raise Refused(422, "PAR-003", "the amount must be above 0", kind="PARAMETER", param="amount")
         reference = start.transaction_reference
         original = None if reference is None else self._parts.record.approvals.original(operation, reference)
         if start.amount is not None:
-            tip = self._parts.settings.tip if operation.takes_tip else None
-            return start, process(start.amount, currency=self._parts.device.currency, tip=tip)
+            tip = settings.tip if operation.takes_tip else None
+            processed = process(start.amount, currency=self._parts.device.currency, tip=tip)
+            return start, processed.told_in(settings.answered_in)
         assert original is not None  # noqa: S101 - what needs no amount of its own has an original
         return start, original.amount
 
@@ -132,11 +136,13 @@ class Terminal:
         course = self._course
         if course is None:
             idle = Refused(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
-            return self._aborted(idle.answer, None, None)
+            return self._aborted(self._parts.envelope.answer(idle), None, None)
         reply, rng = course.payment.next_abort()
+        transaction = course.payment.transaction
         if not course.abortable:
-            late = messages.coded(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
-            return self._aborted(messages.apply(reply, late, rng), course, None)
+            late = Refused(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
+            usual = self._parts.envelope.usual(late, transaction)
+            return self._aborted(self._apply(reply, usual, rng, transaction), course, None)
         match reply.effect:
             case AbortEffect.CANCELS:
                 course.cancel(reply.cancels_after)
@@ -145,7 +151,7 @@ class Terminal:
             case AbortEffect.IGNORED:
                 pass
         aborted = messages.coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
-        return self._aborted(messages.apply(reply, aborted, rng), course, reply.effect)
+        return self._aborted(self._apply(reply, aborted, rng, transaction), course, reply.effect)
 
     def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:
         transaction = course.payment.transaction if course else None
@@ -172,17 +178,27 @@ class Terminal:
         except Refused as refused:
             claimed = claims(body, START_IDS)["client_transaction_id"]
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
-            return refused.answer
+            return self._parts.envelope.answer(refused, claimed)
         event = self._newest(transaction)
         reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
         payment = self._found_otherwise.get(transaction.lower())
         if payment is not None:
             reply, rng = payment.next_search()
-            event = find(reply.finds, payment, event, self._parts.device)
+            event = find(reply.finds, payment, event, self._parts)
         found = [] if event is None else [msgspec.Raw(event)]
-        answer = messages.apply(reply, (HTTPStatus.OK, found), rng)
+        answer = self._apply(reply, (HTTPStatus.OK, found), rng, transaction)
         self._ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
         return answer
+
+    def _apply(
+        self,
+        reply: Reply,
+        usual: messages.Usual,
+        rng: Random,
+        transaction: str,
+        awaited: asyncio.Future[Any] | None = None,
+    ) -> Answer:
+        return messages.apply(reply, usual, rng, self._parts.envelope, transaction, awaited)
 
     def _newest(self, transaction: str) -> bytes | None:
         payment = self.running
@@ -238,7 +254,7 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
 CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 
 
-def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: messages.Device) -> bytes | None:
+def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:
     """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
     match finds:
         case SearchFinds.USUAL:
@@ -252,7 +268,7 @@ def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: mess
         case SearchFinds.ANOTHER:
             return _of_another(payment.newest) if payment.newest else None
         case SearchFinds.CONTRADICTION:
-            return _contradicting(payment, device) if payment.ended else usual
+            return _contradicting(payment, parts) if payment.ended else usual
 
 
 def _of_another(event: bytes) -> bytes:
@@ -263,12 +279,12 @@ def _of_another(event: bytes) -> bytes:
     return wire.encode(messages.changed(body, dict.fromkeys(paths, other), ()))
 
 
-def _contradicting(payment: Payment, device: messages.Device) -> bytes:
+def _contradicting(payment: Payment, parts: Parts) -> bytes:
     """Return a final that says the opposite of the newest one, always the same."""
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
     approved = final["status"] == Status.APPROVAL
-    authorized = payment.amount.authorized
+    start, amount, edition = payment.start, payment.amount, parts.envelope.edition
     event = messages.Event(
         event_id=messages.new_uuid(rng),
         occurred_at=final["occurred_at"],
@@ -276,9 +292,11 @@ def _contradicting(payment: Payment, device: messages.Device) -> bytes:
         previous_status=Status.APPROVAL_REQUESTED,
         reading_type=payment.reading_type,
         failure=CONTRADICTED if approved else None,
-        raw_response=None if approved else messages.approval(payment.start, authorized, payment.reading_type, rng),
+        raw_response=None
+        if approved
+        else messages.approval(start, amount.authorized, payment.reading_type, edition, rng),
     )
-    return wire.encode(messages.transaction_event(device, payment.start, payment.amount, event))
+    return wire.encode(messages.transaction_event(parts.device, start, amount, event))
 
 
 def _rng(seed: str) -> Random:

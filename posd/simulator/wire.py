@@ -3,11 +3,11 @@
 Numbers are int or Decimal from the request to the event, never float; amounts are added exactly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,15 +35,21 @@ def encode(value: Any) -> bytes:
     return _ENCODER.encode(value)
 
 
-def timestamp() -> str:
-    """Return this moment as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events)."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def timestamp(offset: float = 0.0) -> str:
+    """Return this moment as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events).
+
+    `offset` is by how many seconds the clock is ahead.
+    """
+    moment = datetime.now(UTC) + timedelta(seconds=offset)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Amounts: what the terminal takes in a request (terminal API, Start request), and what stands in the final event.
 
 #: A JSON number.
 Number = int | Decimal
+#: What the numbers of an amount count: the currency's main unit, the same without fractions, or hundredths of it.
+AmountUnit = Literal["main", "whole", "hundredths"]
 #: Digits before the point that an amount may have: the acquirer's field has twelve.
 MAX_WHOLE_DIGITS = 12
 #: Digits after the point that an amount may have: some currencies and tax sums use four.
@@ -57,10 +63,19 @@ OMITTED_WHEN_ZERO = ("iva", "subtotal_iva")
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """An amount as the terminal has processed it: `reported` is the event's, `authorized` its total."""
+    """An amount as the terminal has processed it: `reported` is the event's, `authorized` its total.
+
+    `process` makes it in the main unit; from `told_in` on it is in that of the terminal's answers.
+    """
 
     reported: Mapping[str, Any]
     authorized: Number
+
+    def told_in(self, unit: AmountUnit) -> "Processed":
+        """Return what is in the main unit in another one."""
+        return Processed(
+            converted(self.reported, lambda value: from_main(value, unit)), from_main(self.authorized, unit)
+        )
 
 
 def number_fault(value: Any) -> str | None:
@@ -76,6 +91,31 @@ def number_fault(value: Any) -> str | None:
     if number.adjusted() >= MAX_WHOLE_DIGITS or exponent < -MAX_FRACTION_DIGITS:
         return f"must have at most {MAX_WHOLE_DIGITS} digits before and {MAX_FRACTION_DIGITS} after the point"
     return None
+
+
+def to_main(value: Number, unit: AmountUnit) -> Number:
+    """Return a number of that unit in the main unit, exactly."""
+    return Decimal(value).scaleb(-2) if unit == "hundredths" else value
+
+
+def from_main(value: Number, unit: AmountUnit) -> Number:
+    """Return a number of the main unit in that unit, exactly: 438.90 is 43890 hundredths."""
+    if unit != "hundredths":
+        return value
+    hundredths = Decimal(value).scaleb(2)
+    return int(hundredths) if hundredths == hundredths.to_integral_value() else hundredths
+
+
+def converted(amount: Mapping[str, Any], convert: Callable[[Number], Number]) -> dict[str, Any]:
+    """Return an amount with each of its numbers converted."""
+    return {
+        name: converted(value, convert)
+        if isinstance(value, Mapping)
+        else convert(value)
+        if isinstance(value, int | Decimal)
+        else value
+        for name, value in amount.items()
+    }
 
 
 def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> Processed:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from posd.simulator.scenario import CHOICE, payments, prints
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 from tests.simulator.printers import PRINT, creation
 from tests.simulator.processes import simulate, until
+from tests.support.signing import Signer
 
 OWN = """\
 summary = "The card is tapped at once, and the acquirer declines."
@@ -137,9 +139,37 @@ def test_a_file_that_is_no_scenario_is_exit_2_and_says_why(tmp_path: Path, text:
         (["--scenario", "x"], "--list"),
         (["--virtual"], "--control"),
         (["--scenario", "certificate-expired"], "--http"),
+        (["--auth", "hmac"], "needs a business-code"),
+        (["--business-code", "secret"], "no use without auth"),
+        (["--auth", "hmac", "--business-code", "@/nowhere/code"], "cannot read /nowhere/code"),
+        (["--auth", "hmac", "--business-code", "@/dev/null"], "/dev/null has no code"),
+        (["--edition", "2027"], "2026"),
+        (["--clock-offset", "1e12"], "clock-offset"),
     ],
 )
 def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: str) -> None:
     result = CliRunner().invoke(command, ["--http", "--no-mdns", "--listen", "127.0.0.1:0", *options])
     assert result.exit_code == 2
     assert named in result.stderr
+    assert "secret" not in result.output
+
+
+async def test_a_code_from_a_file_is_asked_for_and_told_nowhere(tmp_path: Path) -> None:
+    file, ledger = tmp_path / "code", tmp_path / "ledger.jsonl"
+    file.write_text("a-secret-code\nwhat follows does not count\n")
+    options = ["--http", "--no-mdns", "--edition", "2026", "--auth", "hash-encrypt", "--business-code", f"@{file}"]
+    options += ["--encrypt-replies", "yes", "--ledger", str(ledger)]
+    async with (
+        simulate(*options, tmp=tmp_path) as (process, ready),
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
+    ):
+        signed = Signer("hash-encrypt", "a-secret-code", "SN-0001").sign(request(), time.time())
+        url = ready["base_url"] + CHARGE
+        taken = await client.post(url, content=signed.content, headers=signed.headers)
+        assert set(taken.json()) == {"data"}
+        assert json.loads(signed.read(taken.content))["status"] == "TERMINAL_ACKNOWLEDGED"
+        await until(process, "final")
+        assert (await client.post(url, json=request())).status_code == 401
+        refused = await until(process, "unauthorized")
+    assert (refused["path"], refused["reason"]) == (CHARGE, "the header Authorization is missing")
+    assert "a-secret-code" not in ledger.read_text()

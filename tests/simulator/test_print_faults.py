@@ -24,11 +24,11 @@ async def printer(settings: Callable[..., Settings], client: httpx2.AsyncClient)
 #: Scenario -> the answer's status, the beginning of its body, the ledger's code, and whether it is printed.
 ANSWERS: dict[str, tuple[int, str, str | None, bool]] = {
     "html-reply": (200, "<html>", None, True),
-    "error": (500, '{"code": "INTERNAL_ERROR"', "INTERNAL_ERROR", False),
-    "error-but-prints": (500, '{"code": "INTERNAL_ERROR"', "INTERNAL_ERROR", True),
-    "refuses-unauthorized": (401, '{"code": "UNAUTHORIZED"', "UNAUTHORIZED", False),
-    "spool-full": (429, '{"code": "SPOOL_FULL"', "SPOOL_FULL", False),
-    "refuses-but-prints": (422, '{"code": "PRINT_REFUSED"', "PRINT_REFUSED", True),
+    "error": (500, '{"code":"INTERNAL_ERROR"', "INTERNAL_ERROR", False),
+    "error-but-prints": (500, '{"code":"INTERNAL_ERROR"', "INTERNAL_ERROR", True),
+    "refuses-unauthorized": (401, '{"code":"UNAUTHORIZED"', "UNAUTHORIZED", False),
+    "spool-full": (429, '{"code":"SPOOL_FULL"', "SPOOL_FULL", False),
+    "refuses-but-prints": (422, '{"code":"PRINT_REFUSED"', "PRINT_REFUSED", True),
     "slow-reply": (202, '{"printJobId":"job-1"', None, True),
 }
 

@@ -11,13 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 import click
 import msgspec
 
 from posd import tls
+from posd.base.text import shown
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import amount
@@ -26,9 +27,12 @@ from posd.cli.simulate.keys import Keys
 from posd.cli.simulate.words import Lines, as_words
 from posd.cli.simulate.words import as_json as line_as_json
 from posd.simulator import Settings, SettingsError, Shop
+from posd.simulator.authentication import Auth, KeyPosition, TimestampUnit
 from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
+from posd.simulator.messages import Edition
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
+from posd.simulator.wire import AmountUnit
 
 #: Ports of the terminal profile's default base URLs.
 HTTPS_PORT = 6869
@@ -121,6 +125,81 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="AMOUNT",
     help="The cardholder adds this tip on the terminal, to each charge, pre-auth, re-auth and capture.",
 )
+@click.option(
+    "--edition",
+    type=click.Choice(get_args(Edition)),
+    default="classic",
+    show_default=True,
+    help="Of the vendor's documents: paths, methods and refusals.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(get_args(Auth)),
+    default="none",
+    show_default=True,
+    help="How calls have to be signed, and with hash-encrypt encrypted; others are refused with 401.",
+)
+@click.option(
+    "--business-code",
+    metavar="CODE|@FILE",
+    default="",
+    callback=lambda _context, _option, code: _business_code(code),
+    help="The merchant's code, for --auth. Every user of this machine can see CODE while it runs: give it by @FILE.",
+)
+@click.option("--key-separator", default="___", show_default=True, help="hash-encrypt: between timestamp and password.")
+@click.option(
+    "--timestamp-unit",
+    type=click.Choice(get_args(TimestampUnit)),
+    help="Of the header timestamp. [default: s, with --auth hmac ms]",
+)
+@click.option(
+    "--key-position",
+    type=click.Choice(get_args(KeyPosition)),
+    default="last",
+    show_default=True,
+    help="hash-encrypt: where the member key stands in what is signed.",
+)
+@click.option(
+    "--minute-utc-offset",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="MINUTES",
+    help="hash-encrypt: how far the time zone of the password's minute is ahead of UTC.",
+)
+@click.option(
+    "--window-seconds",
+    type=float,
+    default=300.0,
+    show_default=True,
+    help="How far a timestamp may be from the terminal's clock.",
+)
+@click.option(
+    "--encrypt-replies",
+    type=bool,
+    metavar="yes|no",
+    default=False,
+    help="hash-encrypt: whether answers are encrypted too. [default: no]",
+)
+@click.option(
+    "--clock-offset",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="How far the terminal's clock is ahead; below 0: behind.",
+)
+@click.option(
+    "--amount-unit",
+    type=click.Choice(get_args(AmountUnit)),
+    default="main",
+    show_default=True,
+    help="What the terminal takes the numbers of a request to count; for the last two a fraction is refused.",
+)
+@click.option(
+    "--answer-amount-unit",
+    type=click.Choice(get_args(AmountUnit)),
+    help="The same of its answers and events; the ledger is in the main unit. [default: as --amount-unit]",
+)
 @click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
 @click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
 @click.option(
@@ -160,6 +239,8 @@ def simulate(
     **options: Any,
 ) -> None:
     """Run a simulated card terminal that speaks the real wire, or several.
+
+    With --auth it refuses each call that is not signed as the service wants it, or whose timestamp is stale.
 
     It runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the paths of
     the local network and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the
@@ -255,6 +336,20 @@ def _write(lines: Lines, named: Entry, entry: Entry) -> None:
     lines.write({**named, **entry})
 
 
+def _business_code(code: str) -> str:
+    """Return the code, or the first line of the @FILE that has it."""
+    if not code.startswith("@"):
+        return code
+    try:
+        lines = Path(code[1:]).read_text(encoding="utf-8").split("\n", 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.BadParameter(f"cannot read {shown(code[1:])}: {reason}") from error
+    if not lines[0].strip():
+        raise click.BadParameter(f"the first line of {shown(code[1:])} has no code")
+    return lines[0].strip()
+
+
 def _chosen(scenario: str) -> dict[str, Any]:
     """Tell a scenario's name from a file of the user's own."""
     if scenario.endswith(".toml") or "/" in scenario:
@@ -340,8 +435,8 @@ def show_list(*, as_json: bool) -> None:
         for item in scenarios
     ]
     columns = ("name", "amount", "or by", "what happens", "when, in a real shop")
-    shown = slice(-1) if output.narrow else slice(None)
-    output.table(columns[shown], [row[shown] for row in rows], Layout(whole="name"))
+    visible = slice(-1) if output.narrow else slice(None)
+    output.table(columns[visible], [row[visible] for row in rows], Layout(whole="name"))
     for line in ASKED_BY if output.rich else ():
         output.line(line)
 

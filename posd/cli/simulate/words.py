@@ -118,6 +118,9 @@ def _print_webhook_words(entry: Mapping[str, Any]) -> str:
 #: A ledger entry's kind -> what a person is told, though not of each question for a print job; `attempt` and `dropped`
 #: follow their event, which follows a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "unauthorized": lambda entry: click.style(
+        f"{entry['method']} {entry['path']} refused: {entry['reason']}", fg="red"
+    ),
     "start": _start_words,
     "abort": lambda entry: f"abort {_answered(entry)}",
     "search": lambda entry: f"search {_answered(entry)}, found {entry['found']}",

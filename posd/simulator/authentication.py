@@ -1,0 +1,168 @@
+"""The terminal's side of authentication: whether a call is signed as it should be, and what its body says.
+
+Source: terminal API, Authentication. What the sources leave open is a setting. That the signature is computed over the
+form that JavaScript writes is an assumption, the strictest one.
+"""
+
+import hashlib
+import hmac
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.padding import PKCS7
+
+from posd.simulator import javascript, wire
+from posd.simulator.messages import Answer, Refused
+
+Auth = Literal["none", "hash-encrypt", "hmac"]
+TimestampUnit = Literal["s", "ms"]
+KeyPosition = Literal["last", "first"]
+
+#: Units of a timestamp in a second.
+_PER_SECOND: Mapping[TimestampUnit, int] = {"s": 1, "ms": 1000}
+#: Digits that a timestamp can have.
+_MAX_DIGITS = 16
+#: What a call without a body is signed over.
+EMPTY = b"{}"
+_KEY_BYTES = 32
+_BLOCK_BYTES = 16
+_PREFIX = "Basic "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """How calls are authenticated. `business_code` is the merchant's secret; `serial` the terminal's.
+
+    `window_seconds` is how far the timestamp of a call may be from the terminal's clock, before it and after it.
+    `timestamp_unit` None is that of the scheme.
+    """
+
+    auth: Auth = "none"
+    business_code: str = field(default="", repr=False)
+    serial: str
+    key_separator: str = "___"
+    timestamp_unit: TimestampUnit | None = None
+    key_position: KeyPosition = "last"
+    minute_utc_offset: int = 0
+    window_seconds: float = 300.0
+    encrypt_replies: bool = False
+
+    @property
+    def _per_second(self) -> int:
+        return _PER_SECOND[self.timestamp_unit or ("ms" if self.auth == "hmac" else "s")]
+
+    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> "Verified":
+        """Return what a call says. `now` is the terminal's clock, in seconds since the epoch.
+
+        Raises Refused (401): a header is missing, the timestamp is stale, the body cannot be decrypted, or the
+        signature is another one.
+        """
+        if self.auth == "none":
+            return Verified(body)
+        signature, timestamp = (headers.get(name, "") for name in ("authorization", "timestamp"))
+        for name, value in (("Authorization", signature), ("timestamp", timestamp)):
+            if not value:
+                raise _refused(f"the header {name} is missing", name)
+        moment = self._moment(timestamp)
+        if abs(moment - now) > self.window_seconds:
+            off = f"{abs(moment - now):.0f} s {'before' if moment < now else 'after'} the terminal's clock"
+            raise _refused(f"the timestamp is {off}; {self.window_seconds:g} s are accepted", "timestamp")
+        if self.auth == "hmac":
+            self._check_hmac(signature, body)
+            return Verified(body)
+        password = self._password(moment)
+        key = self._key(timestamp, password)
+        clear = decrypt(key, body) if body else EMPTY
+        self._check_hash(signature, timestamp, password, clear)
+        return Verified(clear if body else b"", partial(encrypt, key) if self.encrypt_replies else None)
+
+    def _moment(self, timestamp: str) -> float:
+        if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
+            raise _refused("the timestamp is no decimal number", "timestamp")
+        return int(timestamp) / self._per_second
+
+    def _check_hmac(self, signature: str, body: bytes) -> None:
+        """Check a signature over the body; over nothing or an empty object, where there is none."""
+        texts = [body] if body else [b"", EMPTY]
+        digests = (hmac.digest(self.business_code.encode(), text, "sha256") for text in texts)
+        if not any(_same(signature, b64encode(digest).decode()) for digest in digests):
+            raise _refused("the signature is not that of this call", "Authorization")
+
+    def _check_hash(self, signature: str, timestamp: str, password: str, clear: bytes) -> None:
+        key = {"key": b64encode(f"{password}{timestamp}".encode()).decode()}
+        try:
+            value = javascript.parse(clear.decode())
+            if not isinstance(value, dict):
+                raise _refused("the decrypted body is not a JSON object", "data")
+            text = javascript.stringify({**value, **key} if self.key_position == "last" else {**key, **value})
+        except (ValueError, RecursionError) as error:  # another code leaves bytes that are nothing
+            raise _refused("the decrypted body is not JSON", "data") from error
+        digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
+        if not _same(signature, _PREFIX + digest):
+            raise _refused("the signature is not that of this call", "Authorization")
+
+    def _password(self, moment: float) -> str:
+        """Return the password of a minute, which the timestamp of the call names."""
+        at = datetime.fromtimestamp(moment, UTC) + timedelta(minutes=self.minute_utc_offset)
+        text = f"{self.business_code}{self.serial}{at:%Y:%m:%d:%H:%M}"
+        return hashlib.md5(text.ljust(32, "0").encode(), usedforsecurity=False).hexdigest()
+
+    def _key(self, timestamp: str, password: str) -> bytes:
+        return f"{timestamp}{self.key_separator}{password}".encode()[:_KEY_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A call that is what it says: its body in clear, and what encrypts the answer (None: it goes out in clear)."""
+
+    body: bytes
+    _encrypt: "partial[bytes] | None" = None
+
+    def seal(self, answer: Answer) -> Answer:
+        """Return the answer as it goes out; what is no JSON is not the terminal's own, and stays as it is."""
+        if self._encrypt is None or answer.content_type != "application/json" or not answer.body:
+            return answer
+        return answer.with_body(self._encrypt(answer.body))
+
+
+def encrypt(key: bytes, clear: bytes) -> bytes:
+    """Return the body in which a text travels, under a fresh IV."""
+    iv = secrets.token_bytes(_BLOCK_BYTES)
+    padder = PKCS7(algorithms.AES.block_size).padder()
+    encryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).encryptor()
+    text = encryptor.update(padder.update(clear) + padder.finalize()) + encryptor.finalize()
+    return wire.encode({"data": f"{iv.hex()}:{text.hex()}"})
+
+
+def decrypt(key: bytes, body: bytes) -> bytes:
+    """Return what an encrypted body says. Raises Refused (401)."""
+    try:
+        iv, text = map(bytes.fromhex, _data(body).split(":"))
+        decryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).decryptor()
+        unpadder = PKCS7(algorithms.AES.block_size).unpadder()
+        return unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
+    except ValueError as error:
+        raise _refused("the body cannot be decrypted", "data") from error
+
+
+def _data(body: bytes) -> str:
+    value: Any = wire.decode(body)
+    data = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(data, str) or data != data.lower():
+        raise ValueError("there is no data")
+    return data
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _refused(message: str, param: str) -> Refused:
+    return Refused(HTTPStatus.UNAUTHORIZED, "AUTH-001", message, kind="AUTHENTICATION", param=param)

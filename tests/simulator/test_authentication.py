@@ -1,0 +1,207 @@
+"""Which calls the terminal takes: each vector, none with a bit changed, and none that is stale or another's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.simulator.authentication import Scheme, decrypt, encrypt
+from posd.simulator.messages import Refused
+from tests.support.signing import Signer, compact
+from tests.support.tables import every, try_each
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "vendor_auth.json").read_text("utf-8"))["schemes"]
+HASHED = {case["id"]: case for part in ("cases", "alternatives") for case in VECTORS["hash-encrypt"][part]}
+HMACS = {case["id"]: case for case in VECTORS["hmac"]["cases"]}
+#: Signed over the text as it was sent: a verifier that has only the parsed object cannot take it.
+AS_SENT = "alt-decimals-as-sent"
+CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-0001"
+NOW = 1_710_000_000.0
+#: So deep that it can be read, and hardly be written again.
+DEEP = b'{"a":' * 600 + b"1" + b"}" * 600
+BODY = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79", "amount": {"subtotal_iva0": 5}}
+
+Call = tuple[Scheme, dict[str, str], bytes, float]
+
+
+def hashed(case: dict[str, Any]) -> Call:
+    given, out = case["inputs"], case["outputs"]
+    milliseconds = case["id"] == "alt-timestamp-ms"
+    scheme = Scheme(
+        auth="hash-encrypt",
+        business_code=given["business_code"],
+        serial=given["terminal_serial"],
+        key_separator=given["key_separator"],
+        key_position=given["signing_key_position"],
+        minute_utc_offset=given["minute_utc_offset_minutes"],
+        timestamp_unit="ms" if milliseconds else None,
+        encrypt_replies=True,
+    )
+    headers = {"authorization": out["authorization_header"], "timestamp": out["timestamp_header"]}
+    return scheme, headers, out["request_body"].encode(), given["timestamp"] / (1000 if milliseconds else 1)
+
+
+def hmacs(case: dict[str, Any], unit: Any = None) -> Call:
+    given, out = case["inputs"], case["outputs"]
+    scheme = Scheme(auth="hmac", business_code=given["business_code"], serial=SERIAL, timestamp_unit=unit)
+    timestamp = out["timestamp_header_s" if unit == "s" else "timestamp_header_ms"]
+    headers = {"authorization": out["authorization_base64"], "timestamp": timestamp}
+    return scheme, headers, given["body"].encode(), given["timestamp_ms"] / 1000
+
+
+CALLS = {name: hashed(case) for name, case in HASHED.items() if name != AS_SENT} | {
+    name: hmacs(case) for name, case in HMACS.items()
+}
+
+
+def refused(call: Call) -> str:
+    scheme, headers, body, now = call
+    with pytest.raises(Refused) as caught:
+        scheme.verify(headers, body, now)
+    assert (caught.value.status, caught.value.kind, caught.value.code) == (401, "AUTHENTICATION", "AUTH-001")
+    assert scheme.business_code not in f"{caught.value.message} {scheme!r}"
+    return caught.value.message
+
+
+def test_there_are_so_many_vectors() -> None:
+    assert (len(HASHED), len(HMACS)) == (17, 4)
+
+
+@every("name", HASHED.keys() - {AS_SENT})
+def test_each_encrypted_vector_is_taken(name: str) -> None:
+    scheme, headers, body, now = hashed(HASHED[name])
+    verified = scheme.verify(headers, body, now)
+    assert verified.body.decode() == HASHED[name]["inputs"]["plaintext"]
+
+
+@every("unit", [None, "s"])
+@every("name", HMACS)
+def test_each_hmac_vector_is_taken(name: str, unit: Any) -> None:
+    scheme, headers, body, now = hmacs(HMACS[name], unit)
+    assert scheme.verify(headers, body, now).body == body
+
+
+def test_what_is_signed_as_it_was_sent_is_refused() -> None:
+    assert refused(hashed(HASHED[AS_SENT])) == "the signature is not that of this call"
+
+
+def flipped(text: bytes, bit: int) -> bytes:
+    place = bit // 8
+    return text[:place] + bytes([text[place] ^ (1 << bit % 8)]) + text[place + 1 :]
+
+
+@every("name", CALLS)
+def test_each_vector_with_one_bit_changed_is_refused(name: str) -> None:
+    """Of the timestamp every bit, of the rest one bit in each byte or fifth byte."""
+    scheme, headers, body, now = CALLS[name]
+    for header in headers:
+        text = headers[header].encode()
+        if header == "timestamp" and scheme.auth == "hmac":
+            continue  # it is not signed
+        for bit in range(0, len(text) * 8, 1 if header == "timestamp" else 7):
+            changed = flipped(text, bit).decode("latin-1")
+            refused((scheme, {**headers, header: changed}, body, now))
+    for bit in range(0, len(body) * 8, 37):
+        refused((scheme, headers, flipped(body, bit), now))
+
+
+def test_another_setting_of_each_kind_is_refused() -> None:
+    scheme, headers, body, now = CALLS["charge-minute-start"]
+    changes: dict[str, Any] = {
+        "business_code": CODE[:-1] + "6",
+        "serial": "PTEST00000002",
+        "key_separator": "_",
+        "key_position": "first",
+        "minute_utc_offset": -300,
+        "timestamp_unit": "ms",
+        "auth": "hmac",
+    }
+    settings = {name: getattr(scheme, name) for name in Scheme.__dataclass_fields__}
+    try_each(
+        [(name, {"value": {name: value}}) for name, value in changes.items()],
+        lambda value: refused((Scheme(**settings | value), headers, body, now)),
+    )
+
+
+SCHEMES = {
+    auth: Scheme(auth=auth, business_code=CODE, serial=SERIAL)
+    for auth in ("hash-encrypt", "hmac")  # type: ignore[misc]
+}
+
+
+@every("seconds", [-300, -299, 0, 240, 300])
+@every("auth", SCHEMES)
+def test_a_clock_that_is_off_by_less_than_the_window_is_taken(auth: str, seconds: float) -> None:
+    signed = Signer(auth, CODE, SERIAL).sign(BODY, NOW)
+    assert json.loads(SCHEMES[auth].verify(lower(signed.headers), signed.content, NOW + seconds).body) == BODY
+
+
+@every(("seconds", "said"), [(301, "301 s before"), (-301, "301 s after"), (360, "360 s before"), (1e9, "s before")])
+@every("auth", SCHEMES)
+def test_a_stale_timestamp_is_refused_either_way(auth: str, seconds: float, said: str) -> None:
+    signed = Signer(auth, CODE, SERIAL).sign(BODY, NOW)
+    assert said in refused((SCHEMES[auth], lower(signed.headers), signed.content, NOW + seconds))
+
+
+@every(
+    ("change", "said"),
+    [
+        ({"authorization": ""}, "Authorization is missing"),
+        ({"timestamp": ""}, "timestamp is missing"),
+        ({"timestamp": "now"}, "no decimal number"),
+        ({"timestamp": "1710000000.0"}, "no decimal number"),
+        ({"timestamp": "٣"}, "no decimal number"),
+        ({"timestamp": "9" * 400}, "no decimal number"),
+        ({"authorization": "Basic"}, "signature"),
+        ({"authorization": "é"}, "signature"),
+    ],
+)
+@every("auth", SCHEMES)
+def test_headers_that_say_nothing(auth: str, change: dict[str, str], said: str) -> None:
+    signed = Signer(auth, CODE, SERIAL).sign(BODY, NOW)
+    assert said in refused((SCHEMES[auth], lower(signed.headers) | change, signed.content, NOW))
+
+
+@every("body", [b"{}", b"[]", b"{", b'{"data":1}', b'{"data":"ab"}', b'{"data":"00:00:00"}', compact(BODY), b"\xff"])
+def test_a_body_that_is_not_encrypted(body: bytes) -> None:
+    signed = Signer("hash-encrypt", CODE, SERIAL).sign(BODY, NOW)
+    assert refused((SCHEMES["hash-encrypt"], lower(signed.headers), body, NOW)) == "the body cannot be decrypted"
+
+
+@every(
+    ("clear", "said"),
+    [(b"[]", "object"), (b"1", "object"), (b"{", "not JSON"), (b"\xff", "not JSON"), (DEEP, "not JSON")],
+)
+def test_an_encrypted_body_that_is_no_object(clear: bytes, said: str) -> None:
+    signed = Signer("hash-encrypt", CODE, SERIAL).sign(BODY, NOW)
+    body = encrypt(signed.aes_key, clear)
+    assert said in refused((SCHEMES["hash-encrypt"], lower(signed.headers), body, NOW))
+
+
+@every("auth", SCHEMES)
+def test_a_call_without_a_body_is_signed_over_an_empty_object(auth: str) -> None:
+    signed = Signer(auth, CODE, SERIAL).sign(None, NOW)
+    assert SCHEMES[auth].verify(lower(signed.headers), b"", NOW).body == b""
+
+
+def test_the_form_that_javascript_writes_is_what_is_verified() -> None:
+    """Sent with 5.00 and signed with 5: the verifier does not see how it was written."""
+    signer = Signer("hash-encrypt", CODE, SERIAL)
+    signed = signer.sign(BODY, NOW)
+    body = encrypt(signed.aes_key, compact(BODY).replace(b":5}", b": 5.00 }"))
+    assert b"5.00" in SCHEMES["hash-encrypt"].verify(lower(signed.headers), body, NOW).body
+
+
+def test_an_answer_is_read_with_the_key_of_its_call() -> None:
+    case = HASHED["reply-decrypt"]
+    key = bytes.fromhex(case["outputs"]["aes_key_hex"])
+    assert decrypt(key, case["outputs"]["request_body"].encode()).decode() == case["inputs"]["plaintext"]
+    signed = Signer("hash-encrypt", CODE, SERIAL).sign(BODY, NOW)
+    one, other = (encrypt(signed.aes_key, b'{"a":"\xc3\xa9"}') for _ in range(2))
+    assert signed.read(one) == signed.read(other) == b'{"a":"\xc3\xa9"}'
+    assert one != other
+
+
+def lower(headers: dict[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,302 @@
+"""Two editions of the vendor's documents: paths, methods, refusals; units of amounts; calls that must be signed."""
+
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, SettingsError, Simulator
+from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, request
+from tests.support.signing import Signer
+from tests.support.tables import every, try_each
+
+BASE = "/terminal/v1"
+CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
+PRINT = {"printJobId": "job-1", "document": {"text": "TOTAL"}}
+ASK = {"client_transaction_id": "c5a3f3be-9d6f-4d39-8af5-58dbb589af79"}
+#: What is called, and a body that is taken; None where it has none.
+BODIES: dict[str, Any] = {"start": {}, "abort": None, "search": ASK, "print": PRINT, "poll": None}
+ID = "?print_job_id=job-1"
+PATHS = {
+    "classic": {
+        ("start", "POST /async/charge"),
+        ("start", "POST /SN-0001/async/charge"),
+        ("abort", "GET /abort"),
+        ("abort", "POST /SN-0001/sync/abort"),
+        ("search", "POST /transaction_search_online"),
+        ("search", "POST /SN-0001/sync/transaction_search_online"),
+        ("print", "POST /print"),
+        ("print", "POST /SN-0001/sync/print/job"),
+        ("poll", f"GET /print_job{ID}"),
+        ("poll", f"GET /SN-0001/print_job{ID}"),
+    },
+    "2026": {
+        ("start", "POST /async/charge"),
+        ("start", "POST /SN-0001/async/charge"),
+        ("abort", "GET /sync/abort"),
+        ("abort", "GET /async/abort"),
+        ("abort", "POST /SN-0001/sync/abort"),
+        ("search", "POST /transaction_search_online"),
+        ("search", "POST /sync/transaction_search_online"),
+        ("search", "POST /SN-0001/sync/transaction_search_online"),
+        ("print", "POST /print/job"),
+        ("print", "POST /SN-0001/sync/print/job"),
+        ("poll", f"GET /print_job{ID}"),
+        ("poll", f"GET /SN-0001/sync/print_job{ID}"),
+    },
+}
+
+
+class Caller:
+    """Calls a terminal over plain HTTP, signed where that is asked for."""
+
+    def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
+        self.terminal = terminal
+        settings = terminal.settings
+        self.signer = Signer(settings.auth, settings.business_code, settings.serial)
+        self._client = client
+
+    async def call(self, way: str, body: Any = None, *, ahead: float = 0.0, **headers: str) -> httpx2.Response:
+        """Make a call; its answer in clear is `json()` of what this returns. `ahead` is how far the clock is so."""
+        method, path = way.split(" ")
+        signed = self.signer.sign(body, time.time() + ahead)
+        url = self.terminal.base_url + BASE + path
+        answer = await self._client.request(method, url, content=signed.content, headers=signed.headers | headers)
+        answer._content = signed.read(answer.content)
+        return answer
+
+    async def charge(self, **fields: Any) -> Any:
+        """Run a charge to its end; return its entry in the ledger."""
+        body = request(**fields)
+        answer = await self.call("POST /async/charge", body)
+        assert answer.status_code == 200, answer.text
+        identity = body["client_transaction_id"]
+        return await self.terminal.ledger.wait_for("final", client_transaction_id=identity)
+
+    async def found(self, identity: str) -> Any:
+        """Return the event that a search finds, each number as it was written."""
+        answer = await self.call("POST /transaction_search_online", {"client_transaction_id": identity})
+        (event,) = json.loads(answer.content, parse_float=str, parse_int=str)
+        return event
+
+
+Calling = Callable[..., Any]
+
+
+@pytest.fixture
+def calling(tmp_path: Path, client: httpx2.AsyncClient) -> Calling:
+    numbers = itertools.count()
+
+    @asynccontextmanager
+    async def run(**changes: Any) -> AsyncIterator[Caller]:
+        state = tmp_path / str(next(numbers))
+        state.mkdir()
+        async with Simulator(Settings(state=state, mdns=False, speed=QUICK_SPEED, **changes)) as terminal:
+            yield Caller(terminal, client)
+
+    return run
+
+
+@pytest.mark.parametrize("edition", PATHS)
+async def test_each_edition_has_its_paths_and_methods_and_no_other(calling: Calling, edition: str) -> None:
+    async with calling(edition=edition) as caller:
+        for what, way in sorted(set().union(*PATHS.values())):
+            body = request() if what == "start" else BODIES[what]
+            answer = await caller.call(way, body)
+            known = (what, way) in PATHS[edition]
+            assert (answer.status_code not in (404, 405) or what == "poll") == (known or what == "poll"), way
+            if what == "poll":
+                assert ("print job" in answer.text) == known, way  # it knows none, or there is no such path
+
+
+REFUSALS: list[tuple[str, Any, int, dict[str, Any]]] = [
+    ("POST /async/charge", {}, 422, {"type": "PARAMETER", "code": "PAR-", "param": "client_transaction_id"}),
+    (
+        "POST /async/charge",
+        ASK | {"amount": {"iva": "x"}},
+        422,
+        {"type": "PARAMETER", "code": "PAR-", "param": "amount.iva"},
+    ),
+    (
+        "POST /async/charge",
+        ASK | {"amount": {"iva": 0}},
+        422,
+        {"type": "PARAMETER", "code": "PAR-003", "param": "amount", "message": "the amount must be above 0"},
+    ),
+    ("POST /async/void", ASK | {"transaction_reference": ASK["client_transaction_id"]}, 422, {"code": "PAR-"}),
+    ("POST /transaction_search_online", {}, 422, {"type": "PARAMETER", "code": "PAR-"}),
+    ("GET /async/abort", None, 409, {"type": "TERMINAL", "code": "TER-"}),
+    ("GET /print_job?print_job_id=x", None, 404, {"type": "NOT_FOUND", "code": "NF-"}),
+    ("GET /print_job", None, 422, {"type": "PARAMETER", "code": "PAR-", "param": "print_job_id"}),
+    ("POST /print/job", {}, 422, {"type": "PARAMETER", "code": "PAR-", "param": "printJobId"}),
+    ("POST /SN-0002/async/charge", {}, 404, {"type": "NOT_FOUND", "code": "NF-"}),
+    ("POST /nothing", {}, 404, {"type": "NOT_FOUND", "code": "NF-"}),
+    ("GET /async/charge", None, 405, {"type": "PARAMETER", "code": "PAR-"}),
+]
+
+
+async def test_the_newer_edition_refuses_by_a_link_failure(calling: Calling) -> None:
+    async with calling(edition="2026") as caller:
+        answers = [(await caller.call(way, body), row) for row in REFUSALS for way, body in [row[:2]]]
+        waiting = await caller.call("POST /async/charge", request(metadata={"scenario": "by-hand"}))
+        busy = await caller.call("POST /async/charge", request())
+        scenario = await caller.call("POST /print/job", PRINT | {"externalReference": "print:spool-full"})
+    device = waiting.json()["terminal"]
+    for answer, (way, body, status, said) in answers:
+        link = answer.json()
+        assert answer.status_code == status, way
+        assert said.items() <= link.items(), link
+        assert set(link) <= {"type", "code", "message", "param", "object"}
+        about = {"terminal_id": device["terminal_id"], "serial_number": "SN-0001"}
+        sent = (body or {}).get("client_transaction_id")
+        assert link["object"] == about | ({"client_transaction_id": sent} if sent else {})
+    assert (busy.status_code, busy.json()["type"], busy.json()["code"]) == (409, "TERMINAL", "TER-003")
+    assert (scenario.status_code, scenario.json()["code"]) == (429, "TER-")
+
+
+async def test_the_older_edition_refuses_by_code_and_message(calling: Calling) -> None:
+    async with calling() as caller:
+        answer = await caller.call("POST /async/charge", {})
+    assert answer.json() == {"code": "INVALID_REQUEST", "message": "client_transaction_id must be a UUID"}
+
+
+@pytest.mark.parametrize(("edition", "status"), [("classic", "APPROVED"), ("2026", "APPROVAL")])
+async def test_an_approval_says_so_in_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
+    async with calling(edition=edition) as caller:
+        event = await caller.found((await caller.charge())["client_transaction_id"])
+    assert event["raw_response"]["transaction_status"] == status
+
+
+UNITS: list[tuple[dict[str, str], Any, str, str, str]] = [
+    # settings, subtotal sent, main units in the ledger, authorized_amount and subtotal as they are answered
+    ({}, Decimal("10.20"), "10.2", "10.2", "10.2"),
+    ({"amount_unit": "whole"}, 43890, "43890", "43890", "43890"),
+    ({"amount_unit": "hundredths"}, 43890, "438.90", "43890", "43890"),
+    ({"amount_unit": "hundredths", "answer_amount_unit": "main"}, 43890, "438.90", "438.90", "438.90"),
+    ({"answer_amount_unit": "hundredths"}, Decimal("10.20"), "10.20", "1020", "1020"),
+]
+
+
+async def test_amounts_are_what_the_terminal_takes_them_for(calling: Calling) -> None:
+    for changes, sent, ledger, authorized, subtotal in UNITS:
+        async with calling(**changes) as caller:
+            final = await caller.charge(amount={"subtotal_iva0": json.loads(str(sent))})
+            event = await caller.found(final["client_transaction_id"])
+        told = event["raw_response"]
+        assert Decimal(final["amount"]) == Decimal(ledger), changes
+        assert told["authorized_amount"] == told["additional_amounts"]["amount"] == authorized, changes
+        assert event["operation"]["amount"]["subtotal_iva0"] == subtotal, changes
+
+
+async def test_a_void_and_a_restart_leave_the_units_as_they_are(tmp_path: Path, client: httpx2.AsyncClient) -> None:
+    settings = Settings(
+        state=tmp_path, mdns=False, speed=QUICK_SPEED, amount_unit="hundredths", ledger_file=tmp_path / "ledger.jsonl"
+    )
+    async with Simulator(settings) as terminal:
+        charged = await Caller(terminal, client).charge(amount={"iva": 250, "extra_taxes": {"ice": 50}})
+    settings.ledger_file.unlink()  # type: ignore[union-attr]
+    async with Simulator(settings) as terminal:
+        (again,) = terminal.ledger.of("final")
+        body = {**ASK, "transaction_reference": charged["transaction_reference"]}
+        await Caller(terminal, client).call("POST /async/void", body)
+        voided = await terminal.ledger.wait_for("final", operation="void")
+    assert charged["amount"] == again["amount"] == voided["amount"] == Decimal(3)
+
+
+@every("unit", ["whole", "hundredths"])
+async def test_a_fraction_is_refused_where_numbers_are_whole(calling: Calling, unit: str) -> None:
+    async with calling(amount_unit=unit) as caller:
+        answer = await caller.call("POST /async/charge", request(amount={"iva": 1.0, "extra_taxes": {"ice": 0.5}}))
+        whole = await caller.call("POST /async/charge", request(amount={"iva": 1.0}))
+    assert (answer.status_code, answer.json()["type"], answer.json()["code"]) == (422, "PARAMETER", "PAR-")
+    assert answer.json()["param"] == "amount.extra_taxes.ice"
+    assert whole.status_code == 200
+
+
+@pytest.mark.parametrize("replies", [False, True])
+async def test_encrypted_calls_are_answered_in_clear_or_encrypted(calling: Calling, replies: bool) -> None:
+    async with calling(auth="hash-encrypt", business_code=CODE, encrypt_replies=replies, edition="2026") as caller:
+        body = request(metadata={"reference": "Café 😀", "scenario": "by-hand"})
+        signed = caller.signer.sign(body, time.time())
+        url = caller.terminal.base_url + BASE + "/async/charge"
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as plain:
+            raw = (await plain.post(url, content=signed.content, headers=signed.headers)).content
+        busy = await caller.call("POST /async/charge", request())
+        aborted = await caller.call("GET /async/abort")
+        assert [json.loads(text) for text in caller.terminal.requests[:1]] == [body]
+    assert (set(json.loads(raw)) == {"data"}) == replies
+    assert json.loads(signed.read(raw))["operation"]["metadata"] == body["metadata"]
+    assert (busy.status_code, busy.json()["code"], aborted.status_code) == (409, "TER-003", 200)
+
+
+@pytest.mark.parametrize("auth", ["hash-encrypt", "hmac"])
+async def test_a_call_that_is_not_authentic_does_nothing(calling: Calling, auth: str) -> None:
+    async with calling(auth=auth, business_code=CODE) as caller:
+        wrong = Signer(auth, CODE[::-1], "SN-0001")
+        good, caller.signer = caller.signer, wrong
+        ways = [("POST /async/charge", request()), ("GET /abort", None), ("POST /print", PRINT)]
+        answers = [await caller.call(way, body) for way, body in ways]
+        caller.signer = good
+        answers += [await caller.call(*ways[0], ahead=ahead) for ahead in (-301, 301)]
+        answers += [await caller.call(*ways[0], **{header: ""}) for header in ("Authorization", "timestamp")]
+        caller.signer = Signer("none", "", "")
+        answers += [await caller.call(*ways[0]), await caller.call("GET /abort")]
+        ledger = caller.terminal.ledger
+        assert {entry["kind"] for entry in ledger} == {"unauthorized"}
+        assert len(ledger) == len(answers)
+        assert (caller.terminal.requests, caller.terminal.print_requests) == ([], [])
+        assert CODE not in json.dumps(list(ledger))
+        caller.signer = good
+        assert (await caller.call(*ways[0])).status_code == 200
+    for answer in answers:
+        link = answer.json()
+        assert (answer.status_code, link["type"], link["code"]) == (401, "AUTHENTICATION", "AUTH-001")
+        assert CODE not in answer.text
+        assert set(link) == {"type", "code", "message", "param", "object"}
+
+
+async def test_a_wrong_clock_judges_dates_and_tells(calling: Calling, receiver: Receiver) -> None:
+    for minutes, status in ((4, 200), (6, 401), (-6, 401)):
+        offset = minutes * 60
+        async with calling(auth="hmac", business_code=CODE, clock_offset=offset) as caller:
+            answer = await caller.call("POST /async/charge", request(events_webhook_url=receiver.url))
+            assert answer.status_code == status
+            dated = parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()
+            assert abs(dated - offset) < PATIENCE
+            if status == 200:
+                identity = answer.json()["operation"]["client_transaction_id"]
+                await caller.terminal.ledger.wait_for("final", client_transaction_id=identity)
+                event = await caller.found(identity)
+                told = datetime.fromisoformat(event["occurred_at"]) - datetime.now(UTC)
+                assert abs(told.total_seconds() - offset) < PATIENCE
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"auth": "hmac"}, "needs a business-code"),
+    ({"business_code": CODE}, "no use without auth"),
+    ({"auth": "hmac", "business_code": CODE, "encrypt_replies": True}, "goes with auth hash-encrypt"),
+    ({"window_seconds": 0}, "window-seconds"),
+    ({"window_seconds": float("nan")}, "window-seconds"),
+    ({"minute_utc_offset": 1440}, "minute-utc-offset"),
+    ({"clock_offset": 1e12}, "clock-offset"),
+    ({"amount_unit": "whole", "tip": Decimal("0.5")}, "tip 0.5 must be a whole number"),
+]
+
+
+def test_settings_that_do_not_fit_are_refused_without_the_code(tmp_path: Path) -> None:
+    def check(changes: dict[str, Any], said: str) -> None:
+        with pytest.raises(SettingsError, match=said) as caught:
+            Settings(state=tmp_path, **changes)
+        assert CODE not in str(caught.value)
+
+    try_each([(said, {"changes": changes, "said": said}) for changes, said in WRONG], check)
+    assert CODE not in repr(Settings(state=tmp_path, auth="hmac", business_code=CODE))

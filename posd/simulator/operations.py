@@ -111,6 +111,8 @@ class Status(StrEnum):
 FINALS = frozenset({Status.APPROVAL, Status.DECLINED, Status.TERMINAL_REJECTED, Status.TERMINAL_CANCELED})
 #: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
 SENT = frozenset({Status.APPROVAL_REQUESTED, Status.DECLINED, Status.APPROVAL})
+#: What the acquirer answered (terminal API, Lifecycle).
+ACQUIRERS = frozenset({Status.DECLINED, Status.APPROVAL})
 #: Values of `reading_type` (terminal API, Events) that the simulator's own scenarios and hands use.
 CONTACTLESS = "CONTACTLESS"
 CHIP = "CHIP"

@@ -180,10 +180,22 @@ class SearchFinds(StrEnum):
     CONTRADICTION = "contradiction"
 
 
+class SearchShape(StrEnum):
+    """What the answer to a search looks like, before `Reply` is applied to it; the real one is not published."""
+
+    #: A list of events.
+    EVENTS = "events"
+    #: A list in the words of a synchronous answer: camelCase, and no status but that in `rawResponse`.
+    RAW_RESPONSE = "raw-response"
+    #: An object with a page of the list, as the sister API has it.
+    PAGED = "paged"
+
+
 class Search(Reply, frozen=True):
     """How a search for the payment is answered."""
 
     finds: SearchFinds = SearchFinds.USUAL
+    shape: SearchShape = SearchShape.EVENTS
 
 
 class Deed(StrEnum):

@@ -14,9 +14,9 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
 from posd.simulator.messages import START_IDS, Answer, Refused, StartRequest, claims, read_search, read_start
-from posd.simulator.operations import AccessMode, Operation, Status
+from posd.simulator.operations import ACQUIRERS, AccessMode, Operation, Status
 from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
-from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, Start
+from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
 from posd.simulator.wire import Processed, process, total
 
 
@@ -185,8 +185,8 @@ class Terminal:
         if payment is not None:
             reply, rng = payment.next_search()
             event = find(reply.finds, payment, event, self._parts)
-        found = [] if event is None else [msgspec.Raw(event)]
-        answer = self._apply(reply, (HTTPStatus.OK, found), rng, transaction)
+        found = [] if event is None else [event]
+        answer = self._apply(reply, (HTTPStatus.OK, shaped(reply.shape, found)), rng, transaction)
         self._ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
         return answer
 
@@ -269,6 +269,29 @@ def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts
             return _of_another(payment.newest) if payment.newest else None
         case SearchFinds.CONTRADICTION:
             return _contradicting(payment, parts) if payment.ended else usual
+
+
+def shaped(shape: SearchShape, found: list[bytes]) -> Any:
+    """Return what a search answers with these events."""
+    match shape:
+        case SearchShape.EVENTS:
+            return [msgspec.Raw(event) for event in found]
+        case SearchShape.RAW_RESPONSE:
+            return [_as_answer(wire.decode(event)) for event in found]
+        case SearchShape.PAGED:
+            return {"data": [msgspec.Raw(event) for event in found], "total": len(found), "page": 1, "size": 10}
+
+
+def _as_answer(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what an event says in the words of a synchronous answer."""
+    status = {"transaction_status": event["status"]} if event["status"] in ACQUIRERS else {}
+    left_out = ("status", "previous_status", "raw_response")
+    return {
+        **{name: value for name, value in event.items() if name not in left_out},
+        "terminal": {"serialNumber": event["terminal"]["serial_number"], "model": event["terminal"]["model"]},
+        "approved": event["status"] == Status.APPROVAL,
+        "rawResponse": event.get("raw_response", {}) | status,
+    }
 
 
 def _of_another(event: bytes) -> bytes:

@@ -37,14 +37,15 @@ THEMES: Mapping[str, Theme] = {
     ),
     "The start is refused": Theme(
         "The terminal says that it does not run the payment. It is nearly always true.",
-        _names("""refused-400 refused-401 refused-404 refused-409 refused-422 redirected refused-409-but-runs
-        refused-400-but-declined"""),
+        _names("""refused-400 refused-401 refused-404 refused-409 refused-422 refused-busy refused-signature
+        refused-in-a-wrapper redirected refused-409-but-runs refused-400-but-declined"""),
     ),
     "Errors and strange answers to the start": Theme(
         "An answer that is no acknowledgement and no refusal says nothing about the payment.",
         _names("""error-500 error-500-but-runs error-503-but-runs error-408-but-runs web-page web-page-but-runs
         empty-acknowledgement acknowledgement-of-another acknowledgement-of-another-serial
-        acknowledgement-of-another-status acknowledgement-with-202 sparse-acknowledgement"""),
+        acknowledgement-of-another-status acknowledgement-with-202 sparse-acknowledgement
+        error-in-the-answer approved-in-the-answer"""),
     ),
     "Events twice, out of order, late": Theme(
         "Delivery is at least once and in any order; the outcome is always the one that the final event states.",
@@ -67,7 +68,7 @@ THEMES: Mapping[str, Theme] = {
         "An abort is a request. The outcome still has to be awaited, and can be an approval.",
         _names("""abort-ignored abort-raced abort-late abort-refused abort-error abort-error-ignored abort-lost
         abort-silent abort-unknown abort-at-the-pin abort-too-late abort-in-doubt abort-in-doubt-refused
-        abort-of-lost-request abort-on-another-device"""),
+        abort-of-lost-request abort-on-another-device abort-empty"""),
     ),
     "Power and network": Theme(
         "A terminal that comes back has forgotten the payment, or goes on with it; posd never guesses which.",
@@ -86,7 +87,8 @@ THEMES: Mapping[str, Theme] = {
     "Searches": Theme(
         "The approval never comes, or a person asks; this is what the terminal answers.",
         _names("""search-empty search-stale search-404 search-web-page search-another search-slow search-silent-once
-        search-recovers search-contradicts-approval search-contradicts-decline"""),
+        search-recovers search-contradicts-approval search-contradicts-decline
+        search-paged"""),
     ),
     "Certificates": Theme(
         "posd sends nothing to a terminal that it cannot recognise. What the terminal sends is believed by its token.",
@@ -144,5 +146,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "certificate expired": _names("certificate-expired certificate-expires-midway"),
     "certificate changed": _names("certificate-changed certificate-changed-midway"),
     "certificate self-signed": _names("certificate-self-signed certificate-self-signed-midway"),
+    "refusals of a real terminal": _names("refused-busy refused-signature refused-in-a-wrapper"),
+    "200 that is no acknowledgement": _names("error-in-the-answer approved-in-the-answer"),
+    "search in another shape": _names("search-paged"),
+    "abort answered by {}": ("abort-empty",),
     "address change": _names("moved-midway moved-and-final-missing"),
 }

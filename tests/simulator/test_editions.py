@@ -169,6 +169,15 @@ async def test_the_older_edition_refuses_by_code_and_message(calling: Calling) -
     assert answer.json() == {"code": "INVALID_REQUEST", "message": "client_transaction_id must be a UUID"}
 
 
+@pytest.mark.parametrize("edition", PATHS)
+async def test_a_refusal_of_a_scenario_that_has_a_type_is_a_link_failure(calling: Calling, edition: str) -> None:
+    async with calling(edition=edition) as caller:
+        body = request(metadata={"scenario": "refused-busy"})
+        link = (await caller.call("POST /async/charge", body)).json()
+    assert (link["type"], link["code"], link["message"]) == ("TERMINAL", "TER-003", "the terminal is busy")
+    assert link["object"]["client_transaction_id"] == body["client_transaction_id"]
+
+
 @pytest.mark.parametrize(("edition", "status"), [("classic", "APPROVED"), ("2026", "APPROVAL")])
 async def test_an_approval_says_so_in_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
     async with calling(edition=edition) as caller:

@@ -88,6 +88,33 @@ async def test_what_a_search_is_answered(stage: Stage, search: str, status: int,
         assert (await till.search("7f3c0000-0000-4000-8000-000000000001")).json() == []
 
 
+#: Members of one in that shape, and of a page with the number of its elements.
+RAW = {"terminal": {"serialNumber": "SN-0001", "model": "SIM-1"}, "client_transaction_id": UUID}
+PAGE = {"data": 1, "total": 1, "page": 1, "size": 10}
+
+
+async def test_the_answer_to_a_search_can_have_another_shape(stage: Stage) -> None:
+    for text, status in ((APPROVED, OK), (steps(A, C, Q, NO), NO), (steps(A, CANCELED), None)):
+        for shape in ("events", "raw-response", "paged"):
+            async with stage.plays(f'[search]\nshape = "{shape}"\n' + text) as till:
+                await till.charge(client_transaction_id=UUID)
+                await till.terminal.ledger.wait_for("over")
+                answer = (await till.search(UUID)).json()
+            if shape == "events":
+                (event,) = answer
+                assert event["status"] == (status or CANCELED)
+            elif shape == "paged":
+                assert {name: len(value) if name == "data" else value for name, value in answer.items()} == PAGE
+                assert answer["data"][0]["status"] == (status or CANCELED)
+            else:
+                (element,) = answer
+                raw = element.pop("rawResponse")
+                assert element.items() >= (RAW | {"approved": status == OK}).items()
+                assert not element.keys() & {"status", "previous_status", "raw_response"}
+                assert raw.get("transaction_status") == status
+                assert ("transaction_reference" in raw) == (status == OK)
+
+
 async def test_what_is_found_can_have_other_members(stage: Stage) -> None:
     text = '[search]\nset = { "terminal.serial_number" = "SN-9999" }\nremove = ["raw_response"]\n'
     async with stage.plays(text + APPROVED) as till:

@@ -82,7 +82,7 @@ def test_the_rows_are_what_node_writes() -> None:
 
 @pytest.mark.slow
 @needs("node")
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=15, deadline=None)
 @given(st.lists(VALUES, min_size=60, max_size=60))
 def test_it_is_what_node_writes(values: list[Any]) -> None:
     texts = [json.dumps(value) for value in values]

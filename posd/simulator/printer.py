@@ -39,6 +39,11 @@ PUBLISHED = ("printJobId", "externalReference", "webhookUrl")
 DOCUMENT = "document"
 #: The member of a document that is a plain text.
 TEXT = "text"
+#: The member of a document that is a list of commands.
+COMMANDS = "commands"
+#: Characters on a line of 58 mm, and the lines that one command can feed.
+PAPER_CHARACTERS = 32
+MAX_FEED = 20
 #: What the ledger has of a request: name in the ledger -> name in the body.
 PRINT_IDS = {"print_job_id": "printJobId", "external_reference": "externalReference"}
 
@@ -291,13 +296,40 @@ def _add_printed(ledger: Ledger, job: Job) -> None:
 
 
 def on_paper(document: Any) -> str:
-    """Lay a document out as text: its text where it has one, else each of its values on a line.
+    """Lay a document out as text: its text or what its commands print, else each of its values on a line.
 
     What would steer a screen, a printer's own codes for example, is left out.
     """
-    text = document.get(TEXT) if isinstance(document, dict) else document
+    text, commands = (document.get(TEXT), document.get(COMMANDS)) if isinstance(document, dict) else (document, None)
+    if not isinstance(text, str) and isinstance(commands, list):
+        text = "".join(map(_command, commands))
     lines = text.splitlines() if isinstance(text, str) else _lines(document, "")
     return "\n".join("".join(c for c in line.expandtabs() if c.isprintable()).rstrip() for line in lines)
+
+
+def _command(command: Any) -> str:
+    """Return what one command prints, roughly; the newline of a text is the caller's (terminal API, Printing)."""
+    kind = command.get("type") if isinstance(command, dict) else None
+    match kind:
+        case "text":
+            return _word(command.get(TEXT))
+        case "columns":
+            columns = command.get("columns")
+            cells = columns if isinstance(columns, list) else []
+            return "  ".join(_word(cell.get(TEXT)) for cell in cells if isinstance(cell, dict)) + "\n"
+        case "divider":
+            return ("" if command.get("dividerType") == "EMPTY" else "-" * PAPER_CHARACTERS) + "\n"
+        case "feed":
+            lines = command.get("lines")
+            return "\n" * min(lines, MAX_FEED) if isinstance(lines, int) else "\n"
+        case "space":
+            return "\n"
+        case "qr":
+            return f"[QR: {_word(command.get('content'))}]\n"
+        case "cut":
+            return "\n"
+        case _:  # it is not known what that prints
+            return f"[{_word(kind)}]\n"
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:

@@ -282,6 +282,28 @@ PAPER: list[tuple[Any, str]] = [
     ),
     (["a", ["b"]], "a\nb"),
     ("just text", "just text"),
+    (
+        {
+            "commands": [
+                {"type": "text", "text": "TOTAL ", "bold": True},
+                {"type": "text", "text": "12.000\n", "size": 24},
+                {"type": "columns", "columns": [{"text": "Bread", "weight": 2}, {"text": "1.50"}, 7]},
+                {"type": "divider", "dividerType": "SOLID"},
+                {"type": "divider", "dividerType": "EMPTY"},
+                {"type": "qr", "content": "https://shop.example", "dotSize": 6},
+                {"type": "feed", "lines": 2},
+                {"type": "space", "pixels": 10},
+                {"type": "barcode", "content": "1"},
+                {"type": "cut"},
+            ],
+            "skipIfBusy": False,
+        },
+        f"TOTAL 12.000\nBread  1.50\n{'-' * 32}\n\n[QR: https://shop.example]\n\n\n\n[barcode]\n",
+    ),
+    (
+        {"commands": ["cut", {"type": "feed", "lines": "3"}, {"type": "feed", "lines": 10**9}, {"type": "columns"}]},
+        "[]" + "\n" * 22,
+    ),
 ]
 
 

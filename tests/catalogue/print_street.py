@@ -14,6 +14,7 @@ from typing import Any
 from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import CHOICE, Fault, PrintScenario, prints
+from tests.catalogue import schemes
 from tests.catalogue.playing import News
 from tests.catalogue.street import IMPATIENT, PATIENT
 from tests.support.daemon import Daemon, running
@@ -126,10 +127,10 @@ def _asked_soon(scenario: PrintScenario) -> bool:
     return not brought
 
 
-def _entry(settings: Settings, scenario: PrintScenario, ca: Path) -> str:
+def _entry(settings: Settings, scenario: PrintScenario, ca: Path, signed: str) -> str:
     times = IMPATIENT if scenario.creation.fault is Fault.SILENT else PATIENT
     address = f'base_url = "https://127.0.0.1:{settings.port}"\nca_file = "{ca}"\n'
-    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{times}'
+    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{times}{signed}'
 
 
 @asynccontextmanager
@@ -151,8 +152,10 @@ async def _group(
             trust=directory / "state" / "tls" / "ca.crt",
             speed=SPEED,
             mdns=False,
+            **schemes.SETTINGS,
         )
-    fleet = "".join(_entry(settings[name], scenario, made.ca_certificate) for name, scenario in scenarios.items())
+    signed = schemes.entry(directory)
+    fleet = "".join(_entry(settings[name], item, made.ca_certificate, signed) for name, item in scenarios.items())
     async with running(directory, fleet, times) as daemon:
         news = News()
         following = asyncio.create_task(news.follow(daemon.till_socket))

@@ -14,6 +14,7 @@ from secrets import token_hex
 from posd import tls
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import Certificate, Deed, Fault, Scenario, payments
+from tests.catalogue import schemes
 from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
@@ -114,17 +115,18 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
         mdns_interfaces=("127.0.0.1",),
         move_ports=(reserve(),),
         **({"scenario": name} if scenario.out_of_reach else {}),
+        **schemes.SETTINGS,
     )
 
 
-def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str) -> str:
+def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str, signed: str) -> str:
     """Return how posd's configuration names that terminal."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
     # A terminal that moves while a payment is open is followed by its pinned certificate only.
     pinned = _changes_key(scenario) or settings.mdns
     trust = f'fingerprint_sha256 = "{fingerprint}"' if pinned else f'ca_file = "{made.ca_certificate}"'
     times = IMPATIENT if _gives_up(scenario) else PATIENT
-    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}'
+    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}{signed}'
 
 
 @asynccontextmanager
@@ -138,7 +140,8 @@ async def _street(
     terminals = {
         name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in scenarios.items()
     }
-    fleet = "".join(_entry(scenario, terminals[name], made, fingerprint) for name, scenario in scenarios.items())
+    signed = schemes.entry(directory)
+    fleet = "".join(_entry(item, terminals[name], made, fingerprint, signed) for name, item in scenarios.items())
     fleet += f'[[terminals]]\nserial = "{ANOTHER_SERIAL}"\n'
     discovery = DISCOVERY if soon else "enabled = false"
     async with running(directory, fleet, (SOON if soon else SELDOM) + DEBUG, discovery) as daemon:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from posd.logs.events import EVENTS
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, Memory, prints
 from tests.catalogue.print_street import PrintPlay, Said, print_street
+from tests.catalogue.schemes import BUSINESS_CODE
 from tests.support.secrets import Secrets
 from tests.support.slow import named_quick, played_in
 from tests.support.tables import every
@@ -97,7 +98,7 @@ def test_the_ordinary_receipt_is_the_default() -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_its_log_names_events_of_the_table_and_no_secret(playing: Playing) -> None:
     played = [await task for task in playing.values()]
-    secrets = Secrets({})
+    secrets = Secrets({"business code": BUSINESS_CODE})
     secrets.add_requests(text for play in played for text in play.simulator.print_requests)
     assert len(secrets.values) >= len(playing) - 5
     lines = [line for daemon in {id(play.daemon): play.daemon for play in played}.values() for line in daemon.lines]

@@ -38,7 +38,7 @@ THEMES: Mapping[str, Theme] = {
     "The start is refused": Theme(
         "The terminal says that it does not run the payment. It is nearly always true.",
         _names("""refused-400 refused-401 refused-404 refused-409 refused-422 refused-busy refused-signature
-        refused-in-a-wrapper redirected refused-409-but-runs refused-400-but-declined"""),
+        refused-in-a-wrapper canceled-in-the-answer redirected refused-409-but-runs refused-400-but-declined"""),
     ),
     "Errors and strange answers to the start": Theme(
         "An answer that is no acknowledgement and no refusal says nothing about the payment.",
@@ -87,8 +87,8 @@ THEMES: Mapping[str, Theme] = {
     "Searches": Theme(
         "The approval never comes, or a person asks; this is what the terminal answers.",
         _names("""search-empty search-stale search-404 search-web-page search-another search-slow search-silent-once
-        search-recovers search-contradicts-approval search-contradicts-decline
-        search-paged"""),
+        search-recovers search-contradicts-approval search-contradicts-decline search-raw-response
+        search-without-status search-paged"""),
     ),
     "Certificates": Theme(
         "posd sends nothing to a terminal that it cannot recognise. What the terminal sends is believed by its token.",
@@ -147,8 +147,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "certificate changed": _names("certificate-changed certificate-changed-midway"),
     "certificate self-signed": _names("certificate-self-signed certificate-self-signed-midway"),
     "refusals of a real terminal": _names("refused-busy refused-signature refused-in-a-wrapper"),
-    "200 that is no acknowledgement": _names("error-in-the-answer approved-in-the-answer"),
-    "search in another shape": _names("search-paged"),
+    "200 that is no acknowledgement": _names("canceled-in-the-answer error-in-the-answer approved-in-the-answer"),
+    "search in another shape": _names("search-raw-response search-without-status search-paged"),
     "abort answered by {}": ("abort-empty",),
     "address change": _names("moved-midway moved-and-final-missing"),
 }

@@ -167,6 +167,11 @@ EVENTS: Mapping[str, Spanish] = {
         _DISK + "El terminal envía un evento otra vez durante unos minutos; después posd pregunta por él.",
     ),
     "print.started": Spanish("la impresión se envió al terminal {terminal}"),
+    "print.unknown_command": Spanish(
+        "la impresión tiene comandos que posd no conoce; van al terminal {terminal} como están: {detail}",
+        "Corrija la palabra mal escrita donde la caja hace el recibo; posd print --preview muestra el papel. Si el "
+        "terminal conoce el comando, no hay nada que hacer.",
+    ),
     "print.answered": Spanish("respuesta a la impresión: {judgement}"),
     "print.outcome": Spanish(
         "la impresión en el terminal {terminal} terminó: se sabe por {evidence}",

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -19,11 +20,16 @@ SPEED = 2000.0
 
 @asynccontextmanager
 async def simulated(
-    directory: Path, terminals: Mapping[str, str], extra: str = "", **settings: Any
+    directory: Path,
+    terminals: Mapping[str, str],
+    extra: str = "",
+    own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    **settings: Any,
 ) -> AsyncIterator[tuple[Daemon, dict[str, Simulator]]]:
     """Run a daemon for the block, and simulated terminals: serial -> further lines of its configuration.
 
-    The service of the cloud calls the daemon under another name than the terminals of the network do.
+    `settings` are those of all simulators, `own` those of one, by its serial. The service of the cloud calls the daemon
+    under another name than the terminals of the network do.
     """
     async with AsyncExitStack() as stack:
         daemon = await stack.enter_async_context(running(directory, ""))
@@ -34,7 +40,7 @@ async def simulated(
             simulators[serial] = simulator = await stack.enter_async_context(
                 Simulator(
                     Settings(
-                        **{"speed": SPEED, "mdns": False, "wait_seconds": 0} | settings,
+                        **{"speed": SPEED, "mdns": False, "wait_seconds": 0} | settings | dict(own.get(serial, {})),
                         state=state,
                         serial=serial,
                         certificate=made.certificate,

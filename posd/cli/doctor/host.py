@@ -81,7 +81,7 @@ def check_clock(shop: Shop) -> Findings:
             if _window(shop, serial) is not None and serial not in shop.clocks:
                 yield warning(
                     serial,
-                    "calls to it are signed with the time, and its clock could not be compared: it did not say its time",
+                    "its clock could not be compared, for it did not say its time, with which calls to it are signed",
                     f"compare it with this machine's clock by hand; {SET}",
                     *_set(shop),
                 )

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from posd.cli.payments.show import PAYMENT, failure_text
 from posd.cli.printing.command import text_document
 from posd.cli.printing.progress import PRINT_JOB, error_text
 from posd.cli.terminals import proofs
+from posd.config import examine
 
 NOTE = "seen working by posd terminals commission"
 #: Seconds that a start, a canceled payment, one with a card, a void and a page may take.
@@ -45,6 +47,9 @@ OPEN = (
     "  its outcome:  posd await {id}\n"
     "  to stop it:   posd abort {id}"
 )
+CENT, ONE = Decimal("0.01"), Decimal(1)
+#: Currencies of the service's markets that have no decimals (docs/real-terminals.md).
+WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
 NOT_RECORDED = "Nothing was recorded. Begin again:  posd terminals commission {serial}"
 CONCLUDES = "posd may now conclude by itself that a payment in doubt never started there, by the rules of the proof."
 NOT_APPROVED = "The search was not seen to find an approved payment: --pay shows that as well."
@@ -55,7 +60,12 @@ WAITS = "A payment in doubt on this terminal waits for a person until abort and 
 @click.argument("serial", shell_complete=serials)
 @click.option("--operator", default=parameters.caller, show_default="who calls", metavar="NAME", help="Who sees it.")
 @click.option("--note", default=NOTE, show_default=True, metavar="TEXT", help="Kept with what was seen.")
-@click.option("--amount", type=parameters.amount, default="0.01", show_default=True, help="Of each payment.")
+@click.option(
+    "--amount",
+    type=parameters.amount,
+    show_default="the smallest that the terminal can be asked",
+    help="Of each payment.",
+)
 @click.option("--print/--no-print", "printing", default=None, help="Print a page (without a question).")
 @click.option("--pay/--no-pay", default=None, help="Charge a card as well (without a question).")
 @click.option("--void/--no-void", default=None, help="Reverse that charge (without a question).")
@@ -81,7 +91,7 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     context(ctx).starts = True
     with connect(ctx) as api:
         tell = Output(as_json=False, stream=sys.stderr) if output.as_json else output
-        walk = _Walk(api, tell, serial, given["amount"], asking)
+        walk = _Walk(api, tell, serial, given["amount"] or _smallest(ctx, serial), asking)
         try:
             _go(ctx, walk, given)
             reply = walk.record(given["operator"], given["note"])
@@ -97,6 +107,15 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     output.json(reply.raw)
     proven = reply.body["commissioned"]["proven"]
     sys.exit(ExitCode.DONE if set(NEEDED) <= set(proven) else ExitCode.NOT_DONE)
+
+
+def _smallest(ctx: click.Context, serial: str) -> Decimal:
+    """Return the smallest amount of a terminal, by the configuration of this machine, as far as that can be read."""
+    config, _ = examine(Path(context(ctx).config_path), check_files=False)
+    if config is None:
+        return CENT
+    whole = any(item.amount_unit == "whole" for item in config.terminals if item.serial == serial)
+    return ONE if whole or config.merchant.currency in WITHOUT_DECIMALS else CENT
 
 
 def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
@@ -171,6 +190,9 @@ class _Walk:
             self.tell.line(PRESENTS.format(amount=money(self.amount)), "bold")
             document = self._follow(PAYMENT, document, CARD_SECONDS)
         self._ended(document)
+        if self.asking and document["outcome"]["result"] == "approved":
+            question = f"Does the slip, or the screen, say exactly {money(self.amount)}?"
+            self._shown = click.confirm(question, default=None, err=True) and self._shown is not False
 
     def void(self, charged: str) -> None:
         """Reverse a charge of this walk."""

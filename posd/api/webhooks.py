@@ -28,6 +28,7 @@ from posd.httpd.connection import WHOLE
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
+from posd.terminals.auth.webhooks import Headers
 
 #: A terminal sends an event in one piece; a body that trickles is cut. Seconds.
 BODY_SECONDS = 10.0
@@ -59,8 +60,8 @@ log = structlog.get_logger("posd.webhooks")
 class Taker(Protocol):
     """The inbox of a channel. Each method returns the HTTP status to answer with, if there is one to be answered."""
 
-    async def receive(self, identity: str, body: bytes, peer: str, /) -> int:
-        """Take a whole body."""
+    async def receive(self, identity: str, body: bytes, peer: str, headers: Headers, /) -> int:
+        """Take a whole body, and the headers that came with it."""
 
     async def broke_off(self, identity: str, /) -> None:
         """Hear that a body did not become whole."""
@@ -251,7 +252,7 @@ class WebhookApp:
             return status
         if (place := scope["state"]["place"]) is not None:
             place.prove()
-        status = await row.inbox.receive(identity, body, call.peer)
+        status = await row.inbox.receive(identity, body, call.peer, scope["headers"])
         if status == 429:
             await asyncio.sleep(BRAKE_SECONDS)
         await bodies.answer(call.send, status, headers=_retry(status))

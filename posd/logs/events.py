@@ -149,6 +149,11 @@ EVENTS: Final[Mapping[str, Event]] = {
         "print_job verdict status phase",
         "the terminal reports the print job as {status} ({verdict}); it is {phase}",
     ),
+    "webhook.headers": _row(
+        "info",
+        "terminal kind detail",
+        "the first callback of terminal {terminal} since the start of posd ({kind}) has these headers: {detail}",
+    ),
     "webhook.quarantined": _row(
         "warning",
         "transaction print_job http_status reason",

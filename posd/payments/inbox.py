@@ -26,6 +26,7 @@ from posd.payments.record import CallsInFlight, Received, begin, move, record, w
 from posd.payments.transitions import New, Seen, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
+from posd.records.came import Came, FirstHeaders
 from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.quarantine import NotUsable, QuarantinedBody
@@ -33,6 +34,7 @@ from posd.records.retention import Pruned
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
+from posd.terminals.auth.webhooks import Headers
 from posd.terminals.fleet import Fleet
 
 #: Transactions whose events are counted in memory: those of which events come now, one of each terminal.
@@ -58,6 +60,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """What became of one callback: the HTTP status to answer with, and the facts for the log."""
 
     status: int
+    terminal: str | None = None  # whose it is, where that is known
     verdict: Verdict | None = None
     event_status: str | None = None
     reason: str | None = None
@@ -93,27 +96,23 @@ class Inbox:
         #: Events that came again since the start of the process: the terminal had not heard the answer.
         self.repeated = 0
         self._on_unusable = on_unusable
+        self._first_headers = FirstHeaders(Channel.TRANSACTION)
 
-    async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
+    async def receive(self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()) -> int:
         """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403, 429 or 503."""
-        at = self._now()
+        came, event = Came(body, peer, self._now(), headers), None
         try:
             event = _read(body, client_transaction_id)
         except Refusal as refusal:
-            work = partial(
-                self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=at
-            )
+            work = partial(self._quarantine, identity=client_transaction_id, refusal=refusal, came=came)
         else:
             work = partial(
                 self._apply,
                 identity=client_transaction_id,
                 event=event,
-                body=body,
-                peer=peer,
-                at=at,
-                came_at=self._doubts.believed(event, at),  # by the clock as it is now, not when it is committed
+                came=came,
+                came_at=self._doubts.believed(event, came.at),  # by the clock as it is now, not when it is committed
             )
-            self._note_sign_of_life(event, at)
         crash_point("event.before_commit")
         try:
             receipt = await self._store.write(work)
@@ -122,6 +121,9 @@ class Inbox:
             self._recorded.pop(client_transaction_id, None)
             return 503
         crash_point("event.committed")
+        if event is not None and receipt.reason is None:
+            self._note_sign_of_life(event, came.at)
+        self._first_headers.tell(receipt.terminal, headers)
         self._tell(client_transaction_id, receipt)
         self._count(receipt, len(body))
         if receipt.reason is not None or receipt.asks:
@@ -175,36 +177,38 @@ class Inbox:
         unit: Unit,
         identity: str,
         event: TransactionEvent,
-        body: bytes,
-        peer: str,
-        at: datetime,
+        came: Came,
         came_at: datetime | None,
     ) -> Receipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `Doubts.about`."""
+        at = came.at
         before, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
-        seen = recognise(body, bodies)
+        seen = recognise(came.body, bodies)
         if seen is Seen.REPEATED:
             return Receipt(200)  # before all else: the configuration may have changed since it was taken
-        if before is None and (removed := pruned.payment(unit.db, identity)) is not None:
-            return self._after_removal(unit, removed, event, body, peer, at)
+        removed = pruned.payment(unit.db, identity) if before is None else None
+        if (refusal := self._unsigned(event, before or removed, came)) is not None:
+            return self._quarantine(unit, identity, refusal, came)
+        if removed is not None:
+            return self._after_removal(unit, removed, event, came)
         refusal = self._unwelcome(unit, event, before)
         if refusal is not None:
-            return self._quarantine(unit, identity, refusal, body, peer, at)
+            return self._quarantine(unit, identity, refusal, came)
         stored = self._known(unit, before) or self._rebuilt(event, identity, at)
         recorded = self._events_of(unit, stored)
-        if (limit := self._limit(stored, event, seen, recorded, len(body))) is not None:
+        if (limit := self._limit(stored, event, seen, recorded, len(came.body))) is not None:
             return self._keep_out(unit, before, limit, at)
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
-        seq = journal.append_event(unit, identity, event, verdict, iso(at), body)
+        seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body)
         self._recorded[identity] = recorded + 1
         doubt = self._doubts.about(unit.db, stored, after, event, came_at)
         if doubt is not None:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
-        return Receipt(200, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
+        return Receipt(200, stored.terminal, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
 
     def _known(self, unit: Unit, before: Transaction | None) -> Transaction | None:
         return None if before is None else with_unit(unit, before, self._fleet.answer_unit(before.terminal))
@@ -244,9 +248,7 @@ class Inbox:
         record(unit, before, Overrun(), at, self._outstanding)
         return Receipt(429, limit=limit, asks=asks)
 
-    def _after_removal(
-        self, unit: Unit, removed: Pruned, event: TransactionEvent, body: bytes, peer: str, at: datetime
-    ) -> Receipt:
+    def _after_removal(self, unit: Unit, removed: Pruned, event: TransactionEvent, came: Came) -> Receipt:
         """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
         if not contradicts(removed, event.status):
             return Receipt(200)
@@ -254,7 +256,7 @@ class Inbox:
             f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
             f"terminal says {event.status}. Look at it with the acquirer"
         )
-        quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
+        quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, came)
         return Receipt(200, reason=reason)
 
     def reapply(self, unit: Unit, item: QuarantinedBody) -> Verdict | None:
@@ -266,18 +268,30 @@ class Inbox:
             event = _read(item.body, item.subject)
         except Refusal as refusal:
             raise NotUsable from refusal
+        came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
         removed = pruned.payment(unit.db, item.subject) if known is None else None
+        if self._unsigned(event, known or removed, came) is not None:
+            raise NotUsable
         if removed is not None and contradicts(removed, event.status):
             raise NotUsable  # it is there to be looked at
         if removed is None and self._unwelcome(unit, event, known) is not None:
             raise NotUsable
-        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now(), None)
+        receipt = self._apply(unit, item.subject, event, came, None)
         if receipt.limit is not None:
             raise NotUsable
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             record(unit, known, Reapplied(), self._now(), self._outstanding)
         return receipt.verdict
+
+    def _unsigned(self, event: TransactionEvent, known: Transaction | Pruned | None, came: Came) -> Refusal | None:
+        """Say why an event is refused by its signature, if it is.
+
+        The terminal that was asked decides; what the body says counts only where that is not known.
+        """
+        terminal = (known.terminal if known is not None else "") or event.terminal.serial_number
+        reason = self._fleet.webhook_fault(terminal, came.headers, came.body)
+        return Refusal(403, reason) if reason else None
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent, known: Transaction | None) -> Refusal | None:
         """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events).
@@ -296,19 +310,20 @@ class Inbox:
             return Refusal(403, reason, serial)
         return None
 
-    def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
+    def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, came: Came) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
         known, reason = rows.get(unit.db, identity), refusal.reason
-        sender: str | None = known.terminal if known is not None else peer
-        if (limit := self._intake.limit_of_body(sender or peer, len(body))) is not None:
-            self._attend(unit, known, quarantine.NOT_KEPT, at, refusal.serial)
-            return Receipt(quarantine.status_past(limit), reason=quarantine.NOT_KEPT, limit=limit)
-        if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
+        terminal = known.terminal if known is not None else None
+        sender: str | None = terminal or came.peer
+        if (limit := self._intake.limit_of_body(terminal or came.peer, len(came.body))) is not None:
+            self._attend(unit, known, quarantine.NOT_KEPT, came.at, refusal.serial)
+            return Receipt(quarantine.status_past(limit), terminal, reason=quarantine.NOT_KEPT, limit=limit)
+        if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, came):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
             sender = None
-        self._attend(unit, known, reason, at, refusal.serial)
-        return Receipt(refusal.status, reason=reason, kept_of=sender)
+        self._attend(unit, known, reason, came.at, refusal.serial)
+        return Receipt(refusal.status, terminal, reason=reason, kept_of=sender)
 
     def _attend(
         self, unit: Unit, known: Transaction | None, reason: str, at: datetime, serial: str | None = None

@@ -10,6 +10,7 @@
 | of a job that the database does not know              | 200   | kept; the job is rebuilt from it, attention `orphan` |
 | of a job that retention has removed                   | 200   | nothing                                              |
 | no print webhook, or one that names another job       | 400   | quarantine, attention, a poll at once                |
+| without the right signature (`webhook_signature`)     | 403   | the same                                             |
 | a body over the limit                                 | 413   | attention, a poll at once                            |
 | storage cannot commit now, shutting down              | 503   | nothing; a poll finds it                             |
 
@@ -33,11 +34,13 @@ from posd.printing.entries import Called, Quarantined, Reapplied, repeats
 from posd.printing.model import PrintJob, Report, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
+from posd.records.came import Came, FirstHeaders
 from posd.records.intake import Intake
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
+from posd.terminals.auth.webhooks import Headers
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_inbox")
@@ -74,16 +77,18 @@ class PrintInbox:
         #: Webhooks that came again since the start of the process.
         self.repeated = 0
         self._on_unusable = on_unusable
+        self._first_headers = FirstHeaders(Channel.PRINT)
 
-    async def receive(self, print_job_id: str, body: bytes, peer: str) -> int:
-        """Take the body of a webhook and return the HTTP status to answer with: 200, 400, 429 or 503."""
+    async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> int:
+        """Take the body of a webhook and return the HTTP status to answer with: 200, 400, 403, 429 or 503."""
+        came = Came(body, peer, self._now(), headers)
         try:
             report = read_webhook(body)
         except NotAPrintEvent as error:
             reason = f"the body is not a print webhook: {error}"
-            work = partial(self._quarantine, identity=print_job_id, reason=reason, body=body, peer=peer, at=self._now())
+            work = partial(self._quarantine, identity=print_job_id, status=400, reason=reason, came=came)
         else:
-            work = partial(self._apply, identity=print_job_id, report=report, body=body, peer=peer, at=self._now())
+            work = partial(self._apply, identity=print_job_id, report=report, came=came)
         crash_point("print_event.before_commit")
         try:
             receipt = await self._store.write(work)
@@ -97,6 +102,7 @@ class PrintInbox:
             self._on_unusable(print_job_id)
             return 503
         crash_point("print_event.committed")
+        self._first_headers.tell(receipt.job.terminal if receipt.job is not None else None, headers)
         self._tell(print_job_id, receipt)
         if receipt.limit is not None:
             self._intake.reached.count(receipt.limit)
@@ -132,57 +138,67 @@ class PrintInbox:
             report = read_webhook(item.body)
         except NotAPrintEvent as error:
             raise NotUsable from error
-        known = rows.get(unit.db, item.subject)
-        if known is not None and not _belongs(known, report):
+        known, came = rows.get(unit.db, item.subject), quarantine.again(unit.db, item, self._now())
+        if known is not None and (self._unsigned(known, came) or not _belongs(known, report)):
             raise NotUsable
-        receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
+        receipt = self._apply(unit, item.subject, report, came)
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             record.record(unit, known, Reapplied(), self._now())
         return receipt.verdict
 
-    def _apply(self, unit: Unit, identity: str, report: Report, body: bytes, peer: str, at: datetime) -> Receipt:
+    def _unsigned(self, known: PrintJob | None, came: Came) -> str:
+        """Say why a webhook is refused by its signature, empty where it is not.
+
+        The terminal that was asked decides. A webhook names none: one of a job that is not known is believed by its
+        address.
+        """
+        terminal = known.terminal if known is not None else None
+        return self._fleet.webhook_fault(terminal, came.headers, came.body) if terminal is not None else ""
+
+    def _apply(self, unit: Unit, identity: str, report: Report, came: Came) -> Receipt:
         """Record a webhook and its effect (runs inside the commit)."""
-        before = rows.get(unit.db, identity)
+        before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and pruned.print_job(unit.db, identity) is not None:
             return Receipt(200)  # retention has removed it; no word of a printer is worth more than that
+        if reason := self._unsigned(before, came):
+            return self._quarantine(unit, identity, 403, reason, came)
         stored = before or rebuild(report, identity, at)
         if not _belongs(stored, report):
             reason = "the body names another print job than the callback address"
-            return self._quarantine(unit, identity, reason, body, peer, at)
+            return self._quarantine(unit, identity, 400, reason, came)
         if before is None:
             record.begin(unit, stored, "orphan")
         elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
             return Receipt(200, "repeated", report.status, job=before)
         return Receipt(200, "applied", report.status, job=record.record(unit, stored, Called(body), at))
 
-    def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
+    def _quarantine(self, unit: Unit, identity: str, status: int, reason: str, came: Came) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
         known = rows.get(unit.db, identity)
-        sender: str | None = (known.terminal if known is not None else None) or peer
-        if (limit := self._intake.limit_of_body(sender or peer, len(body))) is not None:
+        sender: str | None = (known.terminal if known is not None else None) or came.peer
+        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
             reason = quarantine.NOT_KEPT
-            job = _attend(unit, identity, reason, at)
+            job = _attend(unit, identity, reason, came.at)
             return Receipt(quarantine.status_past(limit), reason=reason, job=job, limit=limit)
-        if not quarantine.put(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
+        if not quarantine.put(unit, Channel.PRINT, identity, reason, came):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this job are in quarantine already; more are not kept"
             sender = None
-        return Receipt(400, reason=reason, job=_attend(unit, identity, reason, at), kept_of=sender)
+        return Receipt(status, reason=reason, job=_attend(unit, identity, reason, came.at), kept_of=sender)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", print_job=identity, http_status=receipt.status, reason=receipt.reason)
-        if receipt.job is None:
+        if receipt.job is None or receipt.reason is not None:
             return
         self.repeated += receipt.verdict == "repeated"
-        if receipt.verdict is not None:
-            log.info(
-                "webhook.print",
-                print_job=identity,
-                verdict=receipt.verdict,
-                status=receipt.reported,
-                phase=receipt.job.phase,
-            )
+        log.info(
+            "webhook.print",
+            print_job=identity,
+            verdict=receipt.verdict,
+            status=receipt.reported,
+            phase=receipt.job.phase,
+        )
         if receipt.job.terminal is not None:
             self._fleet.heard_from(receipt.job.terminal, iso(self._now()))
 

@@ -1,7 +1,9 @@
 """The quarantine: bodies of authentic callbacks that could not be used, kept for a person and for reprocessing."""
 
+import hashlib
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,8 +12,12 @@ import msgspec
 from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.limits import Limit
+from posd.base.times import iso
+from posd.records.came import Came
+from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import Unit
+from posd.terminals.auth import webhooks
 
 #: Refused bodies kept for one subject.
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
@@ -39,19 +45,49 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def put(unit: Unit, channel: str, subject: str, reason: str, peer: str, received_at: str, body: bytes) -> bool:
+class _Signed(msgspec.Struct, frozen=True):
+    """What a signature is verified by: the headers that came with the body of that digest, as Latin-1."""
+
+    of: str
+    headers: tuple[tuple[str, str], ...]
+
+
+def put(unit: Unit, channel: str, subject: str, reason: str, came: Came) -> bool:
     """Keep a refused body of an authentic callback, the same bytes once; tell whether it is kept: there is a limit."""
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
-        (body, channel, subject),
+        (came.body, channel, subject),
     ).fetchone()
     if there or kept >= MAX_KEPT:
         return bool(there)
     unit.db.execute(
         "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES (?,?,?,?,?,?)",
-        (received_at, channel, subject, reason, peer, body),
+        (iso(came.at), channel, subject, reason, came.peer, came.body),
     )
+    if carried := webhooks.carried(came.headers):
+        headers = tuple((name.decode(), value.decode("latin-1")) for name, value in carried)
+        marks.add(unit.db, iso(came.at), marks.SIGNED, _Signed(_digest(channel, subject, came.body), headers))
     return True
+
+
+def again(db: sqlite3.Connection, item: QuarantinedBody, at: datetime) -> Came:
+    """Return a body of the quarantine as if it came now, with those of its headers that a signature needs."""
+    query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
+    found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
+    headers = msgspec.json.decode(found[0], type=_Signed).headers if found else ()
+    return Came(item.body, item.peer, at, [(name.encode(), value.encode("latin-1")) for name, value in headers])
+
+
+def remove(unit: Unit, ids: Sequence[int]) -> None:
+    """Remove bodies from the quarantine, and what was kept of their headers."""
+    query = "DELETE FROM quarantine WHERE id IN (SELECT value FROM json_each(?)) RETURNING channel, subject, body"
+    gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(ids).decode(),)).fetchall()]
+    query = "DELETE FROM marks WHERE kind = ? AND detail ->> 'of' IN (SELECT value FROM json_each(?))"
+    unit.db.execute(query, (marks.SIGNED, msgspec.json.encode(gone).decode())).close()
+
+
+def _digest(channel: str, subject: str, body: bytes) -> str:
+    return hashlib.sha256(b"\0".join((channel.encode(), subject.encode(), body))).hexdigest()
 
 
 _QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FROM quarantine"
@@ -77,7 +113,7 @@ def count(db: sqlite3.Connection) -> int:
 
 def take_out(unit: Unit, item: QuarantinedBody) -> int:
     """Take a body out of the quarantine, because it was recorded as an event; return how many its subject still has."""
-    unit.db.execute("DELETE FROM quarantine WHERE id = ?", (item.id,))
+    remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
     ).fetchone()

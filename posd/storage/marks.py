@@ -21,6 +21,7 @@ CLOCK = "clock"  # what is known of the wall clock (`clock.rules.Kept`): at most
 CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed; `at`: since when
 SHIFT = "shift"  # a person has closed a shift; what it has counted is in the detail
 CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
+SIGNED = "signed"  # which headers came with a body in quarantine: its signature is verified by them once more
 COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
 
 

@@ -20,6 +20,7 @@ from posd.config.profile import EDITIONS, AccessMode, Profiles, Table, resolve_p
 from posd.config.schema import Auth
 from posd.terminals import commission, members
 from posd.terminals.addresses import Addresses, News
+from posd.terminals.auth.webhooks import Headers
 from posd.terminals.commission import Commission
 from posd.terminals.contact import Contact, TerminalRequest
 from posd.terminals.documents import Commissioned, Identity, Terminal
@@ -111,6 +112,20 @@ class Fleet:
         """Return the unit of the amounts that a terminal sends, None where it is not in the fleet."""
         member = self._members.current.get(serial)
         return None if member is None else member.config.unit_of_answers
+
+    def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
+        """Say why a webhook is refused, by its signature; empty where it is right, or none is expected of a terminal.
+
+        None is expected of a terminal that is not in the fleet.
+        """
+        member = self._members.current.get(serial)
+        verifier = None if member is None else member.webhooks
+        if verifier is None or not (fault := verifier.fault(headers, body)):
+            return ""
+        return (
+            f'{fault}; terminal {serial} has webhook_signature = "{verifier.name}". Where that or its secret is not '
+            "what the vendor says, correct it"
+        )
 
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""

@@ -16,6 +16,7 @@ import msgspec
 from posd.config import TerminalConfig
 from posd.terminals import identity, trust
 from posd.terminals.auth import schemes
+from posd.terminals.auth.webhooks import Verifier
 from posd.terminals.claims import Announcement, Candidate, Claims, Verdict, is_at
 from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
 from posd.terminals.identity import Claimants, Conflict, Old, Other, Proof, Situation, Trusted, Use
@@ -59,11 +60,13 @@ class Member:
     """A terminal that the configuration names.
 
     `configured` is its address there, None where it is discovered. `last_seen` and the times of the candidates are
-    ISO 8601. `make` makes the device to call it by, at its first use.
+    ISO 8601. `make` makes the device to call it by, at its first use. `webhooks` verifies the signatures of its
+    webhooks, None where none is expected.
     """
 
-    def __init__(self, config: TerminalConfig, make: "Callable[[], Device]") -> None:
+    def __init__(self, config: TerminalConfig, make: "Callable[[], Device]", webhooks: Verifier | None = None) -> None:
         self.config = config
+        self.webhooks = webhooks
         self._make = make
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = Claims(config.scheme)
@@ -415,12 +418,15 @@ class Members:
 
 
 def made(terminals: Iterable[TerminalConfig]) -> dict[str, Member]:
-    """Resolve trust and headers of each terminal; return the members by serial. Blocking.
+    """Resolve trust, headers and secrets of each terminal; return the members by serial. Blocking.
 
     Raise OSError or HeaderError where a file cannot be used.
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
-    return {terminal.serial: Member(terminal, maker(terminal, contexts)) for terminal in terminals}
+    return {
+        terminal.serial: Member(terminal, maker(terminal, contexts), schemes.of_webhooks(terminal))
+        for terminal in terminals
+    }
 
 
 def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> "Callable[[], Device]":

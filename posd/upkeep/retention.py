@@ -23,6 +23,7 @@ from msgspec import Meta
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import Moment
 from posd.base.times import iso
+from posd.records import quarantine
 from posd.storage import backup, connection
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -244,7 +245,7 @@ class _Run:
     async def quarantine(self) -> None:
         """Remove refused bodies."""
         look = partial(rows.quarantined, age=await self._age("quarantine", "received_at"), limit=LINES_AT_A_TIME)
-        self.report.removed.quarantined = await self._sweep(look, rows.remove_quarantined)
+        self.report.removed.quarantined = await self._sweep(look, quarantine.remove)
 
     async def feed(self) -> None:
         """Remove the feed's lines of what is not there any more."""

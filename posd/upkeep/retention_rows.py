@@ -258,8 +258,3 @@ def quarantined(db: sqlite3.Connection, after: int, age: Age, limit: int) -> Lin
         if at < age.before and identity < age.first_recent and not looked_at
     ]
     return Lines(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))
-
-
-def remove_quarantined(unit: Unit, numbers: Sequence[int]) -> None:
-    """Remove refused bodies."""
-    unit.db.executemany("DELETE FROM quarantine WHERE id = ?", ((number,) for number in numbers)).close()

@@ -18,6 +18,7 @@ from posd.payments.record import Begun, CallsInFlight, begin, move, record
 from posd.payments.transitions import Seen, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
+from posd.records.came import Came
 from posd.records.model import Phase
 from posd.storage.connection import open_database
 from posd.storage.writer import Unit
@@ -92,7 +93,7 @@ class Filled:
     def quarantine(self, identity: str, content: bytes = b"half a bo") -> None:
         """Refuse a callback of it."""
         unit = Unit(self.db)
-        quarantine.put(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
+        quarantine.put(unit, "transactions", identity, "no event", Came(content, "127.0.0.1", self.now()))
         record(unit, self.get(identity), Quarantined("no event"), self.now(), CallsInFlight())
 
     def free(self, after: Transaction) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.base.times import parse_iso
 from posd.daemon import metrics, status
 from posd.payments import chains, journal, lists, rows
 from posd.payments import rows as transactions
@@ -19,6 +20,7 @@ from posd.payments.record import Begun, CallsInFlight, move
 from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
 from posd.records import pruned, quarantine
+from posd.records.came import Came
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.writer import Unit
@@ -38,6 +40,7 @@ FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
 SORTS = {"events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
+CAME = Came(b"body", "p", parse_iso(AT), [(b"signature", b"x")])
 Read = Callable[[sqlite3.Connection], Any]
 
 
@@ -136,12 +139,12 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "a lease given up": lambda unit: rows.give_up_lease(unit, "SN-1", name(2)),
     "all of them": lambda unit: rows.give_up_leases(unit, name(2)),
     "all leases given up": rows.give_up_ended_leases,
-    "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", "p", AT, b"body"),
+    "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", CAME),
     "a proven search kept": lambda unit: rows.remember_search(unit, "SN-2", "search", name(2), AT),
     "a chain removed": lambda unit: retention.remove_chain(unit, retention.TRANSACTIONS, name(5), OLD, lambda _: False),
     "a print removed": lambda unit: retention.remove_chain(unit, retention.PRINT_JOBS, "print-5", OLD, lambda _: False),
     "lines removed": lambda unit: retention.remove_lines(unit, [1, 2]),
-    "refused bodies removed": lambda unit: retention.remove_quarantined(unit, [1, 2]),
+    "refused bodies removed": lambda unit: quarantine.remove(unit, [1, 2]),
     "a change": lambda unit: move(
         unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), CallsInFlight()
     ),

@@ -19,8 +19,9 @@ from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import Seen, advance, conclude_start
 from posd.payments.wire import Acknowledged
 from posd.records import pages, quarantine
+from posd.records.came import Came
 from posd.records.model import Phase
-from posd.storage import changes
+from posd.storage import changes, marks
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -178,11 +179,30 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
 async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:
     for number in range(quarantine.MAX_KEPT + 15):
         body = b"%d" % (number // 2 if number < 10 else number)
-        await store.write(
-            partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", peer="p", received_at="t", body=body)
-        )
+        await store.write(partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", came=Came(body, "p", NOW)))
     bodies = await store.read(lambda db: [row[0] for row in db.execute("SELECT body FROM quarantine")])
     assert len(bodies) == len(set(bodies)) == quarantine.MAX_KEPT
+
+
+async def test_headers_that_a_signature_needs_stay_with_a_body_and_go_with_it(store: Store) -> None:
+    signed = ((b"signature", b"\xe9t"), (b"x-kushki-id", b"7"))
+    for number in range(4):
+        came = Came(b"%d" % number, "p", NOW, (*signed, (b"cookie", b"x")) if number < 3 else ())
+        for _ in range(2):
+            await store.write(partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", came=came))
+    kept = await store.read(partial(quarantine.page, after=0, limit=9))
+    found = [await store.read(partial(quarantine.again, item=item, at=NOW)) for item in kept]
+    assert [(item.body, tuple(item.headers)) for item in found] == [
+        (b"0", signed),
+        (b"1", signed),
+        (b"2", signed),
+        (b"3", ()),
+    ]
+    await store.write(lambda unit: quarantine.take_out(unit, kept[1]))
+    await store.write(lambda unit: quarantine.remove(unit, [kept[0].id, kept[3].id, 99]))
+    assert await store.read(partial(quarantine.page, after=0, limit=9)) == [kept[2]]
+    assert len(await store.read(partial(marks.details, kind=marks.SIGNED))) == 1
+    assert tuple((await store.read(partial(quarantine.again, item=kept[2], at=NOW))).headers) == signed
 
 
 @pytest.mark.slow

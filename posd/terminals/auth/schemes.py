@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from posd.config import TerminalConfig
 from posd.terminals.auth.request import Authentication, Request
+from posd.terminals.auth.webhooks import Verifier
 
 
 def none(request: Request) -> Request:
@@ -32,6 +33,17 @@ def of(terminal: TerminalConfig) -> Authentication:
     assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
     scheme = _scheme(terminal, terminal.business_code.resolve())
     return lambda request: scheme(beside(request))
+
+
+def of_webhooks(terminal: TerminalConfig) -> Verifier | None:
+    """Return what verifies the webhooks of a terminal, its secret read now; None where no signature is expected.
+
+    Raise HeaderError where the secret cannot be read. Blocking.
+    """
+    if not terminal.webhook_signature:
+        return None
+    assert terminal.secret_of_webhooks is not None  # noqa: S101 - the configuration is refused without one
+    return Verifier(terminal.webhook_signature, terminal.secret_of_webhooks.resolve())
 
 
 def _scheme(terminal: TerminalConfig, business_code: str) -> Authentication:

@@ -229,8 +229,8 @@ PAYMENTS: Mapping[str, Row] = {
             "Un mensaje auténtico del terminal no se pudo usar, y se apartó.",
         ),
         comes=(
-            "Its form is broken, or it contradicts the configuration (another merchant, say).",
-            "Su forma está rota, o contradice la configuración (por ejemplo, otro comercio).",
+            "Its form is broken, or it contradicts the configuration (another merchant, no right webhook_signature).",
+            "Su forma está rota, o contradice la configuración (otro comercio, sin la firma de webhook_signature).",
         ),
         money=("The outcome may be in it.", "El resultado puede estar en él."),
         do=es("Vea por qué, arregle lo que nombra su razón, haga que se aplique; borre este aviso si no se puede:"),
@@ -361,7 +361,10 @@ PRINT_JOBS: Mapping[str, Row] = {
             "A message of the terminal about the print job could not be used, and was set aside.",
             "Un mensaje del terminal sobre la impresión no se pudo usar, y se apartó.",
         ),
-        comes=("Its form is broken.", "Su forma está rota."),
+        comes=(
+            "Its form is broken, or it has no right signature and webhook_signature expects one.",
+            "Su forma está rota, o no tiene la firma que webhook_signature espera.",
+        ),
         money=PRINTS,
         do=es("Vea por qué, arregle lo que nombra su razón, haga que se aplique; borre este aviso si no se puede:"),
     ),

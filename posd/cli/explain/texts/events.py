@@ -154,6 +154,10 @@ EVENTS: Mapping[str, Spanish] = {
     "payment.not_readable": Spanish("no se puede ver si el pago se inició ({error_id}): {error}", _DISK + _SAME_ID),
     "webhook.event": Spanish("el terminal informa {status} ({verdict}); el pago está en {phase}"),
     "webhook.print": Spanish("el terminal informa {status} de la impresión ({verdict}); está en {phase}"),
+    "webhook.headers": Spanish(
+        "la primera llamada de vuelta del terminal {terminal} desde el arranque de posd ({kind}) tiene estas "
+        "cabeceras: {detail}"
+    ),
     "webhook.quarantined": Spanish(
         "una llamada de vuelta se rechazó (HTTP {http_status}) y se guardó en cuarentena: {reason}",
         "posd quarantine la muestra. Corrija la configuración si la razón la nombra; luego posd reprocess.",

@@ -1,0 +1,139 @@
+"""Signatures of webhooks: the published vectors byte for byte, each of them changed by one bit, and strange headers."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from posd.config.schema import WEBHOOK_SIGNATURES, WebhookSignature
+from posd.terminals.auth.webhooks import KINDS, MAX_CARRIED, MAX_VALUE_BYTES, Verifier, carried, names
+from tests.support.tables import every
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))
+CASES = VECTORS["schemes"]["webhook-candidates"]["cases"]
+IDS = [case["id"] for case in CASES]
+Pairs = list[tuple[bytes, bytes]]
+
+
+def inputs(case: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes | None]:
+    """Return secret, body, signature and the id, of a kind that has one."""
+    given = case["inputs"]
+    identity = given.get("x_kushki_id")
+    secret = given.get("business_code") or given["webhook_secret"]
+    return (
+        secret,
+        given["body"].encode(),
+        case["outputs"]["signature"].encode(),
+        None if identity is None else identity.encode(),
+    )
+
+
+def fault(name: Any, secret: str, body: bytes, header: str, signature: bytes, identity: bytes | None) -> str:
+    headers = [(b"host", b"x"), (header.lower().encode(), signature)]
+    if identity is not None:
+        headers.append((b"x-kushki-id", identity))
+    return Verifier(name, secret).fault(headers, body)
+
+
+def flipped(value: bytes) -> Iterator[bytes]:
+    """Yield a text with each one of its bits turned round."""
+    for place in range(8 * len(value)):
+        changed = bytearray(value)
+        changed[place // 8] ^= 1 << place % 8
+        yield bytes(changed)
+
+
+def test_the_names_are_those_of_the_vectors_and_of_the_configuration() -> None:
+    assert list(KINDS) == IDS == list(WEBHOOK_SIGNATURES) == list(get_args(WebhookSignature))
+
+
+@every("case", CASES, ids=IDS)
+def test_a_published_signature_is_right_in_each_header_that_may_carry_it(case: Mapping[str, Any]) -> None:
+    secret, body, signature, identity = inputs(case)
+    for header in case["headers_seen"]:
+        assert fault(case["id"], secret, body, header, signature, identity) == ""
+        wrong_first = [(header.lower().encode(), b"other"), (header.lower().encode(), signature)]
+        ids = [] if identity is None else [(b"x-kushki-id", identity)]
+        assert Verifier(case["id"], secret).fault(wrong_first + ids, body) == ""
+    assert tuple(name.lower().encode() for name in case["headers_seen"]) == KINDS[case["id"]].headers
+
+
+@every("case", CASES, ids=IDS)
+def test_one_bit_of_anything_makes_it_wrong(case: Mapping[str, Any]) -> None:
+    secret, body, signature, identity = inputs(case)
+    header = case["headers_seen"][0]
+    for changed in flipped(body):
+        assert fault(case["id"], secret, changed, header, signature, identity) == "its signature is wrong"
+    for changed in flipped(signature):
+        assert fault(case["id"], secret, body, header, changed, identity) == "its signature is wrong"
+    for changed in flipped(secret.encode()):
+        other = changed.decode("latin-1")
+        assert fault(case["id"], other, body, header, signature, identity) == "its signature is wrong"
+    for changed in flipped(identity or b""):
+        assert fault(case["id"], secret, body, header, signature, changed) == "its signature is wrong"
+
+
+@every("case", CASES, ids=IDS)
+def test_no_header_another_header_and_one_that_is_too_long_are_no_signature(case: Mapping[str, Any]) -> None:
+    secret, body, signature, identity = inputs(case)
+    verifier = Verifier(case["id"], secret)
+    for headers in ([], [(b"x-signature", signature)], [(b"signature ", signature)]):
+        assert verifier.fault(headers, body).startswith("it has no signature (no usable header ")
+    for header in KINDS[case["id"]].headers:
+        assert header.decode() in verifier.fault([], body)
+        longer = signature + b" " * (MAX_VALUE_BYTES + 1 - len(signature))
+        assert "no signature" in verifier.fault([(header, longer), (b"x-kushki-id", identity or b"1")], body)
+        strange = (b"", b" ", b"\x00\xff", signature + b"\x00", signature * 2, signature[:-1], b"HMAC  " + signature)
+        for value in strange:
+            assert fault(case["id"], secret, body, header.decode(), value, identity) == "its signature is wrong"
+
+
+def test_a_word_may_stand_before_the_one_in_base64_alone() -> None:
+    words = {b"HMAC ": "", b"HMAC-SHA256 ": "", b"- ": "wrong", b"HM=AC ": "wrong", b" ": "wrong"}
+    for word, expected in words.items():
+        secret, body, signature, _ = inputs(CASES[0])
+        assert fault(IDS[0], secret, body, "Authorization", word + signature, None).endswith(expected)
+        assert (fault(IDS[0], secret, body, "Authorization", word + signature, None) == "") == (not expected)
+    for case in CASES[1:]:
+        secret, body, signature, identity = inputs(case)
+        header = case["headers_seen"][0]
+        assert fault(case["id"], secret, body, header, b"HMAC " + signature, identity) == "its signature is wrong"
+
+
+def test_the_id_that_is_signed_has_to_be_there_once() -> None:
+    secret, body, signature, identity = inputs(CASES[2])
+    assert identity is not None
+    own, verifier = (b"x-kushki-signature", signature), Verifier(IDS[2], secret)
+    assert verifier.fault([own], body) == "it has 0 usable headers x-kushki-id, and its signature needs one"
+    for ids in ([identity, identity], [identity, b"2"]):
+        headers = [own, *((b"x-kushki-id", item) for item in ids)]
+        assert verifier.fault(headers, body).startswith("it has 2 usable headers x-kushki-id")
+    assert verifier.fault([own, (b"x-kushki-id", b"9" * (MAX_VALUE_BYTES + 1))], body).startswith("it has 0 usable")
+
+
+def test_few_and_short_headers_are_kept_and_verify_as_all_of_them_do() -> None:
+    secret, body, signature, identity = inputs(CASES[2])
+    headers = [
+        (b"cookie", b"secret"),
+        (b"authorization", b"x" * (MAX_VALUE_BYTES + 1)),
+        (b"x-kushki-signature", signature),
+        (b"x-kushki-id", identity or b""),
+    ]
+    assert carried(headers) == tuple(headers[2:])
+    assert Verifier(IDS[2], secret).fault(carried(headers), body) == Verifier(IDS[2], secret).fault(headers, body) == ""
+    assert len(carried([(b"signature", b"%d" % number) for number in range(256)])) == MAX_CARRIED
+
+
+def test_a_secret_does_not_show() -> None:
+    assert "hunter2" not in repr(Verifier(IDS[0], "hunter2"))
+
+
+def test_names_of_headers_are_shown_once_and_without_their_values() -> None:
+    def shown(*headers: bytes) -> str:
+        return names([(name, b"value") for name in headers])
+
+    assert shown() == ""
+    assert shown(b"host", b"x-a", b"x-a", b"x-b") == "host, x-a, x-b"
+    assert shown(b"a" * 65) == "a" * 64
+    assert shown(b"a\x1b[2Jb", b"\xc3\xa9") == "a\\u001b[2Jb, ��"
+    assert shown(*(b"x-%d" % number for number in range(43))).endswith("x-39, and 3 more")

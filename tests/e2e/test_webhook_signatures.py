@@ -1,0 +1,241 @@
+"""A terminal with `webhook_signature`: what is not rightly signed is kept, asked for, and not believed."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from posd import tls
+from tests.e2e.test_reload import sent
+from tests.e2e.test_reprocess import in_quarantine, reprocess
+from tests.support.daemon import Daemon, running, toml
+from tests.support.events import body, event
+from tests.support.prints import SILENT, Job, knowing
+from tests.support.shop import QUIET, Payment, Shop, held
+from tests.support.shop import knowing as found
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.webhooks import Answer, address, attention, deliver, quarantined, recorded
+
+SIGNING, PLAIN = "SN-SIGNING", "SN-PLAIN"
+SECRET = "whs-example-0001"
+
+
+def hexadecimal(content: bytes, secret: str = SECRET) -> str:
+    """Return the header of a rightly signed webhook of the kind wh-secret-body-hex."""
+    return f"X-Kushki-Signature: {hmac.digest(secret.encode(), content, hashlib.sha256).hex()}\r\n"
+
+
+def in_base64(content: bytes, secret: str = SECRET) -> str:
+    """Return the same of the kind wh-business-code-base64."""
+    signature = base64.b64encode(hmac.digest(secret.encode(), content, hashlib.sha256)).decode()
+    return f"Authorization: HMAC {signature}\r\n"
+
+
+@dataclass
+class Two:
+    """A daemon and two terminals, of which one signs its webhooks."""
+
+    daemon: Daemon
+    signing: Shop
+    plain: Shop
+    secret: Path
+
+    @property
+    def text(self) -> str:
+        """The configuration as it was at the start, with the port that was found."""
+        return self.daemon.config.replace("127.0.0.1:0", f"127.0.0.1:{self.daemon.port}")
+
+    async def started(self, shop: Shop) -> Payment:
+        """Return a payment that its terminal has acknowledged."""
+        payment = Payment(shop, str(uuid4()), shop.terminal.serial)
+        assert (await payment.put()).status == 201
+        return payment
+
+    async def deliver(self, payment: Payment, content: bytes, headers: str = "") -> int:
+        """Deliver these bytes to its callback address, with these headers; return the HTTP status."""
+        return (await deliver(self.daemon, payment.requests[0].callback, content, headers=headers)).status
+
+    def job(self, shop: Shop) -> Job:
+        """Return a new print job."""
+        return Job(self.daemon, shop.terminal, f"job-{uuid4()}")
+
+
+@asynccontextmanager
+async def two(home: Path, signature: str = "wh-secret-body-hex") -> AsyncIterator[Two]:
+    secret = home / "webhook-secret"
+    secret.write_text(SECRET)
+    setting = f'webhook_signature = "{signature}"\nwebhook_secret = {{file = "{secret}"}}\n'
+    async with (
+        scripted_terminal(home, SIGNING) as one,
+        scripted_terminal(home, PLAIN) as other,
+        running(home, one.toml + setting + other.toml, QUIET + SILENT) as daemon,
+    ):
+        shops = [Shop(daemon, item, repeat(item.serial), repeat(item.serial)) for item in (one, other)]
+        yield Two(daemon, *shops, secret)
+
+
+@pytest.fixture
+async def shops(home: Path) -> AsyncIterator[Two]:
+    async with two(home) as shops:
+        yield shops
+
+
+async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_no_case(shops: Two) -> None:
+    posd = shops.daemon
+    payment = await shops.started(shops.signing)
+    taken = body(payment.identity, "TERMINAL_ACKNOWLEDGED", None, SIGNING)
+    assert await shops.deliver(payment, taken, hexadecimal(taken)) == 200
+    assert await shops.deliver(payment, taken) == 200, "what is recorded already is no news"
+    before = await payment.get()
+    assert (before["phase"], attention(before)) == ("active", set())
+
+    # None, that of another body, and one by another secret: refused, kept, asked for at once, and nothing is believed.
+    search = shops.signing.terminal.search = held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
+    bodies = [body(payment.identity, "APPROVAL", None, SIGNING) for _ in range(3)]
+    wrong = ["", hexadecimal(taken), hexadecimal(bodies[2], "another")]
+    for content, headers in zip(bodies, wrong, strict=True):
+        assert await shops.deliver(payment, content, headers) == 403
+    await search.arrived.wait()
+    refused = await payment.get()
+    assert (refused["phase"], refused["status"], refused["outcome"]) == ("active", before["status"], None)
+    assert attention(refused) == {"quarantined_event"}
+    assert recorded(posd, payment.identity) == [("applied", taken)]
+    reasons, kept = zip(*quarantined(posd, payment.identity), strict=True)
+    assert list(kept) == bodies
+    assert [reason.partition(";")[0] for reason in reasons] == [
+        "it has no signature (no usable header kushki-signature or x-kushki-signature)",
+        "its signature is wrong",
+        "its signature is wrong",
+    ]
+    assert f'terminal {SIGNING} has webhook_signature = "wh-secret-body-hex"' in reasons[0]
+
+    # A body that says of itself that it is of a terminal that does not sign is refused all the same.
+    other = body(payment.identity, "APPROVAL", None, PLAIN)
+    assert await shops.deliver(payment, other) == 403
+    # What was refused is found by the search.
+    search.release.set()
+    assert (await posd.outcome(payment.identity))["evidence"][0]["kind"] == "search"
+
+    # The other terminal is asked for none.
+    payment = await shops.started(shops.plain)
+    assert await shops.deliver(payment, body(payment.identity, "CARD_PRESENTED", None, SIGNING)) == 200
+    assert await shops.deliver(payment, body(payment.identity, "APPROVAL", None, PLAIN)) == 200
+    assert "serial_mismatch" in attention(await payment.get())
+
+
+async def test_of_a_payment_that_is_not_known_the_terminal_in_the_body_decides(shops: Two) -> None:
+    posd = shops.daemon
+
+    async def orphan(serial: str, *, signed: bool) -> tuple[Answer, str]:
+        identity = str(uuid4())
+        content = body(identity, "DECLINED", None, serial)
+        headers = hexadecimal(content) if signed else ""
+        return await deliver(posd, address(posd, identity), content, headers=headers), identity
+
+    refused, unknown = await orphan(SIGNING, signed=False)
+    assert (refused.status, len(quarantined(posd, unknown))) == (403, 1)
+    assert (await posd.call("GET", f"/transactions/{unknown}")).status == 404
+    for serial, signed in ((SIGNING, True), (PLAIN, False)):
+        taken, identity = await orphan(serial, signed=signed)
+        assert taken.status == 200
+        assert (await posd.outcome(identity))["result"] == "declined"
+
+
+@pytest.mark.slow
+async def test_print_webhooks_have_to_be_signed_too(shops: Two) -> None:
+    posd, terminal = shops.daemon, shops.signing.terminal
+    job = await shops.job(shops.signing).started(terminal=SIGNING)
+    content = job.words("FAILED")
+    assert (await job.call(content)).status == 403
+    await job.polled()
+    document = await job.get()
+    assert (document["phase"], attention(document), job.kept) == ("active", {"quarantined_event"}, [])
+    assert [kept for _, kept in quarantined(posd, job.identity)] == [content]
+    done = job.words("COMPLETED")
+    assert (await job.call(done, headers=hexadecimal(done))).status == 200
+    assert (await job.outcome())["status"] == "COMPLETED"
+    asked = await shops.job(shops.signing).started(terminal=SIGNING)
+    terminal.print_poll = knowing(asked, status="COMPLETED")
+    assert (await asked.call(asked.words("FAILED"), headers="X-Kushki-Signature: 0\r\n")).status == 403
+    assert (await asked.outcome())["decided_by"] == "poll"
+    plain = await shops.job(shops.plain).started(terminal=PLAIN)
+    assert await plain.webhook() == 200
+
+
+async def test_the_first_callback_of_each_terminal_says_which_headers_there_are(shops: Two) -> None:
+    posd = shops.daemon
+    payment = await shops.started(shops.plain)
+    for _ in range(2):
+        content = body(payment.identity, "CARD_PRESENTED", None, PLAIN)
+        assert await shops.deliver(payment, content, f"Signature: hunter2\r\n{'Y' * 70}: hunter2\r\n") == 200
+    signing = await shops.started(shops.signing)
+    assert await shops.deliver(signing, body(signing.identity, "CARD_PRESENTED", None, SIGNING)) == 403
+    job = await shops.job(shops.plain).started(terminal=PLAIN)
+    assert await job.webhook() == 200
+    lines = [line for line in posd.lines if line["event"] == "webhook.headers"]
+    assert [(line["terminal"], line["kind"]) for line in lines] == [
+        (PLAIN, "transactions"),
+        (SIGNING, "transactions"),
+        (PLAIN, "print-jobs"),
+    ]
+    assert lines[0]["detail"] == f"host, content-type, signature, {'y' * 64}, connection, content-length"
+    assert "hunter2" not in str(posd.lines)
+
+
+@pytest.mark.slow
+async def test_a_mended_setting_is_taken_up_and_what_was_refused_by_it_applied(home: Path) -> None:
+    async with two(home, "wh-business-code-base64") as shops:
+        posd = shops.daemon
+        payment, job = await shops.started(shops.signing), await shops.job(shops.signing).started(terminal=SIGNING)
+        right = body(payment.identity, "APPROVAL", None, SIGNING)
+        forged = body(payment.identity, "DECLINED", None, SIGNING)
+        page = job.words("COMPLETED")
+        for content, headers in ((right, in_base64(right, "the right one")), (forged, in_base64(right, "x"))):
+            assert await shops.deliver(payment, content, headers) == 403
+        assert (await job.call(page, headers=in_base64(page, "the right one"))).status == 403
+        assert (await job.call(job.words("FAILED"))).status == 403
+
+        # While the secret is the wrong one, reprocessing believes none of them: nor after a restart.
+        await posd.restart()
+        assert (await reprocess(posd))["applied"] == []
+        assert len(await in_quarantine(posd)) == 4
+
+        # A file that cannot be read is refused, and what was in force goes on.
+        shops.secret.unlink()
+        refused = await sent(posd, shops.text, "config.refused")
+        assert str(shops.secret) in refused["error"]
+        assert await shops.deliver(payment, right, in_base64(right, "the right one")) == 403
+
+        # With the right secret the rightly signed ones are applied, and no others.
+        shops.secret.write_text("the right one")
+        await sent(posd, shops.text, "config.loaded")
+        report = await reprocess(posd)
+        assert [item["client_transaction_id"] for item in report["applied"]] == [payment.identity]
+        assert [item["print_job_id"] for item in report["printing"]["applied"]] == [job.identity]
+        assert (await payment.get())["outcome"]["result"] == "approved"
+        assert (await job.get())["status"] == "COMPLETED"
+        assert len(await in_quarantine(posd)) == 2
+
+        # Where the setting is taken back, callbacks are believed by their addresses.
+        await sent(posd, shops.text.replace('webhook_signature = "wh-business-code-base64"', ""), "config.loaded")
+        assert await shops.deliver(payment, body(payment.identity, "APPROVAL", None, SIGNING)) == 200
+        await reprocess(posd)
+        assert await in_quarantine(posd) == []
+        assert "conflicting_final" in attention(await payment.get())
+
+
+@pytest.mark.slow
+async def test_a_secret_that_cannot_be_read_refuses_the_start(home: Path, terminal: ScriptedTerminal) -> None:
+    setting = 'webhook_signature = "wh-secret-body-hex"\nwebhook_secret = {credential = "not-passed"}\n'
+    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    daemon = Daemon(home, toml(home, terminal.toml + setting), {})
+    code, words = await daemon.cannot_start()
+    assert code != 0
+    assert "not-passed" in words

@@ -69,6 +69,9 @@ class Probe(msgspec.Struct, frozen=True):
     ]
     result: Annotated[SearchResult, OPEN, Meta(description="what came; of a search that works `none`")]
     reason: Annotated[str | None, Meta(description="why it is no answer")]
+    webhook_signature: Annotated[
+        str, Meta(description="the signature that its webhooks must have to be believed, empty where none is expected")
+    ]
     found_before: Annotated[
         bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")
     ]
@@ -92,7 +95,8 @@ class CommissionCalls:
         unknown = str(uuid4())
         answer, found_before = await self._reconciler.probe(serial, unknown)
         reason = answer.reason if isinstance(answer, NoAnswer) else None
-        return json_response(Probe(unknown, RESULTS[type(answer)], reason, found_before))
+        signature = self._fleet.webhook_signature(serial)
+        return json_response(Probe(unknown, RESULTS[type(answer)], reason, signature, found_before))
 
     async def commission_terminal(self, request: Request) -> Response:
         """`POST /terminals/{serial}/commission`: record what was seen working."""

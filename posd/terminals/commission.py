@@ -47,8 +47,8 @@ def version(terminal: "TerminalConfig", table: Table) -> str:
     """Return the version of a terminal's profile: a digest of all that a proof depends on, and of nothing secret.
 
     That is each row (without `confirmed`, which is a person's word too), how the terminal is called, the names of the
-    headers, how calls are authenticated, and the units of amounts. On this network an address is none of it: a terminal
-    moves. In the cloud the address is the service that answers.
+    headers, how calls are authenticated and webhooks signed, and the units of amounts. On this network an address is
+    none of it: a terminal moves. In the cloud the address is the service that answers.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: dataclasses.asdict(row) | {"confirmed": None} for name, row in table.items()}
@@ -61,6 +61,7 @@ def version(terminal: "TerminalConfig", table: Table) -> str:
         dataclasses.asdict(terminal.hash_encrypt) if terminal.auth == "hash-encrypt" else None,
         terminal.amount_unit,
         terminal.unit_of_answers,
+        terminal.webhook_signature,
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

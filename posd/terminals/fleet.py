@@ -113,6 +113,10 @@ class Fleet:
         member = self._members.current.get(serial)
         return None if member is None else member.config.unit_of_answers
 
+    def webhook_signature(self, serial: str) -> str:
+        """Return how the webhooks of a fleet member are signed, empty where no signature is expected."""
+        return self._members.of(serial).config.webhook_signature
+
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
         """Say why a webhook is refused, by its signature; empty where it is right, or none is expected of a terminal.
 

@@ -15,7 +15,10 @@ from tests.cli.stub import Answer
 SPEED = 200.0
 #: The amounts that ask for a scenario of the simulated terminal.
 WAITS, REFUSED, DENIES = "9000.08", "9000.30", "9000.73"
-PROBED = b'{"client_transaction_id": "7f3c", "result": "none", "reason": null, "found_before": false}'
+PROBED = (
+    b'{"client_transaction_id": "7f3c", "result": "none", "reason": null, '
+    b'"webhook_signature": "", "found_before": false}'
+)
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,7 @@ def changed(operation: str, **given: Any) -> Mapping[str, Row]:
         (replace(TERMINAL, auth="hmac"), LOCAL),
         (replace(TERMINAL, amount_unit="whole"), LOCAL),
         (replace(TERMINAL, answer_amount_unit="whole"), LOCAL),
+        (replace(TERMINAL, webhook_signature="wh-secret-body-hex"), LOCAL),
     ],
 )
 def test_whatever_the_proof_depends_on_makes_another_version(
@@ -93,6 +94,7 @@ def test_the_settings_of_the_scheme_count_where_it_is_used() -> None:
         replace(TERMINAL, fingerprint_sha256="00" * 32, ca_file=Path("/ca.pem"), server_name="terminal"),
         replace(TERMINAL, connect_timeout_seconds=1, reply_timeout_seconds=2),
         replace(TERMINAL, business_code=HeaderValue(file=Path("/code")), answer_amount_unit="main"),
+        replace(TERMINAL, webhook_secret=HeaderValue(file=Path("/secret"))),
     ],
 )
 def test_an_address_a_secret_and_trust_make_no_other_version(terminal: TerminalConfig) -> None:

@@ -15,13 +15,13 @@ SEARCHES = ((), ("found",), ("none",), ("none", "found"), ("no_answer",), ("no_a
 UNKNOWN = [
     None,
     *(
-        {"result": result, "reason": None, "found_before": before}
+        {"result": result, "reason": None, "webhook_signature": "", "found_before": before}
         for result, before in product(("none", "found", "no_answer"), (False, True))
     ),
 ]
 CANCELED = Payment(ID, True, "TERMINAL_CANCELED", True, "taken", ("found",), None)
 APPROVED = Payment(ID, True, "APPROVAL", True, None, ("found",), True)
-NONE = {"result": "none", "reason": None, "found_before": True}
+NONE = {"result": "none", "reason": None, "webhook_signature": "wh-secret-body-hex", "found_before": True}
 ALL = Seen((CANCELED, APPROVED), NONE, True, PrintJob("job", True, "COMPLETED", True))
 
 
@@ -29,8 +29,8 @@ def proven(seen: Seen) -> set[str]:
     return {part for part, words in lacking(seen).items() if not words}
 
 
-def test_every_part_but_the_signature_can_be_proven_and_what_lacks_is_said_in_words() -> None:
-    assert proven(ALL) == set(LACKS) == set(Part) - {Part.SIGNATURE}
+def test_every_part_can_be_proven_and_what_lacks_is_said_in_words() -> None:
+    assert proven(ALL) == set(LACKS) == set(Part)
     for words in lacking(Seen(())).values():
         assert words[0].islower()
         assert words.isprintable()
@@ -75,6 +75,14 @@ def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
         found = proven(Seen(payments))
         assert ("start" in found) == (one[0] and two[0])
         assert ("callback" in found) == (one[1] and two[1])
+
+
+def test_the_signature_is_proven_where_one_is_expected_and_each_end_came_over_the_callback() -> None:
+    """A callback without the right one is refused, so that it is no event of the payment."""
+    unsigned = NONE | {"webhook_signature": ""}
+    for unknown, back in product((None, unsigned, NONE), (False, True)):
+        found = proven(Seen((CANCELED, APPROVED._replace(called_back=back)), unknown))
+        assert ("signature" in found) == (unknown is NONE and back)
 
 
 def test_the_amounts_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:

@@ -123,7 +123,10 @@ async def test_an_event_is_believed_with_the_right_signature_alone_and_lost_in_n
     search.release.set()
     assert (await posd.outcome(payment.identity))["evidence"][0]["kind"] == "search"
 
-    # The other terminal is asked for none.
+    # The other terminal is asked for none. Commissioning is told of which one is.
+    for serial, kind in ((SIGNING, "wh-secret-body-hex"), (PLAIN, "")):
+        asked = await posd.call("POST", f"/terminals/{serial}/probe", socket=posd.admin_socket)
+        assert asked.json["webhook_signature"] == kind
     payment = await shops.started(shops.plain)
     assert await shops.deliver(payment, body(payment.identity, "CARD_PRESENTED", None, SIGNING)) == 200
     assert await shops.deliver(payment, body(payment.identity, "APPROVAL", None, PLAIN)) == 200

@@ -99,6 +99,12 @@ def _callback(seen: Seen) -> str:
     return ""
 
 
+def _signature(seen: Seen) -> str:
+    if seen.unknown is None or not seen.unknown["webhook_signature"]:
+        return "the configuration expects none (webhook_signature), so a callback is believed by its address"
+    return "no signed callback was seen" if _callback(seen) else ""  # without a right one it is no event
+
+
 def _abort(seen: Seen) -> str:
     aborted = [item for item in seen.payments if item.abort is not None]
     if not aborted:
@@ -155,11 +161,11 @@ def _print_job(seen: Seen) -> str:
     return ""
 
 
-#: part -> what lacks of its proof in words, and what to do; empty where it is proven. In the order of the walk. The
-#: signature is no part of it: a callback is believed by its address alone.
+#: part -> what lacks of its proof in words, and what to do; empty where it is proven. In the order of the walk.
 LACKS: Mapping[str, Callable[[Seen], str]] = {
     "start": _start,
     "callback": _callback,
+    "signature": _signature,
     "abort": _abort,
     "search": _search,
     "amount_unit": _amount_unit,

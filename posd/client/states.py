@@ -57,12 +57,25 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why it failed: the terminal's own words, or posd's (`type` "posd") where it was not started."""
+class TerminalFailure:
+    """The terminal's own words in its answer to the call."""
 
     type: str | None
     code: str | None
     message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why it failed: the terminal's own words, or posd's (`type` "posd") where no event says it.
+
+    `terminal`: with "posd", the terminal's own error, where it named one.
+    """
+
+    type: str | None
+    code: str | None
+    message: str | None
+    terminal: TerminalFailure | None
 
 
 @dataclass(frozen=True, slots=True)

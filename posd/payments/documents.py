@@ -32,7 +32,7 @@ from posd.payments.model import (
     Result,
     SearchResult,
 )
-from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer, judge, judge_abort
+from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer, judge_abort
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
@@ -416,7 +416,7 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
     """Return the line of the history for an entry of the journal."""
     match entry:
         case Attempted(attempt=attempt):
-            judgement = judge(attempt, transaction.client_transaction_id)
+            judgement = entry.judgement(transaction.client_transaction_id)
             return AttemptLine(at=at, judgement=NAMES[type(judgement)], **_attempt(attempt))
         case AbortAnswered(attempt=attempt):
             return AbortAnsweredLine(at=at, answer=judge_abort(attempt), **_attempt(attempt))

@@ -14,15 +14,23 @@ from posd.payments import transitions
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.transitions import New
-from posd.payments.wire import NAMES, RESULTS, AbortAnswer, Answer, TransactionEvent, judge, judge_abort
+from posd.payments.wire import NAMES, RESULTS, AbortAnswer, Answer, Judgement, TransactionEvent, judge, judge_abort
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
 
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON."""
+    """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
+
+    `errors_in_2xx` is what the profile said of it then: see `wire.judge`.
+    """
 
     attempt: Attempt
+    errors_in_2xx: bool = False
+
+    def judgement(self, client_transaction_id: str) -> Judgement:
+        """Return what it proves of the transaction of that id."""
+        return judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
@@ -179,8 +187,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
     if transaction.phase is Phase.FINAL and isinstance(entry, OF_OPEN_ONES):
         return transaction
     match entry:
-        case Attempted(attempt=attempt):
-            return transitions.conclude_start(transaction, judge(attempt, transaction.client_transaction_id), now)
+        case Attempted():
+            return transitions.conclude_start(transaction, entry.judgement(transaction.client_transaction_id), now)
         case Interrupted():
             return transitions.interrupted(transaction, now)
         case Searched(answer=answer):
@@ -227,8 +235,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
 def feed_word(entry: Entry, client_transaction_id: str) -> str:
     """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
     match entry:
-        case Attempted(attempt=attempt):
-            return NAMES[type(judge(attempt, client_transaction_id))]
+        case Attempted():
+            return NAMES[type(entry.judgement(client_transaction_id))]
         case Searched(answer=answer):
             return f"search:{RESULTS[type(answer)]}"
         case AbortAnswered(attempt=attempt):

@@ -77,12 +77,24 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     note: Annotated[str | None, Meta(description="operator: why")] = None
 
 
+class TerminalFailure(msgspec.Struct, frozen=True):
+    """The terminal's own words in its answer to the call."""
+
+    type: Annotated[str | None, Meta(description="where it comes from, such as `TERMINAL`")]
+    code: Annotated[str | None, Meta(description="which, such as `TER-003`")]
+    message: Annotated[str | None, Meta(description="in words")]
+
+
 class Failure(msgspec.Struct, frozen=True):
-    """Why it was not approved: the event's own words, or posd's (`type` is then `posd`) for `not_started`."""
+    """Why it was not approved: the event's own words, or posd's (`type` is then `posd`) where no event says it."""
 
     type: Annotated[str | None, Meta(description="the event's, or `posd`")]
     code: Annotated[str | None, Meta(description="the event's, or posd's own")]
     message: Annotated[str | None, Meta(description="in words")]
+    terminal: Annotated[
+        TerminalFailure | None,
+        Meta(description="with `posd`: the terminal's own error, null where it named none; always null in an event's"),
+    ] = None
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -26,15 +26,18 @@ from posd.payments.model import (
     Outcome,
     Receipt,
     Result,
+    TerminalFailure,
     Transaction,
     attend,
     clear,
 )
 from posd.payments.operations import OPERATIONS, Reversal, reversal
+from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.terminals.attempt import Refused, Unsent, with_remark
+from posd.terminals.attempt import Refused, Unsent
+from posd.terminals.envelope import ErrorEnvelope
 
 _set = msgspec.structs.replace
 
@@ -54,16 +57,29 @@ SETTLED = (
 def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
     """Return the outcome of a request that was provably refused or provably never sent."""
     match judgement:
-        case Refused(status=status, body=body, remark=remark):
-            evidence = Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=status, body=body)
-            words = with_remark(f"the terminal refused the request (HTTP {status})", remark)
-            failure = Failure(type="posd", code="refused", message=words)
+        case Refused(error=error):
+            evidence, failure = _refusal(judgement, now), Failure("posd", "refused", words(judgement), _own(error))
         case Unsent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
         case _:
             assert_never(judgement)
     return inferred(Result.NOT_STARTED, (evidence,), now, failure=failure)
+
+
+def canceled(judgement: Canceled, now: datetime) -> Outcome:
+    """Return the outcome of a request that the terminal answered with a cancellation."""
+    message = f"the terminal answered that the payment was canceled there ({judgement.error.name})"
+    failure = Failure("posd", "canceled", message, _own(judgement.error))
+    return inferred(Result.CANCELED, (_refusal(judgement, now),), now, failure=failure)
+
+
+def _refusal(judgement: Refused | Canceled, now: datetime) -> Evidence:
+    return Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=judgement.status, body=judgement.body)
+
+
+def _own(error: ErrorEnvelope | None) -> TerminalFailure | None:
+    return TerminalFailure(error.type, error.code, error.message) if error else None
 
 
 def inferred(

@@ -31,7 +31,7 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
-from posd.payments.wire import Acknowledged, Found, NoAnswer, TransactionEvent, judge, read_event
+from posd.payments.wire import Acknowledged, Found, NoAnswer, TransactionEvent, read_event
 from posd.records import terminal_addresses
 from posd.records.model import Phase
 from posd.storage import changes
@@ -189,8 +189,8 @@ def _serial(cause: Cause, client_transaction_id: str) -> str | None:
     match cause:
         case Received(event=event):
             return event.terminal.serial_number
-        case Attempted(attempt=attempt):
-            judgement = judge(attempt, client_transaction_id)
+        case Attempted():
+            judgement = cause.judgement(client_transaction_id)
             return judgement.serial_number if isinstance(judgement, Acknowledged) else None
         case Quarantined(serial_number=serial) | Searched(answer=NoAnswer(serial_number=serial)):
             return serial

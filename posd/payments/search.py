@@ -79,9 +79,9 @@ class Searching:
         return self._fleet.rows(terminal)["search"]
 
     def _name(self, terminal: str) -> str:
-        """What identifies this search among others: method, path and pointer."""
+        """What identifies this search among others: method, path, pointer, and whether it is a page."""
         row = self._row(terminal)
-        return f"{row.method} {row.path} {row.pointer}".rstrip()
+        return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice) -> bool:
         """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
@@ -153,14 +153,14 @@ class Searching:
         crash_point("search.before_send")
         attempt = await self._fleet.contact.call(request, connected=connected)
         crash_point("search.replied")
-        return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
+        return self._welcome(read_reply(attempt, row.pointer, client_transaction_id, paged=row.paged), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
         if not isinstance(answer, Found):
             return answer
         ours = answer.kept(partial(self._is_ours, terminal))
-        if ours.elements:
+        if ours.usable:
             return ours
         others = (item.terminal.serial_number for item in answer.events if self._is_of_merchant(item))
         return NoAnswer(FOREIGN, bears_id=True, serial_number=next(others, None))

@@ -30,6 +30,7 @@ from posd.base.limits import FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock import kernel
+from posd.config.profile import Row
 from posd.httpd.senders import Sender
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
@@ -37,7 +38,7 @@ from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
 from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
-from posd.payments.wire import NAMES, judge
+from posd.payments.wire import NAMES
 from posd.records import pruned, terminal_addresses
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.intake import Intake
@@ -104,11 +105,15 @@ class Until(msgspec.Struct, frozen=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Where a request goes, where its events come to, and until when it may be sent, None for always."""
+    """Where a request goes, where its events come to, and until when it may be sent, None for always.
+
+    `errors_in_2xx`: what the profile says of an error in an answer of 2xx.
+    """
 
     to: Destination
     callback: Callback
     until: Until | None = None
+    errors_in_2xx: bool = False
 
 
 class Payments:
@@ -223,7 +228,8 @@ class Payments:
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         self._require_sendable(terminal, request)
         until = self._until(request.not_after)
-        way = await self._way(identity, terminal, until)
+        row = self._fleet.rows(terminal)[request.type]
+        way = await self._way(identity, terminal, until, row)
         if self._draining:
             raise draining()
         at = iso(self._now())
@@ -285,7 +291,7 @@ class Payments:
         _refuse_late(until, now)
         return until
 
-    async def _way(self, identity: str, terminal: str, until: Until | None) -> Way:
+    async def _way(self, identity: str, terminal: str, until: Until | None, row: Row) -> Way:
         """Return where its request would go, and where its events would come to."""
         to = await destination(self._fleet, terminal, "cannot start")
         callback = Callback("", None)
@@ -295,7 +301,7 @@ class Payments:
                 callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return Way(to, callback, until)
+        return Way(to, callback, until, row.errors_in_2xx)
 
     async def _run(self, draft: Transaction, way: Way) -> tuple[Transaction, bool]:
         """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
@@ -307,17 +313,17 @@ class Payments:
                 transaction, request = await self._intend(draft, way)
             except CommitUncertain as error:
                 log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
-                attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
+                attempted = Attempted(NotSent("its intent could not be committed for certain, so it was not sent"))
                 certain = False
             else:
                 if request is None:  # a callback was faster than the till: an orphan
                     return transaction, False
-                attempt = await self._send(transaction, request, way.until)
+                attempted = Attempted(await self._send(transaction, request, way.until), way.errors_in_2xx)
         try:
-            concluded = await self._conclude(draft, attempt)
+            concluded = await self._conclude(draft, attempted)
         except Exception as error:
             self._report(identity, error)
-            self._running.keep(self._conclude_later(draft, attempt))
+            self._running.keep(self._conclude_later(draft, attempted))
             if not certain:
                 raise self._not_known(identity, error) from error
             return transaction, True
@@ -398,19 +404,19 @@ class Payments:
 
     # 5. The answer is judged, and what it proves is recorded.
 
-    async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
+    async def _conclude(self, transaction: Transaction, attempted: Attempted) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         proved = self._fleet.addresses.proved(transaction.terminal, sent_to) if sent_to is not None else None
         concluded = await self._store.write(
-            partial(self._record_attempt, transaction=transaction, attempt=attempt, now=self._now(), proved=proved)
+            partial(self._record_attempt, transaction=transaction, attempted=attempted, now=self._now(), proved=proved)
         )
         if proved is not None:
             self._fleet.addresses.trust(transaction.terminal, proved)
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
         crash_point("start.concluded")
-        judgement = judge(attempt, identity)
+        judgement, attempt = attempted.judgement(identity), attempted.attempt
         log.info(
             "payment.answered",
             transaction=identity,
@@ -422,7 +428,7 @@ class Payments:
         )
         return concluded
 
-    async def _conclude_later(self, transaction: Transaction, attempt: Attempt) -> None:
+    async def _conclude_later(self, transaction: Transaction, attempted: Attempted) -> None:
         """Try again until the store takes it, or posd stops: the next start then puts the transaction in doubt.
 
         A later call may have started the id meanwhile, where the intent of this one had not come to disk: then what
@@ -431,7 +437,7 @@ class Payments:
         while not self._draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
             with suppress(Exception):  # it was told the first time
-                await self._conclude(transaction, attempt)
+                await self._conclude(transaction, attempted)
                 return
 
     def _report(self, identity: str, error: Exception) -> None:
@@ -442,7 +448,7 @@ class Payments:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
 
     def _record_attempt(
-        self, unit: Unit, transaction: Transaction, attempt: Attempt, now: datetime, proved: Trusted | None
+        self, unit: Unit, transaction: Transaction, attempted: Attempted, now: datetime, proved: Trusted | None
     ) -> Transaction | None:
         """Record what the attempt proves; None where the intent had not come to disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
@@ -450,7 +456,7 @@ class Payments:
             return None
         if proved is not None:
             terminal_addresses.proved(unit, transaction.terminal, proved)
-        return record(unit, before, Attempted(attempt), now, self._outstanding)
+        return record(unit, before, attempted, now, self._outstanding)
 
     def _not_known(self, identity: str, error: Exception) -> Problem:
         problem = not_known(error)

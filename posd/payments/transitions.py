@@ -27,6 +27,7 @@ from posd.payments.model import (
 )
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
+from posd.payments.refusals import Canceled
 from posd.payments.wire import (
     RESULTS,
     Acknowledged,
@@ -142,14 +143,16 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
             if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
                 transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
             transaction = _disprove(transaction, "its acknowledgement", now)
+        case Canceled() if not heard and transaction.outcome is None:
+            transaction = outcomes.finish(transaction, outcomes.canceled(judgement, now), now)
         case Refused() | Unsent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
-        case Refused() | Unsent() if transaction.phase is Phase.STARTING:
+        case Refused() | Unsent() | Canceled() if transaction.phase is Phase.STARTING:
             # A callback was faster that posd could not use, or that told of a state which it does not know.
             transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
-        case Refused() | Unsent() | Doubtful():
+        case Refused() | Unsent() | Canceled() | Doubtful():
             pass  # an event was faster and says more
         case _:
             assert_never(judgement)
@@ -193,8 +196,7 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
         for event in answer.events:
             after = _found(after, event, now)
     if isinstance(answer, NoAnswer) and answer.bears_id:
-        after = _hear(after, answer.serial_number, "a search found it on", now)
-        after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
+        after = _bears_id(after, answer, now)
     last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
     return _set(_touch(after, transaction, now), last_search=last)
 
@@ -367,6 +369,20 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
     )
 
 
+def _bears_id(transaction: Transaction, answer: NoAnswer, now: datetime) -> Transaction:
+    """Note what bears our id and is no answer. What cannot be read takes back nothing that was concluded.
+
+    While it is open it can no longer be proved that it never started.
+    """
+    if not answer.unreadable:
+        transaction = _hear(transaction, answer.serial_number, "a search found it on", now)
+        return _unusable(transaction, "a search found this payment, but not as ours", answer.reason, now)
+    if transaction.phase is not Phase.FINAL:
+        transaction = _set(transaction, heard=True)
+    detail = f"a search found this payment in a form that cannot be used: {answer.reason}"
+    return attend(transaction, AttentionCode.QUARANTINED_EVENT, now, detail)
+
+
 def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: datetime) -> Transaction:
     """Apply one element of a search's reply that bears our id."""
     if isinstance(event, NotAnEvent):
@@ -419,10 +435,21 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     return clear(transaction, AttentionCode.IN_DOUBT)
 
 
+#: Steps on the way to a cancellation: they contradict none, and may come after it.
+_BEFORE_CANCELED = (Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED)
+
+
 def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
-    """Withdraw a `not_started` that was inferred: what came shows that a terminal did get the request."""
+    """Withdraw what was inferred from the answer to the start, or of it, where what came contradicts it.
+
+    A `not_started`: a terminal did get the request. A cancellation: it goes on, or did.
+    """
     outcome = transaction.outcome
-    if outcome is None or outcome.result is not Result.NOT_STARTED:
+    if outcome is None:
+        return transaction
+    by_answer = outcome.result is Result.CANCELED and outcome.evidence[0].kind is EvidenceKind.REFUSAL
+    canceled = by_answer and (news not in _BEFORE_CANCELED or transaction.trail.approval_requested)
+    if outcome.result is not Result.NOT_STARTED and not canceled:
         return transaction
     running = transaction.status is not None
     transaction = _set(transaction, phase=Phase.ACTIVE, outcome=None, withdrawn=outcome)
@@ -430,6 +457,6 @@ def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction
         transaction,
         AttentionCode.OUTCOME_CORRECTED,
         now,
-        f"not_started was concluded, but the terminal sent {news}: the payment is running or did run",
+        f"{outcome.result} was concluded, but the terminal sent {news}: the payment is running or did run",
     )
-    return transaction if running else doubt(transaction, f"it sent {news} after not_started was concluded", now)
+    return transaction if running else doubt(transaction, f"it sent {news} after {outcome.result} was concluded", now)

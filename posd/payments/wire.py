@@ -17,13 +17,16 @@ record. What each member is needed for decides what becomes of the event where t
 | `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
 | all others               | to show it                          | none; in a text U+FFFD                              |
 
-A search has no callback address: an element counts by its id alone, which has to be whole.
+A search has no callback address: an element counts by its id alone, which has to be whole. Its state may stand in the
+acquirer's answer instead (`read_element`). Some members were seen under two names, in snake_case and in camelCase: both
+are read, and two that differ are one name that says two things.
 
 Source: terminal API, Events.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -36,6 +39,7 @@ from posd.base.json_types import Object, decode, encode
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.model import SearchResult
+from posd.payments.refusals import Canceled, judge_error
 from posd.terminals.attempt import (
     UNDECIDED_CLIENT_ERRORS,
     Attempt,
@@ -48,6 +52,7 @@ from posd.terminals.attempt import (
     judge_start,
     with_remark,
 )
+from posd.terminals.envelope import BUSY, envelope_in, read_envelope
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 256
@@ -128,6 +133,24 @@ def read_event(body: bytes) -> TransactionEvent:
     It is one where its status can be read, it names its transaction or its terminal, and neither says two things.
     What else cannot be read is named in `damaged`.
     """
+    members, damaged = _members_of(body)
+    return _read(body, members, damaged, members.get("status"))
+
+
+def read_element(body: bytes, *, paged: bool = False) -> TransactionEvent:
+    """Read an element of a search's reply, as an event. Raise NotAnEvent where it is none.
+
+    Where it has no `status`, it is the `transaction_status` of the acquirer's answer in it; `paged`: or of its own.
+    """
+    members, damaged = _members_of(body)
+    status = members.get("status")
+    if not _something(status):
+        status = _acquirers_word(members, paged=paged)
+    return _read(body, members, damaged, status)
+
+
+def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
+    """Return the members of an event, and the places that are damaged. Raise NotAnEvent."""
     try:
         members, damaged = decoded(body)
     except ValueError as error:
@@ -135,15 +158,20 @@ def read_event(body: bytes) -> TransactionEvent:
     if not isinstance(members, Object):
         raise NotAnEvent("it is not a JSON object")
     _unambiguous(members, ("status", "client_transaction_id", "terminal"), "")
+    return _under_one(members, "raw_response", "rawResponse"), damaged
+
+
+def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) -> TransactionEvent:
+    """Read an event; `status` is what it says of its state. Raise NotAnEvent."""
     read = _Reading(set(damaged))
-    terminal = read.object(members, "terminal")
+    terminal = _under_one(read.object(members, "terminal"), "serial_number", "serialNumber")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
         raise NotAnEvent("it has neither a client_transaction_id nor a terminal.serial_number")
     _unambiguous(terminal, ("serial_number",), "terminal.")
     operation = read.object(members, "operation")
     amount = read.object(operation, "operation", "amount")
     return TransactionEvent(
-        status=_status(members),
+        status=_status(status),
         event_id=read.event_id(members, body),
         occurred_at=read.always(members, "occurred_at"),
         merchant_id=read.always(members, "merchant_id"),
@@ -175,39 +203,64 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
         members, _ = decoded(body)
     except ValueError:
         return None
-    if not isinstance(members, Object):
-        return None
-    operation = _object(members, "operation")
-    terminal = _object(members, "terminal")
+    return _acknowledgement(members) if isinstance(members, Object) else None
+
+
+def _acknowledgement(members: Object) -> Acknowledgement | None:
+    """Read an acknowledgement at the top, or in the member `object`, where one was seen too."""
+    parts = (members, _object(members, "object"))
+    operations = [_object(part, "operation") for part in parts]
+    terminals = [_under_one(_object(part, "terminal"), "serialNumber", "serial_number") for part in parts]
     try:
-        _unambiguous(members, ("status", "client_transaction_id", "operation", "terminal"), "")
-        _unambiguous(operation, ("client_transaction_id",), "operation.")
-        _unambiguous(terminal, ("serialNumber",), "terminal.")
+        for part, operation, terminal in zip(parts, operations, terminals, strict=True):
+            _unambiguous(part, ("status", "client_transaction_id", "operation", "terminal"), "")
+            _unambiguous(operation, ("client_transaction_id",), "operation.")
+            _unambiguous(terminal, ("serialNumber",), "terminal.")
     except NotAnEvent:
         return None
-    echoes = [part.get("client_transaction_id") for part in (members, operation)]
-    bearers = [
-        part
-        for part, echo in zip((members, operation), echoes, strict=True)
-        # One that is damaged says nothing; it was asked on this connection alone.
-        if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
-    ]
+    statuses = dict.fromkeys(filter(None, (_text(part, "status") for part in parts)))
+    serials = dict.fromkeys(filter(None, (_text(part, "serialNumber") for part in terminals)))
+    if len(statuses) > 1 or len(serials) > 1:
+        return None
     return Acknowledgement(
-        status=_text(members, "status"),
-        # One that is no text is not ours.
-        client_transaction_ids=tuple((_text(part, "client_transaction_id") or "").lower() for part in bearers),
-        serial_number=_text(terminal, "serialNumber"),
+        status=next(iter(statuses), None),
+        client_transaction_ids=_echoed(*parts, *operations),
+        serial_number=next(iter(serials), None),
     )
 
 
-def _status(members: Object) -> str:
+def _echoed(*parts: Object) -> tuple[str, ...]:
+    """Return the ids that an answer names; one that is no text is not ours."""
+    echoes = [part.get("client_transaction_id") for part in parts]
+    return tuple(
+        (_text(part, "client_transaction_id") or "").lower()
+        for part, echo in zip(parts, echoes, strict=True)
+        # One that is damaged says nothing; it was asked on this connection alone.
+        if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
+    )
+
+
+def _status(value: Any) -> str:
     """Return the one member without which nothing is known. Raise NotAnEvent."""
-    value = members.get("status")
     if not isinstance(value, str) or not value or UNREADABLE in value:
         raise NotAnEvent("status is missing or not a string that can be read")
     if len(value) > MAX_TEXT:
         raise NotAnEvent(f"status is longer than {MAX_TEXT} characters")
     return value
+
+
+#: What the acquirer's answer says of a payment in its own words, and no more than that.
+_ACQUIRERS_WORDS = (Status.APPROVAL, Status.DECLINED)
+
+
+def _acquirers_word(members: Object, *, paged: bool) -> Any:
+    """Return the state that the acquirer's answer in an element states; None where it states none, or two."""
+    name = "transaction_status"
+    response = _EMPTY if "raw_response" in members.repeated else _object(members, "raw_response")
+    places = (response, members) if paged else (response,)
+    said = [place[name] for place in places if _something(place.get(name))]
+    clear = not any(name in place.repeated for place in places) and said == said[:1] * len(said)
+    return said[0] if said and clear and said[0] in _ACQUIRERS_WORDS else None
 
 
 def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str) -> None:
@@ -218,9 +271,30 @@ def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str
             raise NotAnEvent(f"{prefix}{name} stands more than once, with different values")
 
 
-def _object(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _object(members: Object, name: str) -> Object:
     value = members.get(name)
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, Object) else _EMPTY
+
+
+def _under_one(members: Object, name: str, other: str) -> Object:
+    """Return an object with a member that was seen under two names under the first; two values are one name twice."""
+    if other not in members:
+        return members
+    one = Object(members)
+    value = one.pop(other)
+    if other in members.repeated or (
+        name in one and _something(value) and _something(one[name]) and one[name] != value
+    ):
+        one.repeated = members.repeated | {name}
+        return one
+    one.repeated = members.repeated
+    if not _something(one.get(name)):
+        one[name] = value
+    return one
+
+
+def _something(value: Any) -> bool:
+    return value is not None and value not in _NOTHING
 
 
 def _text(members: Mapping[str, Any], name: str) -> str | None:
@@ -297,7 +371,7 @@ class _Reading:
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
         """Note that what stands there cannot be read, if anything does."""
-        if value is not None and value not in _NOTHING:
+        if _something(value):
             self.damaged.add(place)
 
 
@@ -349,29 +423,40 @@ class Acknowledged(msgspec.Struct, frozen=True):
     serial_number: str | None
 
 
-Judgement = Acknowledged | Refused | Unsent | Doubtful
+Judgement = Acknowledged | Canceled | Refused | Unsent | Doubtful
 
 
-def judge(attempt: Attempt, client_transaction_id: str) -> Judgement:
-    """Judge the attempt to start the transaction of that id."""
-    return judge_start(attempt, lambda reply: _judge_success(reply, client_transaction_id))
+def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool = False) -> Judgement:
+    """Judge the attempt to start the transaction of that id.
+
+    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started.
+    """
+    return judge_start(attempt, lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx))
 
 
-def _judge_success(reply: Replied, client_transaction_id: str) -> Judgement:
-    acknowledgement = read_acknowledgement(reply.body) if reply.complete else None
-    if acknowledgement is None:
+def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool) -> Judgement:
+    members = None
+    with suppress(ValueError):
+        members = decoded(reply.body)[0] if reply.complete else None
+    acknowledgement = _acknowledgement(members) if isinstance(members, Object) else None
+    if acknowledgement is None or not isinstance(members, Object):
         words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
         return Doubtful(with_remark(words, reply.remark))
-    if acknowledgement.status != Status.TERMINAL_ACKNOWLEDGED:
-        return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
+    acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
     if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
-        return Doubtful("the terminal acknowledged another transaction")
+        return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
+    error = envelope_in(members)
+    if error is not None and (error.certain or not acknowledged):
+        return judge_error(reply, members, error, trusted=errors_in_2xx)
+    if not acknowledged:
+        return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
     return Acknowledged(acknowledgement.serial_number)
 
 
 #: Outcome words for the log, by kind of judgement.
 NAMES: Mapping[type[Judgement], str] = {
     Acknowledged: "acknowledged",
+    Canceled: "canceled",
     Refused: "refused",
     Unsent: "unsent",
     Doubtful: "in_doubt",
@@ -401,16 +486,22 @@ class Found(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=T
 
     elements: tuple[str, ...]
     damaged: tuple[str, ...] = ()  # what could not be read of the reply, in words
+    paged: bool = False  # they stood in a page of a list
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
         """Each element as the event that it is, or why it is none. They are read once."""
-        return tuple(map(_event, self.elements))
+        return tuple(_event(element, self.paged) for element in self.elements)
+
+    @property
+    def usable(self) -> bool:
+        """Whether any of them says how the transaction stands."""
+        return any(isinstance(event, TransactionEvent) for event in self.events)
 
     def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "Found":
         """Return it with those elements alone whose events are to be kept."""
         kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
-        return self if len(kept) == len(self.elements) else Found(kept, self.damaged)
+        return self if len(kept) == len(self.elements) else Found(kept, self.damaged, self.paged)
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="none"):
@@ -422,12 +513,14 @@ class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
 
     `bears_id`: something in it bears our id, and is not of ours: nothing to believe, and no "none" either.
     `serial_number`: of the terminal outside the fleet that it is of.
+    `unreadable`: it may be ours, and what it says of it cannot be read.
     """
 
     reason: str
     status: int | None = None
     bears_id: bool = False
     serial_number: str | None = None
+    unreadable: bool = False
 
 
 Answer = Found | Nothing | NoAnswer
@@ -444,8 +537,11 @@ def request_body(client_transaction_id: str) -> bytes:
     return encode({"client_transaction_id": client_transaction_id})
 
 
-def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> Answer:
-    """Read what a search brought; `pointer` (RFC 6901) says where the transactions stand in the reply."""
+def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, paged: bool = False) -> Answer:
+    """Read what a search brought; `pointer` (RFC 6901) says where the transactions stand in the reply.
+
+    `paged`: they are a page of a list, in `data` where the pointer is empty.
+    """
     match attempt:
         case NotSent(reason=reason) | Lost(reason=reason):
             return NoAnswer(reason)
@@ -456,7 +552,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
         case Replied(status=status, body=body):
             try:
                 mended = readable(body)
-                elements = list(_elements(mended.body, pointer))
+                elements = list(_page(mended.body, pointer or PAGE) if paged else _elements(mended.body, pointer))
             except ValueError as error:
                 return NoAnswer(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
@@ -466,7 +562,13 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
     if len(elements) > MAX_ELEMENTS:
         return NoAnswer(f"the reply has more than {MAX_ELEMENTS} elements", status)
     ours = tuple(raw.decode() for raw in elements if _bears(raw, client_transaction_id))
-    return Found(ours, named(mended.damaged)) if ours else NoAnswer("the reply is about other transactions", status)
+    if not ours:
+        return NoAnswer("the reply is about other transactions", status)
+    found = Found(ours, named(mended.damaged), paged)
+    if not found.usable:
+        reason = f"what the reply has of this payment does not say how it stands: {found.events[0]}"
+        return NoAnswer(reason, status, bears_id=True, unreadable=True)
+    return found
 
 
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
@@ -479,18 +581,16 @@ def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
     return None
 
 
-def _event(element: str) -> TransactionEvent | NotAnEvent:
+def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
-        return read_event(element.encode())
+        return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
         return error.with_traceback(None)
 
 
 def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
     """Return the elements at the pointer, verbatim. Raise ValueError where there is no list and no object."""
-    raw = body
-    for step in pointer.split("/")[1:]:
-        raw = _member(raw, step.replace("~1", "/").replace("~0", "~"), pointer)
+    raw = _at(body, pointer)
     try:
         if raw.lstrip().startswith(b"["):
             return [bytes(item) for item in _LIST.decode(raw)]
@@ -498,6 +598,42 @@ def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
     except msgspec.ValidationError as error:
         raise ValueError("there is neither a list nor an object of transactions") from error
     return [raw.strip()]
+
+
+#: Where a page has its transactions, unless the profile says otherwise.
+PAGE = "/data"
+#: What the names of members have in common that say how many there are, or that there are further ones.
+_FURTHER = ("total", "count", "next", "more")
+
+
+def _page(body: bytes, pointer: str) -> Iterable[bytes]:
+    """Return the elements of a page, verbatim. Raise ValueError where there is none, or an empty one says that there
+    are transactions elsewhere.
+    """
+    raw = _at(body, pointer)
+    if not raw.lstrip().startswith(b"["):
+        raise ValueError(f"no list of transactions stands at {pointer}")
+    elements = [bytes(item) for item in _LIST.decode(raw)]
+    around = decode(body)
+    if not elements and isinstance(around, Object) and (envelope_in(around) or _tells_of_more(around)):
+        raise ValueError("the list is empty, and the reply says more than that")
+    return elements
+
+
+def _tells_of_more(around: Any) -> bool:
+    """Whether anything beside an empty list says that there are transactions."""
+    if not isinstance(around, Object):
+        return False
+    said = [name for name, value in around.items() if (value and value != "0") or name in around.repeated]
+    named = any(word in name.lower() for name in said for word in _FURTHER)
+    return named or any(map(_tells_of_more, around.values()))
+
+
+def _at(body: bytes, pointer: str) -> bytes:
+    """Return what stands at the pointer. Raise ValueError where nothing does."""
+    for step in pointer.split("/")[1:]:
+        body = _member(body, step.replace("~1", "/").replace("~0", "~"), pointer)
+    return body
 
 
 def _member(raw: bytes, name: str, pointer: str) -> bytes:
@@ -546,10 +682,13 @@ def judge_abort(attempt: Attempt) -> AbortAnswer:
     match attempt:
         case NotSent():
             return AbortAnswer.UNREACHABLE
-        case Replied(status=status) if status == NOTHING_RUNNING_STATUS:
-            return AbortAnswer.NOTHING_RUNNING
-        case Replied(status=status) if 200 <= status < 300:
-            return AbortAnswer.TAKEN
+        case Replied(status=status, body=body) if status == NOTHING_RUNNING_STATUS:
+            # Busy says that something runs, whatever the status is said to mean: no part of a proof.
+            error = read_envelope(body)
+            return AbortAnswer.UNKNOWN if error and error.code == BUSY else AbortAnswer.NOTHING_RUNNING
+        case Replied(status=status, body=body) if 200 <= status < 300:
+            error = read_envelope(body)
+            return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN
         case Replied(status=status) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
             return AbortAnswer.NOT_TAKEN
         case Replied() | Lost():

@@ -65,12 +65,13 @@ NAMES: Mapping[type[Judgement], str] = {
 }
 
 
-def judge_reply(attempt: Attempt, accepted: Accepted) -> Judgement:
-    """Judge the one attempt to create a job; `accepted` is what its reply says, in case it is a 2xx.
+def judge_reply(attempt: Attempt, said: Accepted | Doubtful) -> Judgement:
+    """Judge the one attempt to create a job; `said` is what its reply says, in case it is a 2xx.
 
-    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job.
+    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
+    but for one with an error: it may have it, and is asked.
     """
-    return judge_start(attempt, lambda _reply: accepted)
+    return judge_start(attempt, lambda _reply: said)
 
 
 _set = msgspec.structs.replace

@@ -11,8 +11,9 @@ from msgspec import Meta
 
 from posd.base.damaged_json import UNREADABLE, decoded
 from posd.base.json_types import Object, decode
-from posd.printing.model import Accepted, Judgement, PrintJob, Report, judge_reply
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, with_remark
+from posd.printing.model import Accepted, Judgement, PrintJob, PrintStatus, Report, judge_reply
+from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Replied, with_remark
+from posd.terminals.envelope import envelope_in
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 512
@@ -81,10 +82,10 @@ def read_status(body: bytes) -> str:
 
 def judge(attempt: Attempt) -> Judgement:
     """Judge the one attempt to create a job."""
-    accepted = Accepted()
+    said: Accepted | Doubtful = Accepted()
     if isinstance(attempt, Replied) and attempt.complete:
-        accepted = _read_acceptance(attempt.body)
-    return judge_reply(attempt, accepted)
+        said = _read_acceptance(attempt)
+    return judge_reply(attempt, said)
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
@@ -119,6 +120,8 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
     word = words.pop()
     if words or not word or UNREADABLE in word:
         return NoAnswer("the reply has this print job, but not its status", status)
+    if PrintStatus.known(word) is None and (failure := envelope_in(ours[0])) is not None and failure.certain:
+        return NoAnswer(f"the terminal answered HTTP {status} with {failure.name}", status)
     return Answered(
         Report(
             status=word,
@@ -137,13 +140,16 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
 
 
-def _read_acceptance(body: bytes) -> Accepted:
+def _read_acceptance(reply: Replied) -> Accepted | Doubtful:
     try:
-        members = decoded(body)[0]
+        members = decoded(reply.body)[0]
     except ValueError:
         return Accepted()
     if not isinstance(members, Object):
         return Accepted()
+    error = envelope_in(members)
+    if error is not None and error.certain:
+        return Doubtful(f"the terminal answered HTTP {reply.status} with {error.name}")
     known = [name for name in ID_NAMES if name in members and name not in members.repeated]
     named = _identity(members[known[0]]) if known else None
     word = _text(members.get("status")) if "status" not in members.repeated else None

@@ -39,7 +39,8 @@ class AttemptLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["attempt"] = "attempt"
     judgement: Annotated[
-        str, Meta(description="what it proves: `acknowledged`, `accepted`, `refused`, `unsent`, `in_doubt`")
+        str,
+        Meta(description="what it proves: `acknowledged`, `accepted`, `canceled`, `refused`, `unsent`, `in_doubt`"),
     ]
     http_status: Annotated[int | None, Meta(description="the terminal's, null where no whole reply came")]
     reason: Annotated[str | None, Meta(description="why there was no reply")]

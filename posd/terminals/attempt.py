@@ -5,6 +5,8 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
+from posd.terminals.envelope import ErrorEnvelope, read_envelope
+
 
 class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
     """Nothing of the request was written to the network."""
@@ -71,11 +73,17 @@ MAX_REFUSAL_TEXT = 2048
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The terminal answered that it does not run it; `remark` as of the reply."""
+    """The terminal answered that it does not run it; `remark` as of the reply, `error` its own where it can be read."""
 
     status: int
     body: str
     remark: str = ""
+    error: ErrorEnvelope | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """The terminal's own type and code, to be shown; None where it named none."""
+        return self.error.name if self.error else None
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -108,9 +116,17 @@ def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken
             return Doubtful(reason)
         case Replied(status=status) if 200 <= status < 300:
             return accepted(attempt)
-        case Replied(status=status, body=body) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
-            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], attempt.remark)
         case Replied(status=status):
-            return Doubtful(with_remark(f"the terminal answered HTTP {status}", attempt.remark))
+            error = read_envelope(attempt.body)
+            if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS and not (error and error.acquirer):
+                return refused(attempt, error)
+            named = f" with {error.name}" if error else ""
+            asked = ": the acquirer may have been asked" if error and error.acquirer else ""
+            return Doubtful(with_remark(f"the terminal answered HTTP {status}{named}{asked}", attempt.remark))
         case _:
             assert_never(attempt)
+
+
+def refused(reply: Replied, error: ErrorEnvelope | None) -> Refused:
+    """Return the refusal that a reply is."""
+    return Refused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)

@@ -178,7 +178,7 @@ def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> 
         ({"kind": "search", "result": "none"}, "the terminal was asked", "it does not know of it"),
         (
             {"kind": "refusal", "status": 409, "body": '{"busy":1}'},
-            "the terminal refused the request",
+            "the terminal's answer to the request",
             'HTTP 409, it said: {"busy":1}',
         ),
         ({"kind": "unsent", "reason": "refused"}, "the request was never sent", "refused"),

@@ -23,6 +23,7 @@ from posd.client import (
     Posd,
     Receipt,
     Rejected,
+    TerminalFailure,
     UnknownResult,
     documents,
     states,
@@ -62,6 +63,7 @@ DESCRIBED: dict[Any, tuple[str, set[str]]] = {
     states.Receipt: ("Receipt", set()),
     states.State: ("State", set()),
     states.Terminal: ("Terminal", {"in_fleet"}),
+    states.TerminalFailure: ("TerminalFailure", set()),
     states.Transaction: ("Transaction", set()),
     states.Version: ("Version", set()),
 }
@@ -129,7 +131,16 @@ def test_what_did_not_work_says_why() -> None:
     reason = {"type": "posd", "code": "unsent", "message": "no route"}
     found = ended("not_started", "new_id_ok", failure_reason=reason)
     assert isinstance(found, NotStarted)
-    assert found.failure_reason == Failure("posd", "unsent", "no route")
+    assert found.failure_reason == Failure("posd", "unsent", "no route", None)
+
+
+def test_what_the_terminal_said_itself_is_read() -> None:
+    own = {"type": "TERMINAL", "code": "TER-003", "message": "busy"}
+    reason = {"type": "posd", "code": "refused", "message": "it is busy", "terminal": own}
+    found = ended("not_started", "new_id_ok", failure_reason=reason)
+    assert found.failure_reason == Failure(
+        "posd", "refused", "it is busy", TerminalFailure("TERMINAL", "TER-003", "busy")
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from posd.payments.refusals import Canceled
 from posd.payments.transitions import (
     Seen,
     advance,
@@ -20,18 +21,22 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import Acknowledged, Answer, Found, Judgement, NoAnswer, Nothing
+from posd.payments.wire import Acknowledged, Answer, Found, Judgement, NoAnswer, Nothing, read_reply
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, Refused, Replied, Unsent
+from posd.terminals.envelope import ErrorEnvelope
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body
+
+USER_CANCELED = ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled by the user", certain=True, whole=True)
 
 JUDGEMENTS: Mapping[str, Judgement] = {
     "acknowledged": Acknowledged("SN-TEST"),
     "lost": Doubtful("no reply in time"),
     "refused": Refused(409, "busy"),
     "unsent": Unsent("connection refused"),
+    "canceled": Canceled(200, "canceled", USER_CANCELED),
 }
 
 
@@ -81,7 +86,10 @@ def found(*bodies: bytes) -> Input:
 
 
 NO_ANSWER = (search("none", Nothing()), search("no answer", NoAnswer("HTTP 404", 404)))
-UNUSABLE = search("unusable", Found((json.dumps({"client_transaction_id": IDENTITY}),)))
+UNUSABLE = search(
+    "unusable",
+    read_reply(Replied(200, json.dumps({"client_transaction_id": IDENTITY}).encode()), "", IDENTITY),
+)
 
 
 def answers(path: Path) -> list[Input]:

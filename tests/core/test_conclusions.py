@@ -21,7 +21,7 @@ from posd.payments.transitions import (
 from posd.payments.wire import Answer, Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
-from tests.core.scenarios import ACK, CARD, NOW, REQUESTED, starting
+from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, REQUESTED, starting
 
 LATER = NOW + timedelta(seconds=30)
 LATER_TEXT = "2026-11-20T10:42:33.000Z"
@@ -87,12 +87,26 @@ def test_how_the_card_was_read_is_known_from_a_search_too() -> None:
     assert found(content(CARD, ACK)).apply(starting()).reading_type == "CONTACTLESS"
 
 
-def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_proves_that_it_is_known_there() -> None:
+def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_can_no_longer_be_proved_away() -> None:
     after = UNUSABLE.apply(in_doubt())
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "quarantined_event"})
-    disproved = UNUSABLE.apply(REPLY["refused"](starting()))
-    assert (disproved.phase, disproved.outcome) == (Phase.IN_DOUBT, None)
-    assert codes(disproved) == {"in_doubt", "quarantined_event", "outcome_corrected"}
+    assert proved(after, PIECES, LATER) == after
+    assert after.last_search == LastSearch("2026-11-20T10:42:03.000Z", SearchResult.NO_ANSWER)
+
+
+@pytest.mark.parametrize("name", ["refused", "unsent", "canceled"])
+def test_what_was_found_in_a_form_that_cannot_be_used_takes_no_conclusion_back(name: str) -> None:
+    concluded = REPLY[name](starting())
+    after = UNUSABLE.apply(concluded)
+    assert (after.phase, after.outcome, after.heard) == (Phase.FINAL, concluded.outcome, False)
+    assert codes(after) == {"quarantined_event"}
+
+
+@pytest.mark.parametrize("result", Result)
+def test_what_was_found_in_a_form_that_cannot_be_used_takes_no_persons_word_back(result: Result) -> None:
+    closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
+    after = UNUSABLE.apply(closed)
+    assert (after.phase, after.outcome, codes(after)) == (Phase.FINAL, closed.outcome, {"quarantined_event"})
 
 
 def test_an_unknown_state_is_shown() -> None:
@@ -200,6 +214,18 @@ def test_a_hit_that_is_not_ours_is_no_answer_and_yet_heard_of() -> None:
     assert (after.phase, after.heard) == (Phase.IN_DOUBT, True)
     assert codes(after) == {"in_doubt", "quarantined_event"}
     assert proved(after, PIECES, LATER) == after
+
+
+def test_a_hit_that_is_not_ours_takes_a_refusal_back() -> None:
+    after = searched(REPLY["refused"](starting()), NoAnswer("of another merchant", bears_id=True), LATER)
+    assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
+    assert codes(after) == {"in_doubt", "quarantined_event", "outcome_corrected"}
+
+
+def test_one_element_of_no_use_beside_one_that_states_the_end_is_shown() -> None:
+    final = content("APPROVAL", REQUESTED)
+    after = searched(in_doubt(), Found((f'{{"client_transaction_id": "{IDENTITY}"}}', final.decode())), LATER)
+    assert (after.outcome and after.outcome.result, codes(after)) == (Result.APPROVED, {"quarantined_event"})
 
 
 def test_what_a_terminal_was_seen_to_know_can_no_longer_be_proved_never_to_have_started() -> None:

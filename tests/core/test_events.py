@@ -186,7 +186,7 @@ def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
             {
                 "status": "TERMINAL_ACKNOWLEDGED",
                 "previous_status": "",
-                "terminal": {"serialNumber": "SN-1", "serial_number": "no", "model": "M"},
+                "terminal": {"serialNumber": "SN-1", "model": "M"},
                 "operation": {"client_transaction_id": IDENTITY.upper()},
             }
         ).encode()
@@ -194,6 +194,38 @@ def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
     assert acknowledgement is not None
     assert acknowledgement.serial_number == "SN-1"
     assert acknowledgement.client_transaction_ids == (IDENTITY,)
+
+
+@every(
+    ("terminal", "inner", "expected"),
+    [
+        ({"serial_number": "SN-1"}, {}, "SN-1"),
+        ({"serial_number": "SN-1", "serialNumber": ""}, {}, "SN-1"),
+        ({"serial_number": "SN-1", "serialNumber": "SN-1"}, {}, "SN-1"),
+        ({"serial_number": "SN-2", "serialNumber": "SN-1"}, {}, None),
+        ({}, {"terminal": {"serialNumber": "SN-1"}}, "SN-1"),
+        ({"serialNumber": "SN-2"}, {"terminal": {"serialNumber": "SN-1"}}, None),
+        ({"serialNumber": "SN-1"}, {"status": "CARD_PRESENTED"}, None),
+    ],
+    ids=str,
+)
+def test_who_acknowledges_is_read_under_each_name_and_in_the_object(
+    terminal: dict[str, str], inner: dict[str, object], expected: str | None
+) -> None:
+    document = {"status": "TERMINAL_ACKNOWLEDGED", "terminal": terminal, "object": inner}
+    read = read_acknowledgement(json.dumps(document).encode())
+    assert (read.serial_number if read else None) == expected
+
+
+def test_an_event_in_the_names_of_other_answers_is_read() -> None:
+    known = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
+    response, terminal = known.pop("raw_response"), known.pop("terminal")
+    known |= {"rawResponse": response, "terminal": {"serialNumber": terminal["serial_number"]}}
+    read = read_event(json.dumps(known).encode())
+    assert read.raw_response is not None
+    assert (read.terminal.serial_number, read.raw_response.ticket_number, read.damaged) == ("SN-TEST", "000123", ())
+    both = read_event(json.dumps(known | {"raw_response": response | {"ticket_number": "7"}}).encode())
+    assert (both.raw_response, both.damaged) == (None, ("raw_response",))
 
 
 @pytest.mark.parametrize("echo", [["x"], {"x": 1}, True, 5])

@@ -78,11 +78,18 @@ def check(state: State, path: Path) -> None:
     if told.finals:
         assert outcome is not None
         assert (outcome.status, outcome.result) == (path[-1][0], RESULTS[path[-1][0]])
-        assert (outcome.supersedes and outcome.supersedes.result) == (told.words[-1] if told.words else None)
-        assert (AttentionCode.OUTCOME_CORRECTED in codes) == bool(told.words)
+        inferred = outcome.supersedes and outcome.supersedes.result
+        assert inferred == (told.words[-1] if told.words else None)
+        if inferred is not Result.CANCELED:
+            assert (AttentionCode.OUTCOME_CORRECTED in codes) == bool(told.words)
+        elif outcome.result is not Result.CANCELED:
+            assert AttentionCode.OUTCOME_CORRECTED in codes, "what was inferred was something else"
     elif outcome is not None:
-        assert (outcome.result, transaction.heard) == (Result.NOT_STARTED, False)
         assert outcome.evidence[0].kind in ("refusal", "unsent")
+        if outcome.result is Result.CANCELED:
+            assert not transaction.trail.approval_requested, "a call to the acquirer contradicts it"
+        else:
+            assert (outcome.result, transaction.heard) == (Result.NOT_STARTED, False)
 
 
 def hold(before: Transaction, after: Transaction) -> None:

@@ -197,3 +197,11 @@ def test_a_damaged_state_is_none() -> None:
         read_webhook(body)
     assert isinstance(read_poll(Replied(200, body), JOB), NoAnswer)
     assert judge(Replied(202, body)) == Accepted("job-1", None)
+
+
+def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
+    refused = {"type": "NOT_FOUND", "code": "NF-001", "message": "no", "status": 404}
+    answer = read_poll(Replied(200, json.dumps(refused).encode()), JOB)
+    assert answer == NoAnswer("the terminal answered HTTP 200 with NOT_FOUND NF-001", 200)
+    known = refused | {"status": "COMPLETED"}
+    assert isinstance(read_poll(Replied(200, json.dumps(known).encode()), JOB), Answered)

@@ -12,6 +12,7 @@ from posd.payments.wire import (
     NoAnswer,
     NotAnEvent,
     Nothing,
+    TransactionEvent,
     final_element,
     read_reply,
     request_body,
@@ -22,7 +23,7 @@ from tests.core.scenarios import CARD, IDENTITY, REQUESTED
 from tests.support.events import body
 from tests.support.tables import every
 
-OURS = f'{{"client_transaction_id": "{IDENTITY}", "amount": 1.10}}'
+OURS = f'{{"client_transaction_id": "{IDENTITY}", "status": "CARD_PRESENTED", "amount": 1.10}}'
 OTHERS = '{"client_transaction_id": "11111111-2222-4333-8444-555555555555"}'
 
 
@@ -138,10 +139,58 @@ def test_what_was_not_answered_keeps_its_reason() -> None:
     assert read_reply(Lost("reset"), "", IDENTITY) == NoAnswer("reset")
 
 
-def test_ours_in_a_form_that_cannot_be_used_is_found_all_the_same() -> None:
-    """It is for the core to show that something is there: `decisions.searched`."""
-    unreadable = f'{{"client_transaction_id": "{IDENTITY}", "status": 7}}'
-    assert read(f"[{unreadable}]") == Found((unreadable,))
+@every(
+    ("element", "reason"),
+    [
+        ({}, "status is missing"),
+        ({"status": 7}, "status is missing"),
+        ({"status": "x" * 257}, "longer than"),
+        ({"approved": True}, "status is missing"),
+        ({"raw_response": {"transaction_status": "ERROR"}}, "status is missing"),
+        ({"terminal": {"serial_number": "A", "serialNumber": "B"}, "status": "APPROVAL"}, "more than once"),
+    ],
+    ids=str,
+)
+def test_our_id_without_a_state_that_can_be_read_is_no_answer(element: dict[str, object], reason: str) -> None:
+    """It is found not, and no explicit none either: `transitions.searched` shows it, and takes nothing back for it."""
+    answer = read(json.dumps([{"client_transaction_id": IDENTITY} | element]))
+    assert isinstance(answer, NoAnswer)
+    assert (reason in answer.reason, answer.bears_id, answer.unreadable) == (True, True, True)
+
+
+PAGED = {"client_transaction_id": IDENTITY, "transaction_status": "APPROVAL"}
+
+
+@every(
+    ("document", "pointer", "kind"),
+    [
+        ({"data": [PAGED]}, "", Found),
+        ({"a": {"b": [PAGED]}}, "/a/b", Found),
+        ({"data": [PAGED | {"raw_response": {"transaction_status": "APPROVAL"}}]}, "", Found),
+        ({"data": [PAGED | {"raw_response": {"transaction_status": "DECLINED"}}]}, "", NoAnswer),
+        ({"data": [PAGED | {"transaction_status": "APPROVED"}]}, "", NoAnswer),
+        ({"data": []}, "", Nothing),
+        ({"data": [], "total": 0, "page": 1, "size": 50, "next": None, "has_more": False, "count": "0"}, "", Nothing),
+        ([[]], "/0", Nothing),
+        ({"data": [], "total": 1}, "", NoAnswer),
+        ({"data": [], "meta": {"totalCount": 1}}, "", NoAnswer),
+        ({"data": [], "next": "/2"}, "", NoAnswer),
+        ({"data": [], "code": "TER-004"}, "", NoAnswer),
+        ({"data": PAGED}, "", NoAnswer),
+        ([PAGED], "", NoAnswer),
+    ],
+    ids=str,
+)
+def test_a_page_of_a_list(document: object, pointer: str, kind: type) -> None:
+    reply = Replied(200, json.dumps(document).encode())
+    assert type(read_reply(reply, pointer, IDENTITY, paged=True)) is kind
+
+
+def test_a_state_beside_the_members_of_an_element_counts_in_a_page_alone() -> None:
+    assert isinstance(read(json.dumps([PAGED])), NoAnswer)
+    (stated,) = Found((json.dumps(PAGED),), paged=True).events
+    assert isinstance(stated, TransactionEvent)
+    assert stated.status == "APPROVAL"
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))

@@ -192,7 +192,7 @@ async def test_our_payment_in_a_form_that_cannot_be_used_is_for_a_person(shop: S
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, {"client_transaction_id": payment.identity, "state": "PAID"})
     document = (await payment.post("reconcile")).json
-    assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "found")
+    assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
     assert attention(document) == {"in_doubt", "quarantined_event"}
 
 

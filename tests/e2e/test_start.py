@@ -171,7 +171,7 @@ async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, s
     assert (outcome["result"], outcome["status"], outcome["reached_acquirer"]) == ("not_started", None, False)
     (evidence,) = outcome["evidence"]
     assert (evidence["kind"], evidence["status"], evidence["body"]) == ("refusal", status, content)
-    assert set(outcome["failure_reason"]) == {"type", "code", "message"}
+    assert outcome["failure_reason"]["terminal"] == {"type": None, "code": f"NO-{status}", "message": None}
     assert outcome["failure_reason"]["type"] == "posd"
     assert document["attention"] == []
     assert (await payment.put()).status == 200

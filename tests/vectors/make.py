@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tests.vectors.case import HERE, Case
 from tests.vectors.tables import (
     callbacks,
+    error_replies,
     event_bytes,
     event_fields,
     event_words,
@@ -25,6 +26,7 @@ TABLES = (
     event_bytes,
     event_words,
     start_replies,
+    error_replies,
     search_replies,
     print_webhooks,
     print_replies,

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
+
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.payments import request as requests
@@ -103,7 +105,7 @@ def _starting() -> Transaction:
 
 
 def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    after = apply(_starting(), Attempted(_attempt(given)), NOW)
+    after = apply(_starting(), Attempted(_attempt(given), given.get("errors_in_2xx", False)), NOW)
     found: dict[str, Any] = {
         "phase": after.phase,
         "status": after.status,
@@ -113,11 +115,14 @@ def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     if after.outcome is not None:
         (evidence,) = after.outcome.evidence
         found["evidence"] = evidence.kind
+        reason = after.outcome.failure_reason
+        found["terminal"] = msgspec.to_builtins(reason.terminal if reason else None)
     return found
 
 
 def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    answer = read_reply(_attempt(given), given["pointer"], given["client_transaction_id"])
+    paged = given.get("paged", False)
+    answer = read_reply(_attempt(given), given["pointer"], given["client_transaction_id"], paged=paged)
     doubtful = apply(_starting(), Attempted(Lost("reset")), NOW)
     after = apply(doubtful, Searched(answer), NOW)
     return {

@@ -79,8 +79,11 @@ def event_extra(event: Mapping[str, Any]) -> str:
 
 
 def failure_text(reason: Mapping[str, Any]) -> str:
-    """Write a `failure_reason`: message, code and where it comes from."""
-    return f"{reason.get('message')} ({reason.get('type')} {reason.get('code')})"
+    """Write a `failure_reason`: message, code and where it comes from, and what the terminal itself said."""
+    said = f"{reason.get('message')} ({reason.get('type')} {reason.get('code')})"
+    own = reason.get("terminal")
+    words = own.get("message") if isinstance(own, Mapping) else None
+    return f"{said}; the terminal says: {words}" if words else said
 
 
 def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:

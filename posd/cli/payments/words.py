@@ -247,6 +247,7 @@ KINDS: Mapping[str, str] = {
 JUDGEMENTS: Mapping[str, str] = {
     "acknowledged": "sent: the terminal took it",
     "accepted": "sent: the terminal took it",
+    "canceled": "sent: the terminal answered that it was canceled there",
     "refused": "sent: the terminal refused it",
     "unsent": "not sent",
     "in_doubt": "sent, but not known whether the terminal took it",
@@ -287,7 +288,7 @@ VERDICTS: Mapping[str, str] = {
 EVIDENCE: Mapping[str, str] = {
     "event": "the terminal reported it",
     "search": "the terminal was asked",
-    "refusal": "the terminal refused the request",
+    "refusal": "the terminal's answer to the request",
     "unsent": "the request was never sent",
     "abort": "the terminal was asked to abort, and ran nothing",
     "operator": "a person's word",

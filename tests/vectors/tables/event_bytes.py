@@ -142,12 +142,12 @@ def _no_object() -> list[Case]:
     found.append(refused("no-object-empty", "an object without members", "spec 2.1", b"{}", None))
     acknowledgement = {"status": ACK, "previous_status": "", "event_id": "e", "terminal": {"serialNumber": "SN-0001"}}
     found.append(
-        refused(
-            "no-object-acknowledgement",
-            "the acknowledgement of the call instead of an event",
-            "spec 2.2 (different shapes)",
+        accepted(
+            "object-acknowledgement",
+            "the acknowledgement of the call instead of an event: the least that is one",
+            "design 13.5",
             body(acknowledgement),
-            None,
+            {"event_id": "e", "status": ACK, "terminal": {"serial_number": "SN-0001"}},
         )
     )
     job = {"printJobId": "job-1", "status": "COMPLETED", "externalReference": ""}

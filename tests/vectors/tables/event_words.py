@@ -188,12 +188,26 @@ def _terminals() -> list[Case]:
     found.append(
         accepted(
             "terminal-camel-case",
-            "the terminal as the acknowledgement names it: it cannot be read",
+            "the serial as the acknowledgement names it",
             "design 13.5",
             body(camel),
-            changed(TAKEN, "terminal", {"model": "M"}),
+            changed(TAKEN, "terminal", {"serial_number": "SN-0001", "model": "M"}),
         )
     )
+    two = BASE | {"terminal": {"serialNumber": "SN-0002", "serial_number": "SN-0001"}}
+    about = "two serials under two names"
+    found.append(refused("terminal-two-names", about, "design 13.5", body(two), "terminal.serial_number"))
+    response = BASE["raw_response"]
+    camel = changed(BASE, "raw_response", remove=True) | {"rawResponse": response}
+    about = "the acquirer's answer as synchronous calls name it"
+    found.append(accepted("raw-response-camel-case", about, "design 13.5", body(camel), TAKEN))
+    two = BASE | {"rawResponse": response | {"ticket_number": "7"}}
+    about = "two answers of the acquirer under two names: none"
+    without = changed(TAKEN, "raw_response", remove=True)
+    found.append(accepted("raw-response-two-names", about, "design 13.5", body(two), without))
+    stated = changed(BASE, "status", remove=True) | {"raw_response": response | {"transaction_status": "APPROVAL"}}
+    about = "no state but the acquirer's: that is for a search alone"
+    found.append(refused("status-of-acquirer", about, "local API, the outcome", body(stated), "status"))
     strange = changed(BASE, "terminal.brand", "a\0b\x1b[31m")
     found.append(
         accepted(

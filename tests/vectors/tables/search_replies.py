@@ -23,9 +23,16 @@ from tests.vectors.wire import (
 
 
 def _search(
-    name: str, about: str, answer: dict[str, Any], result: str, elements: int, after: dict[str, Any], pointer: str = ""
+    name: str,
+    about: str,
+    answer: dict[str, Any],
+    result: str,
+    elements: int,
+    after: dict[str, Any],
+    pointer: str = "",
+    **more: object,
 ) -> Case:
-    given = {"client_transaction_id": IDENTITY, "terminal": TERMINAL, "pointer": pointer, **answer}
+    given = {"client_transaction_id": IDENTITY, "terminal": TERMINAL, "pointer": pointer, **more, **answer}
     return Case(
         "search-reply", name, about, "design 6, 7", given, {"answer": result, "elements": elements, "after": after}
     )
@@ -46,6 +53,116 @@ def _ended(result: str, status: str, reference: str | None = None, *attention: s
 
 def _running(status: str) -> dict[str, Any]:
     return {"phase": "active", "status": status, "outcome": None, "reference": None, "attention": []}
+
+
+def _without_status(final: dict[str, Any], **response: object) -> dict[str, Any]:
+    """Return an element with no state but what the acquirer's answer in it says."""
+    return changed(final, "status", remove=True) | {"raw_response": final["raw_response"] | response}
+
+
+UNUSABLE = STILL | {"attention": ["in_doubt", "quarantined_event"]}
+
+
+def _statuses(final: dict[str, Any]) -> list[Case]:
+    """Return the replies whose element states its end by the acquirer's answer alone, or in other names."""
+    reference = final["raw_response"]["transaction_reference"]
+    approved = _ended("approved", APPROVAL, reference)
+    found = []
+
+    def add(name: str, about: str, element: bytes | dict[str, Any], after: dict[str, Any] = UNUSABLE) -> None:
+        content = element if isinstance(element, bytes) else body([element])
+        result = "no_answer" if after is UNUSABLE else "found"
+        elements = 0 if after is UNUSABLE else 1
+        found.append(_search(name, about, {"reply": reply(200, content)}, result, elements, after))
+
+    stated = _without_status(final, transaction_status="APPROVAL")
+    stateless = changed(stated, "raw_response.transaction_status", remove=True)
+    add("found-transaction-status", "approved by the acquirer's answer in it", stated, approved)
+    add("found-transaction-status-null", "the same beside a state of null", stated | {"status": None}, approved)
+    declined = _without_status(final, transaction_status="DECLINED")
+    add("found-transaction-status-declined", "declined by it", declined, _ended("declined", DECLINED))
+    camel = changed(stated, "raw_response", remove=True) | {"rawResponse": stated["raw_response"]}
+    add("found-raw-response-camel-case", "the acquirer's answer in camelCase", camel, approved)
+    both = stated | {"rawResponse": stated["raw_response"]}
+    add("found-raw-response-both", "the same under both names", both, approved)
+    serial = changed(final, "terminal.serial_number", remove=True)
+    serial = changed(serial, "terminal.serialNumber", SECOND)
+    about = "the serial of another terminal in camelCase"
+    add("found-serial-camel-case", about, serial, _ended("approved", APPROVAL, reference, "serial_mismatch"))
+    for word in ("APPROVED", "approval", "ERROR", "INITIALIZED", "", "TERMINAL_CANCELED"):
+        name = f"no-answer-transaction-status-{word.lower().replace('_', '-') or 'empty'}"
+        name += "-lower-case" if word.islower() else ""
+        add(name, f"the acquirer's answer says {word!r}: no state", _without_status(final, transaction_status=word))
+    add(
+        "no-answer-transaction-status-none",
+        "the acquirer's answer says no state",
+        stateless,
+    )
+    other = stated | {"rawResponse": stated["raw_response"] | {"transaction_status": "DECLINED"}}
+    add("no-answer-raw-response-two", "two answers of the acquirer", other)
+    twice = body([stated]).replace(b'"transaction_status"', b'"transaction_status": "DECLINED", "transaction_status"')
+    add("no-answer-transaction-status-twice", "two states in it", twice)
+    top = stateless | {"transaction_status": "APPROVAL"}
+    add("no-answer-transaction-status-at-top", "beside the acquirer's answer: not of a page", top)
+    serials = final | {"terminal": final["terminal"] | {"serialNumber": SECOND}}
+    add("no-answer-serial-two", "two serials under two names", serials)
+    approved_alone = {"client_transaction_id": IDENTITY, "approved": True}
+    add("no-answer-approved", "`approved` alone approves nothing", approved_alone)
+    return found
+
+
+def _pages(final: dict[str, Any], others: dict[str, Any]) -> list[Case]:
+    """Return the replies that are pages of a list."""
+    reference = final["raw_response"]["transaction_reference"]
+    approved = _ended("approved", APPROVAL, reference)
+    found = []
+
+    def add(
+        name: str, about: str, content: object, result: str, after: dict[str, Any] = STILL, pointer: str = ""
+    ) -> None:
+        answer = {"reply": reply(200, content if isinstance(content, bytes) else body(content))}
+        elements = 1 if result == "found" else 0
+        found.append(_search(f"page-{name}", about, answer, result, elements, after, pointer, paged=True))
+
+    add("found", "ours in `data`", {"data": [others, final], "total": 2}, "found", approved)
+    add("found-pointer", "ours at the pointer", {"page": {"items": [final]}}, "found", approved, "/page/items")
+    top = changed(changed(final, "status", remove=True), "raw_response", remove=True) | {
+        "transaction_status": "APPROVAL"
+    }
+    missing = _ended("approved", APPROVAL, None, "missing_reference")
+    add("found-status-at-top", "its state beside its other members", {"data": [top]}, "found", missing)
+    add(
+        "found-status-declined",
+        "declined",
+        {"data": [top | {"transaction_status": "DECLINED"}]},
+        "found",
+        _ended("declined", DECLINED),
+    )
+    two = _without_status(final, transaction_status="DECLINED") | {"transaction_status": "APPROVAL"}
+    add("no-answer-two-states", "two states", {"data": [two]}, "no_answer", UNUSABLE)
+    for name, more in {
+        "alone": {},
+        "total": {"total": 0, "page": 1, "size": 50},
+        "next": {"next": None, "has_more": False, "count": "0"},
+        "meta": {"meta": {"total": 0}},
+    }.items():
+        add(f"none-{name}", "an empty page, and nothing says that there is more", {"data": [], **more}, "none")
+    for name, more in {
+        "total": {"total": 1},
+        "count": {"totalCount": "3"},
+        "next": {"next": "/page/2"},
+        "more": {"hasMore": True},
+        "meta": {"meta": {"pagination": {"total": 1}}},
+        "error": {"type": "TERMINAL", "code": "TER-004"},
+    }.items():
+        add(f"no-answer-{name}", "an empty page, and there is more to it", {"data": [], **more}, "no_answer")
+    add("no-answer-twice", "two totals", b'{"data": [], "total": 1, "total": 0}', "no_answer")
+    add("no-answer-list", "a list instead of a page", [final], "no_answer")
+    add("no-answer-empty-list", "an empty list instead of a page", [], "no_answer")
+    add("no-answer-object", "no list in it", {"data": final}, "no_answer")
+    add("no-answer-nothing", "no `data`", {"items": []}, "no_answer")
+    add("none-in-list", "the pointer leads into a list", [[]], "none", pointer="/0")
+    return found
 
 
 def cases() -> list[Case]:
@@ -71,8 +188,9 @@ def cases() -> list[Case]:
         after: dict[str, Any] = STILL,
         status: int = 200,
         pointer: str = "",
+        **more: object,
     ) -> None:
-        found.append(_search(name, about, {"reply": reply(status, content)}, result, elements, after, pointer))
+        found.append(_search(name, about, {"reply": reply(status, content)}, result, elements, after, pointer, **more))
 
     add("found-approval", "our final, one object", body(final), "found", 1, approved)
     add("found-approval-list", "our final in a list", body([final]), "found", 1, approved)
@@ -195,19 +313,24 @@ def cases() -> list[Case]:
     )
     unusable = STILL | {"attention": ["in_doubt", "quarantined_event"]}
     add(
-        "found-unusable",
-        "ours, and no event: something is there",
+        "no-answer-unusable",
+        "our id, and no state: not found, and no explicit none either",
         body([{"client_transaction_id": IDENTITY, "amount": 11}]),
-        "found",
-        1,
+        "no_answer",
+        0,
         unusable,
     )
     damaged = _ended("approved", APPROVAL, reference, "damaged_event")
-    for name in ("event_id", "status", "terminal", "merchant_id", "occurred_at"):
+    for name in ("event_id", "terminal", "merchant_id", "occurred_at"):
         content = body([changed(final, name, remove=True)])
-        about = f"ours, without {name}: " + ("something is there" if name == "status" else "read around it")
-        after = unusable if name == "status" else damaged
-        add(f"found-without-{name.replace('_', '-')}", about, content, "found", 1, after)
+        add(
+            f"found-without-{name.replace('_', '-')}",
+            f"ours, without {name}: read around it",
+            content,
+            "found",
+            1,
+            damaged,
+        )
     deep = parts((body([final])[:-1] + b", ", 1), (b"[", 1000), (b"]", 1001))
     whole = body([final])
     for name, about, damage in (
@@ -227,11 +350,11 @@ def cases() -> list[Case]:
         _ended("approved", APPROVAL, None, "damaged_event", "missing_reference"),
     )
     add(
-        "found-status-twice",
-        "ours, and it says two states",
+        "no-answer-status-twice",
+        "our id, and two states",
         body([final])[:-2] + b', "status": "DECLINED"}]',
-        "found",
-        1,
+        "no_answer",
+        0,
         unusable,
     )
     add(
@@ -324,5 +447,6 @@ def cases() -> list[Case]:
         )
     add("no-answer-404-final", "HTTP 404 with our final", body([final]), "no_answer", status=404)
     add("no-answer-404-html", "HTTP 404 with a page", b"<html>Not Found</html>", "no_answer", status=404)
+    found += [*_statuses(final), *_pages(final, others)]
     add("found-206", "HTTP 206 with our final", body([final]), "found", 1, approved, status=206)
     return found

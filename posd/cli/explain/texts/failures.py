@@ -16,6 +16,21 @@ FAILURES: Mapping[str, Row] = {
         do=("Look at what it answered; then start a new payment:", "Mire qué respondió; luego inicie un pago nuevo:"),
         commands=("posd show ID",),
     ),
+    "canceled": Row(
+        means=(
+            "The terminal answered the request itself: the customer canceled on it.",
+            "El terminal respondió a la solicitud misma: el cliente canceló en él.",
+        ),
+        comes=(
+            "An error under HTTP 200, which is TERMINAL-SUNMI -1.",
+            "Un error con HTTP 200, que es TERMINAL-SUNMI -1.",
+        ),
+        money=(
+            "No, as far as the terminal tells. An event that says otherwise corrects it.",
+            "No, según el terminal. Un evento que diga otra cosa lo corrige.",
+        ),
+        do=TRY_AGAIN,
+    ),
     "unsent": Row(
         means=("The request was never sent.", "La solicitud nunca se envió."),
         comes=(

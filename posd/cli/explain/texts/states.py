@@ -191,10 +191,10 @@ EVIDENCE: Mapping[str, Row] = {
         money=COUNTS,
     ),
     "refusal": Row(
-        means=es("El terminal rechazó la solicitud."),
+        means=es("La respuesta del terminal a la solicitud."),
         comes=(
-            "The terminal answered the request by an error (HTTP 3xx or 4xx).",
-            "El terminal respondió con un error (HTTP 3xx o 4xx).",
+            "It was an error: a refusal (HTTP 3xx or 4xx), or a cancellation.",
+            "Fue un error: un rechazo (HTTP 3xx o 4xx), o una cancelación.",
         ),
         money=(
             "No, as far as the terminal tells: an event that comes later corrects it.",

@@ -1,0 +1,179 @@
+"""What an error of the terminal says of a start: in words, and against what comes after it (vectors: start-reply)."""
+
+import json
+
+import pytest
+
+from posd.payments.model import AttentionCode, NextStep, Result, TerminalFailure, Transaction, next_step
+from posd.payments.refusals import Canceled
+from posd.payments.transitions import quarantined
+from posd.payments.wire import judge
+from posd.printing.wire import judge as judge_print
+from posd.records.model import Phase
+from posd.terminals.attempt import Doubtful, Refused, Replied
+from posd.terminals.envelope import MAX_MESSAGE, MAX_WORD, ErrorEnvelope, read_envelope
+from tests.core.inputs import REPLIES, content, event, found, reply
+from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, starting
+from tests.core.test_decisions import GRACE
+from tests.support.tables import every
+
+CANCELED_BY_ANSWER = {item.name: item.apply for item in REPLIES}["canceled"]
+
+
+def error(type_: str | None, code: str | None, **more: object) -> dict[str, object]:
+    return {"type": type_, "code": code, "message": "no"} | more
+
+
+def refused(status: int, document: object) -> Transaction:
+    return reply(judge(Replied(status, json.dumps(document).encode()), IDENTITY))(starting())
+
+
+@every(
+    ("status", "document", "words"),
+    [
+        (409, error("TERMINAL", "TER-003"), "(HTTP 409, TERMINAL TER-003): it is busy with something else. posd never"),
+        (409, error("TERMINAL", "TER-002"), "(HTTP 409, TERMINAL TER-002); why is not known"),
+        (409, "busy", "(HTTP 409); why is not known"),
+        (400, error("TERMINAL", "TER-003"), "(HTTP 400, TERMINAL TER-003)"),
+        (404, "nothing here", "(HTTP 404)"),
+        (401, error("X", "1"), "(HTTP 401, X 1): it did not accept the authentication. Check auth, business_code"),
+        (403, error(None, "1"), "(HTTP 403, 1): it did not accept the authentication"),
+        (400, error("AUTH", "1"), "(HTTP 400, AUTH 1): it did not accept the authentication"),
+        (400, error("authentication", "1"), "(HTTP 400, authentication 1): it did not accept the authentication"),
+        (422, error("X", "AUTH-001"), "(HTTP 422, X AUTH-001): it did not accept the authentication"),
+        (422, error("PARAMETER", "PAR-003", param="amount"), "(HTTP 422, PARAMETER PAR-003): the field amount"),
+        (422, error("PAR\n", "\u202e1", param="a\x1b"), "(HTTP 422, PAR\\n \\u202e1): the field a\\u001b"),
+    ],
+    ids=str,
+)
+def test_a_refusal_says_what_is_known_of_it(status: int, document: object, words: str) -> None:
+    outcome = refused(status, document).outcome
+    assert outcome is not None
+    assert outcome.failure_reason is not None
+    message = outcome.failure_reason.message or ""
+    assert message.startswith(f"the terminal refused the request {words}"), message
+    assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", "refused")
+
+
+USER = error("TERMINAL-SUNMI", "-1")
+
+
+@every(
+    ("document", "trusted", "kind"),
+    [
+        (USER, False, Canceled),
+        (USER | {"code": -1, "approved": False}, True, Canceled),
+        (USER | {"approved": True}, True, Doubtful),
+        (USER | {"object": {"transaction_reference": "r-1"}}, True, Doubtful),
+        (error("TERMINAL", "TER-004"), False, Doubtful),
+        (error("TERMINAL", "TER-004"), True, Refused),
+        (error("TERMINAL", "00"), True, Doubtful),
+        (error("TERMINAL", None), True, Doubtful),
+        (error("ACQUIRER", "51"), True, Doubtful),
+    ],
+    ids=str,
+)
+def test_an_error_under_200(document: dict[str, object], trusted: bool, kind: type) -> None:
+    """All of it stands in the vectors (start-reply)."""
+    judged = judge(Replied(200, json.dumps(document).encode()), IDENTITY, errors_in_2xx=trusted)
+    assert type(judged) is kind
+    if isinstance(judged, Refused | Canceled):
+        assert judged.reason == f"{document['type']} {document['code']}"
+
+
+def test_a_refusal_without_an_error_has_no_reason() -> None:
+    assert Refused(404, "").reason is None
+
+
+def test_what_a_stranger_wrote_is_bounded() -> None:
+    long = "x" * 10_000
+    found = read_envelope(json.dumps(error(long, long, message=long, param=long)).encode())
+    word = "x" * MAX_WORD
+    assert found == ErrorEnvelope(word, word, "x" * MAX_MESSAGE, word, certain=True, whole=True)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'{"failure": 7, "object": []}', b"\xff" * 50])
+def test_what_holds_no_error(body: bytes) -> None:
+    assert read_envelope(body) is None
+
+
+def test_a_cancellation_in_the_answer_is_one_and_keeps_the_terminals_words() -> None:
+    after = CANCELED_BY_ANSWER(starting())
+    outcome = after.outcome
+    assert outcome is not None
+    assert (after.phase, outcome.result, outcome.status) == (Phase.FINAL, Result.CANCELED, None)
+    assert outcome.reached_acquirer is None
+    (evidence,) = outcome.evidence
+    assert (evidence.kind, evidence.status, evidence.body) == ("refusal", 200, "canceled")
+    assert outcome.failure_reason is not None
+    assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", "canceled")
+    assert outcome.failure_reason.terminal == TerminalFailure("TERMINAL-SUNMI", "-1", "canceled by the user")
+    assert next_step(after, NOW, GRACE) is NextStep.NEW_ID_OK
+
+
+@pytest.mark.parametrize("before", [(ACK, None), (CARD, ACK)])
+def test_what_comes_before_a_cancellation_leaves_it_standing(before: tuple[str, str | None]) -> None:
+    canceled = CANCELED_BY_ANSWER(starting())
+    for item in (event(content(*before)), found(content(*before))):
+        after = item.apply(canceled)
+        assert (after.phase, after.outcome, after.withdrawn) == (Phase.FINAL, canceled.outcome, None)
+    again = event(content(*before)).apply(event(content(*before)).apply(canceled))
+    assert again.outcome == canceled.outcome, "late"
+
+
+@pytest.mark.parametrize(
+    ("status", "previous", "phase"),
+    [
+        (REQUESTED, CARD, Phase.ACTIVE),
+        (CARD, REQUESTED, Phase.ACTIVE),
+        ("WARMING_UP", None, Phase.IN_DOUBT),
+    ],
+)
+def test_what_contradicts_a_cancellation_takes_it_back(status: str, previous: str | None, phase: Phase) -> None:
+    canceled = CANCELED_BY_ANSWER(starting())
+    after = event(content(status, previous)).apply(canceled)
+    assert (after.phase, after.outcome, after.withdrawn) == (phase, None, canceled.outcome)
+    assert after.attention_of(AttentionCode.OUTCOME_CORRECTED) is not None
+    approved = event(content("APPROVAL", REQUESTED)).apply(after)
+    assert approved.outcome is not None
+    assert approved.outcome.supersedes == canceled.outcome
+
+
+def test_a_callback_that_cannot_be_used_puts_a_cancellation_in_doubt() -> None:
+    after = quarantined(CANCELED_BY_ANSWER(starting()), "not JSON", NOW)
+    assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
+
+
+def test_the_terminals_own_final_stands_in_the_place_of_its_answer() -> None:
+    canceled = CANCELED_BY_ANSWER(starting())
+    same = event(content(CANCELED, CARD)).apply(canceled)
+    assert same.outcome is not None
+    assert (same.outcome.status, same.outcome.supersedes) == (CANCELED, canceled.outcome)
+    assert {item.code for item in same.attention} == {"gap"}
+    other = event(content("APPROVAL", REQUESTED)).apply(canceled)
+    assert {item.code for item in other.attention} == {"gap", "outcome_corrected"}
+
+
+def test_an_event_that_was_faster_beats_a_cancellation_in_the_answer() -> None:
+    running = event(content(ACK)).apply(starting())
+    assert CANCELED_BY_ANSWER(running) == running
+    strange = event(content("WARMING_UP")).apply(starting())
+    assert CANCELED_BY_ANSWER(strange).phase is Phase.IN_DOUBT
+
+
+def test_an_error_of_the_acquirer_is_named_and_leaves_doubt() -> None:
+    body = json.dumps(error("ACQUIRER", "51")).encode()
+    asked = ": the acquirer may have been asked"
+    assert judge(Replied(422, body), IDENTITY) == Doubtful(f"the terminal answered HTTP 422 with ACQUIRER 51{asked}")
+    assert judge(Replied(200, body), IDENTITY, errors_in_2xx=True) == Doubtful(
+        f"the terminal answered HTTP 200 with ACQUIRER 51{asked}"
+    )
+
+
+def test_a_refused_print_job_keeps_the_terminals_words_too() -> None:
+    body = json.dumps(error("TERMINAL-PRINTER", "7")).encode()
+    assert judge_print(Replied(202, body)) == Doubtful("the terminal answered HTTP 202 with TERMINAL-PRINTER 7")
+    judged = judge_print(Replied(409, body))
+    assert isinstance(judged, Refused)
+    assert judged.error is not None
+    assert judged.error.name == "TERMINAL-PRINTER 7"

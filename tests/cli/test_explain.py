@@ -17,7 +17,7 @@ from posd.base.negotiation import Language
 from posd.base.problems import PROBLEMS
 from posd.cli.doctor.checks import CHECKS
 from posd.cli.explain.command import explain
-from posd.cli.explain.table import KINDS, Entry, entries, near
+from posd.cli.explain.table import KINDS, Entry, entries, find, near
 from posd.clock.rules import Doubt
 from posd.logs.events import EVENTS
 from posd.payments.display import DisplayCode
@@ -58,6 +58,13 @@ def failures(path: str) -> set[tuple[str, str]]:
     return found
 
 
+def terminals() -> set[str]:
+    """Return the codes and types of errors that docs/terminal-api.md names."""
+    page = (PACKAGE.parent / "docs" / "terminal-api.md").read_text("utf-8")
+    section = page.partition("### Refusals")[2].partition("\n## ")[0]
+    return {word.replace("…", "") for word in re.findall(r"`([-A-Z0-9_…]+)`", section)}
+
+
 #: kind -> the codes that there are.
 CODES = {
     "problem": set(PROBLEMS),
@@ -71,6 +78,7 @@ CODES = {
     "status": set(Status),
     "evidence": set(EvidenceKind),
     "failure": {code for kind, code in failures("payments") if kind == "posd"},
+    "terminal": terminals(),
     "simulated": {code for _, code in failures("simulator")},
     "health": {"ok", "degraded", "failing"},
     "check": set(Checks.__struct_fields__),
@@ -80,6 +88,11 @@ CODES = {
     "doubt": set(Doubt),
     "event": set(EVENTS),
 }
+
+
+@pytest.mark.parametrize(("typed", "code"), [("ter-003", "TER-003"), ("PAR-017", "PAR-"), ("conf-1", "CONF-")])
+def test_a_code_of_a_terminal_without_an_entry_is_explained_by_its_family(typed: str, code: str) -> None:
+    assert [entry.code for entry in find(typed)] == [code]
 
 
 @every("kind", KINDS)

@@ -11,7 +11,18 @@ from typing import NamedTuple
 import msgspec
 
 from posd.base.negotiation import Language
-from posd.cli.explain.texts import attention, checks, displays, events, failures, limits, listener, problems, states
+from posd.cli.explain.texts import (
+    attention,
+    checks,
+    displays,
+    events,
+    failures,
+    limits,
+    listener,
+    problems,
+    states,
+    terminal_codes,
+)
 from posd.cli.explain.texts.rows import Row, Words
 
 
@@ -92,6 +103,14 @@ KINDS: Mapping[str, Kind] = {
             "Por qué no empezó un pago, cuando lo dice posd mismo (failure_reason, type posd).",
         ),
         failures.FAILURES.items,
+    ),
+    "terminal": Kind(
+        ("code of a terminal", "código de un terminal"),
+        (
+            "What a terminal answers to a call or states in an event (failure_reason). Other codes are the acquirer's.",
+            "Lo que un terminal responde a una llamada o dice en un evento (failure_reason). Otros son del adquirente.",
+        ),
+        terminal_codes.ROWS.items,
     ),
     "simulated": Kind(
         ("failure reason of the simulated terminal", "razón del terminal simulado"),
@@ -199,8 +218,14 @@ def entries(language: Language = Language.EN) -> Iterator[Entry]:
 
 
 def find(code: str, language: Language = Language.EN) -> tuple[Entry, ...]:
-    """Return what there is of a code, in any case of its letters: one that several kinds have is several entries."""
-    return tuple(entry for entry in entries(language) if entry.code.lower() == code.lower())
+    """Return what there is of a code, in any case of its letters: one that several kinds have is several entries.
+
+    For a code of a terminal that has no entry it is that of its family.
+    """
+    typed = code.lower()
+    family = typed[: typed.rfind("-") + 1]
+    every = tuple(entry for entry in entries(language) if entry.code.lower() in {typed, family})
+    return tuple(entry for entry in every if entry.code.lower() == typed) or every
 
 
 def near(code: str) -> Near:

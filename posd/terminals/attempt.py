@@ -35,29 +35,12 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 Attempt = NotSent | Replied | Lost
 
 
-class _Object(msgspec.Struct):
-    serial_number: str | None = None
-    camel: str | None = msgspec.field(default=None, name="serialNumber")
-
-
-class _Error(msgspec.Struct):
-    object: _Object
-
-
-#: Longest serial that is read, in characters, as in the configuration.
-MAX_SERIAL = 64
-
-
 def refuser(attempt: Attempt) -> str | None:
     """Return the serial of the terminal that refuses, where its error names it (terminal API, Refusals)."""
     if not isinstance(attempt, Replied) or attempt.status < 400:
         return None
-    try:
-        found = msgspec.json.decode(attempt.body, type=_Error).object
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    serial = found.serial_number or found.camel or ""
-    return serial if 0 < len(serial) <= MAX_SERIAL else None
+    error = read_envelope(attempt.body)
+    return None if error is None else error.serial_number
 
 
 class Withheld(Exception):

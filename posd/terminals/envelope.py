@@ -17,6 +17,9 @@ from posd.base.text import shown
 #: Longest text that is kept of a type, a code and a parameter, and of a message, in characters.
 MAX_WORD, MAX_MESSAGE = 64, 256
 
+#: Longest serial that is read, in characters, as in the configuration; and how an error may name it.
+MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
+
 #: The type of what the acquirer answered, and how its codes began in older documents.
 ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ-"
 #: With HTTP 409: the terminal is busy. Any other code says nothing of that.
@@ -27,7 +30,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     """An error in the terminal's own words, each None where it is not there or no text.
 
     `acquirer`: the acquirer may have been asked. `certain`: it is an error under HTTP 2xx too, where a code alone can
-    be anything. `whole`: it has a type and a code, and they say one thing.
+    be anything. `whole`: it has a type and a code, and they say one thing. `serial_number`: of whom it says that it is.
     """
 
     type: str | None
@@ -37,6 +40,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     acquirer: bool = False
     certain: bool = False
     whole: bool = False
+    serial_number: str | None = None
 
     @property
     def name(self) -> str:
@@ -73,7 +77,17 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
         or any(_is_acquirers(type_, code) for type_, code in named),
         certain=any(map(all, named)) or found[-1] is not members,
         whole=bool(type_ and code) and not ambiguous and not others and UNREADABLE not in f"{type_}{code}",
+        serial_number=_serial_number(members.get("object")),
     )
+
+
+def _serial_number(about: Any) -> str | None:
+    """Return the terminal that an error is about, None where it says none, or two, or one that cannot be read."""
+    if not isinstance(about, Object) or about.repeated.intersection(SERIAL_NAMES):
+        return None
+    said = {serial for name in SERIAL_NAMES if (serial := word(about, name, MAX_SERIAL + 1)) is not None}
+    serial = said.pop() if len(said) == 1 else ""
+    return serial if 0 < len(serial) <= MAX_SERIAL and UNREADABLE not in serial else None
 
 
 def word(members: Mapping[str, Any], name: str, limit: int = MAX_WORD) -> str | None:

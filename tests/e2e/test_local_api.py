@@ -266,6 +266,7 @@ OUTCOME = {
         "decided_at",
         "evidence",
         "supersedes",
+        "tip",
     ),
     "final_event",
 }

@@ -182,6 +182,7 @@ async def test_the_first_callback_of_each_terminal_says_which_headers_there_are(
     assert await shops.deliver(signing, body(signing.identity, "CARD_PRESENTED", None, SIGNING)) == 403
     job = await shops.job(shops.plain).started(terminal=PLAIN)
     assert await job.webhook() == 200
+    await posd.log_line("webhook.headers", terminal=PLAIN, kind="print-jobs")
     lines = [line for line in posd.lines if line["event"] == "webhook.headers"]
     assert [(line["terminal"], line["kind"]) for line in lines] == [
         (PLAIN, "transactions"),

@@ -171,3 +171,17 @@ def test_nothing_secret_shows() -> None:
         assert inputs["business_code"] not in shown
         assert moment(inputs).password not in shown
         assert "Basic " not in shown
+
+
+def test_the_bytes_in_the_guide_are_those_of_the_scheme() -> None:
+    guide = (Path(__file__).parents[2] / "docs/real-terminals.md").read_text(encoding="utf-8")
+    request = guide.partition("```http\n")[2].partition("\n```")[0]
+    head, _, body = request.partition("\n\n")
+    headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    password, signed = guide.partition("of that request are:\n\n```text\n")[2].partition("\n```")[0].splitlines()
+    choices = HashEncryptConfig("___", "s", 300, "last", 0)
+    made = Moment.of(CASES[0]["inputs"]["business_code"], "PTEST00000001", float(headers["timestamp"]), choices)
+    opened = made.opened(body.encode())
+    assert (made.password, made.signed(opened).decode()) == (password, signed)
+    assert headers["Authorization"] == f"Basic {made.signature(opened)}"
+    assert headers["Content-Length"] == str(len(body))

@@ -134,14 +134,19 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
 
 
 def authorized(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return what the acquirer authorized by an event, None where it does not say it."""
+    """Return what the acquirer authorized by an event, None where it does not say it, or its unit is not known."""
     found = event.raw_response.authorized_amount if event.raw_response is not None else None
-    return None if found is None else from_wire(found, transaction.answer_unit or "main")
+    return _read(found, transaction)
 
 
 def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | None:
-    """Return the tip that the cardholder added by an event, None where it does not say it."""
-    return None if event.tip is None else from_wire(event.tip, transaction.answer_unit or "main")
+    """Return the tip that the cardholder added by an event, None as above."""
+    return _read(event.tip, transaction)
+
+
+def _read(number: Decimal | None, transaction: Transaction) -> Decimal | None:
+    unit = transaction.answer_unit
+    return None if number is None or unit is None else from_wire(number, unit)
 
 
 # What an original allows: a capture, a void or a refund is for at most what stands behind it.

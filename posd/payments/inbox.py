@@ -194,10 +194,11 @@ class Inbox:
         refusal = self._unwelcome(unit, event, before)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, came)
-        stored = self._known(unit, before) or self._rebuilt(event, identity, at)
+        known = self._known(unit, before, event)
+        stored = known or self._rebuilt(event, identity, at)
         recorded = self._events_of(unit, stored)
         if (limit := self._limit(stored, event, seen, recorded, len(came.body))) is not None:
-            return self._keep_out(unit, before, limit, at)
+            return self._keep_out(unit, known, limit, at)
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
@@ -210,8 +211,10 @@ class Inbox:
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
         return Receipt(200, stored.terminal, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
 
-    def _known(self, unit: Unit, before: Transaction | None) -> Transaction | None:
-        return None if before is None else with_unit(unit, before, self._fleet.answer_unit(before.terminal))
+    def _known(self, unit: Unit, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
+        if before is None:
+            return None
+        return with_unit(unit, before, self._fleet.answer_unit(before.terminal or event.terminal.serial_number))
 
     def _rebuilt(self, event: TransactionEvent, identity: str, at: datetime) -> Transaction:
         rebuilt = rebuild(event, identity, at)

@@ -244,7 +244,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
     sent_to: str | None = None  # base URL of the device that the start goes to
-    answer_unit: AmountUnit | None = None  # of the amounts that the terminal sends; None where it is not known yet
+    answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None where it is not known
     callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
     callback_lost: bool = False  # this machine has that address no longer; no person can close that
     acknowledged: bool = False

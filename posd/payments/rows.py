@@ -10,6 +10,7 @@ import msgspec
 
 from posd.base import index_words
 from posd.base.json_types import encode
+from posd.base.money import AmountUnit
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records import pages
@@ -134,6 +135,16 @@ def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | Non
     """Return the transaction of that id, None where it is not known."""
     row = db.execute(f"{SELECT} WHERE client_transaction_id = ?", (client_transaction_id,)).fetchone()
     return _transaction(row) if row else None
+
+
+def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
+    """Return the unit in which the newest payment of a terminal was answered, None where none is known."""
+    query = (
+        "SELECT answer_unit FROM transactions WHERE terminal = ? AND answer_unit IS NOT NULL"
+        " ORDER BY created_at DESC LIMIT 1"
+    )
+    row = db.execute(query, (terminal,)).fetchone()
+    return row[0] if row else None
 
 
 def get_with_bodies(

@@ -27,6 +27,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.limits import FREE_FOR_PAYMENTS
+from posd.base.money import AmountUnit
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock import kernel
@@ -107,13 +108,15 @@ class Until(msgspec.Struct, frozen=True):
 class Way(msgspec.Struct, frozen=True):
     """Where a request goes, where its events come to, and until when it may be sent, None for always.
 
-    `errors_in_2xx`: what the profile says of an error in an answer of 2xx.
+    `errors_in_2xx`: what the profile says of an error in an answer of 2xx. `amount_unit`: of the amount that is sent,
+    for which the request was checked.
     """
 
     to: Destination
     callback: Callback
     until: Until | None = None
     errors_in_2xx: bool = False
+    amount_unit: AmountUnit = "main"
 
 
 class Payments:
@@ -226,10 +229,11 @@ class Payments:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        self._require_sendable(terminal, request)
+        units = self._fleet.units(terminal)  # once: a reload may come before the commit
+        self._require_sendable(terminal, request, units.sent)
         until = self._until(request.not_after)
         row = self._fleet.rows(terminal)[request.type]
-        way = await self._way(identity, terminal, until, row)
+        way = await self._way(identity, terminal, until, row, units.sent)
         if self._draining:
             raise draining()
         at = iso(self._now())
@@ -248,14 +252,14 @@ class Payments:
             original=request.original,
             repeat=request.repeat,
             sent_to=way.to.base_url,
-            answer_unit=self._fleet.answer_unit(terminal),
+            answer_unit=units.answered,
             callback_host=way.callback.host,
         )
         return draft, way
 
-    def _require_sendable(self, terminal: str, request: StartRequest) -> None:
+    def _require_sendable(self, terminal: str, request: StartRequest, unit: AmountUnit) -> None:
         """Raise Problem where the terminal cannot be sent this: its amount, or what is signed, or not at this time."""
-        unit, auth = self._fleet.amount_unit(terminal), self._fleet.auth(terminal)
+        auth = self._fleet.auth(terminal)
         check(amount_faults(unfit(request.amount, unit)), "cannot start")
         if auth == "none":
             return
@@ -291,7 +295,7 @@ class Payments:
         _refuse_late(until, now)
         return until
 
-    async def _way(self, identity: str, terminal: str, until: Until | None, row: Row) -> Way:
+    async def _way(self, identity: str, terminal: str, until: Until | None, row: Row, amount_unit: AmountUnit) -> Way:
         """Return where its request would go, and where its events would come to."""
         to = await destination(self._fleet, terminal, "cannot start")
         callback = Callback("", None)
@@ -301,7 +305,7 @@ class Payments:
                 callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return Way(to, callback, until, row.errors_in_2xx)
+        return Way(to, callback, until, row.errors_in_2xx, amount_unit)
 
     async def _run(self, draft: Transaction, way: Way) -> tuple[Transaction, bool]:
         """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
@@ -368,7 +372,7 @@ class Payments:
             _refuse_late(way.until, self._now())  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction = chains.place(unit, draft, self._zone, self._amounts)
-        request = self._request(transaction, way.callback.url)  # nothing of it can fail once the intent is on disk
+        request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
         _refuse_sale(unit, transaction)  # sale_conflict
         self._refuse_unseen()  # restore_unseen
         _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
@@ -380,10 +384,10 @@ class Payments:
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
 
-    def _request(self, transaction: Transaction, callback_url: str) -> TerminalRequest:
+    def _request(self, transaction: Transaction, way: Way) -> TerminalRequest:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
-        body = start_body(transaction, callback_url, self._fleet.amount_unit(transaction.terminal))
+        body = start_body(transaction, way.callback.url, way.amount_unit)
         return self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
 
     # 4. The request is sent, once.

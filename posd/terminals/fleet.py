@@ -9,6 +9,7 @@ network says nothing of it.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -28,6 +29,13 @@ from posd.terminals.identity import Proof
 from posd.terminals.members import Member, Members
 
 log = structlog.get_logger("posd.fleet")
+
+
+class Units(NamedTuple):
+    """Of the amounts that a terminal is sent, and of those that it answers with."""
+
+    sent: AmountUnit
+    answered: AmountUnit
 
 
 class Fleet:
@@ -104,9 +112,10 @@ class Fleet:
         """Return how calls to a fleet member are authenticated beside their headers."""
         return self._members.of(serial).config.auth
 
-    def amount_unit(self, serial: str) -> AmountUnit:
-        """Return the unit of the amounts that are sent to a fleet member."""
-        return self._members.of(serial).config.amount_unit
+    def units(self, serial: str) -> Units:
+        """Return the units of the amounts that a fleet member is sent, and sends."""
+        config = self._members.of(serial).config
+        return Units(config.amount_unit, config.unit_of_answers)
 
     def answer_unit(self, serial: str) -> AmountUnit | None:
         """Return the unit of the amounts that a terminal sends, None where it is not in the fleet."""

@@ -88,6 +88,7 @@ def take_over_from_witness(unit: Unit, unknown: Sequence[Started], now: datetime
             updated_at=item.at,
             phase=Phase.STARTING,
             sale=item.sale,
+            answer_unit=None,
         )
         begin(unit, found, REASON)
         record(unit, found, payment_entries.TakenOver(reason), now, CallsInFlight())
@@ -263,13 +264,15 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         move(self.unit, stored, after, Rederived(REASON, item.events, item.verdicts), CallsInFlight())
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
+        terminal = self._terminal(identity, terminals)
         found = Transaction(
             client_transaction_id=identity,
-            terminal=self._terminal(identity, terminals),
+            terminal=terminal,
             type=None,
             created_at=created_at,
             updated_at=created_at,
             phase=Phase.STARTING,
+            answer_unit=transactions.newest_answer_unit(self.db, terminal),
         )
         begin(self.unit, found, REASON)
         record(self.unit, found, payment_entries.TakenOver(reason), self.now, CallsInFlight())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from posd.config.schema import WEBHOOK_SIGNATURES, WebhookSignature
-from posd.terminals.auth.webhooks import KINDS, MAX_CARRIED, MAX_VALUE_BYTES, Verifier, carried, names
+from posd.terminals.auth.webhooks import KINDS, MAX_OF_A_NAME, MAX_VALUE_BYTES, Verifier, carried, names
 from tests.support.tables import every
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))
@@ -121,7 +121,11 @@ def test_few_and_short_headers_are_kept_and_verify_as_all_of_them_do() -> None:
     ]
     assert carried(headers) == tuple(headers[2:])
     assert Verifier(IDS[2], secret).fault(carried(headers), body) == Verifier(IDS[2], secret).fault(headers, body) == ""
-    assert len(carried([(b"signature", b"%d" % number) for number in range(256)])) == MAX_CARRIED
+    many = [(b"x-kushki-id", b"%d" % number) for number in range(256)]
+    assert len(carried(many)) == MAX_OF_A_NAME
+    assert (
+        Verifier(IDS[1], secret).fault([*many, *headers], body) == "its signature is wrong"
+    )  # and not that it has none
 
 
 def test_a_secret_does_not_show() -> None:

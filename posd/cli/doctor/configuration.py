@@ -10,6 +10,8 @@ from posd.cli.app.parameters import user_name
 from posd.cli.doctor.context import Findings, Shop, failure, me, ok, refusal, unseen, warning
 from posd.cli.doctor.users import barrier, mode, readable
 from posd.config import HeaderError, HeaderValue
+from posd.config.profile import EDITIONS
+from posd.config.schema import PROFILE_SECTIONS
 from posd.terminals import trust
 
 
@@ -32,6 +34,7 @@ def check(shop: Shop) -> Findings:
     yield from found
     if not shop.problems and not found:
         yield ok(shop.config_file, "every key is known and every value can be used")
+    yield from _rows_of_the_other_edition(shop)
     for file in (shop.config_file, *sorted((shop.config_file.parent / "config.d").glob("*.toml"))):
         if file.exists():
             yield from _permissions(shop, file)
@@ -44,6 +47,24 @@ def check(shop: Shop) -> Findings:
             shop.edit(),
             *shop.systemctl("restart"),
         )
+
+
+def _rows_of_the_other_edition(shop: Shop) -> Findings:
+    """Tell where the file says of a terminal of the newer edition what the older one has: a row that was copied."""
+    classic, newer = EDITIONS["classic"], EDITIONS["2026"]
+    for access_mode in {item.access_mode for item in shop.settings.terminals if item.edition == "2026"}:
+        given = shop.settings.profiles["2026"].table(access_mode)
+        for operation, old in classic.table(access_mode).items():
+            row, new = given[operation], newer.table(access_mode)[operation]
+            if (row.path, row.document_member) != (new.path, new.document_member) and row.path == old.path:
+                where = f"{PROFILE_SECTIONS[access_mode]}.{operation}"
+                yield warning(
+                    where,
+                    f"terminals of edition 2026 are called at {row.path}, as the file says; the edition has {new.path}",
+                    "remove path from that section, and print.document_member, unless the terminal wants them so",
+                    shop.command("config", "show", "--profile"),
+                    shop.edit(),
+                )
 
 
 def named(shop: Shop) -> Iterator[tuple[str, Path | HeaderValue]]:

@@ -246,7 +246,7 @@ def _ahead(head: bytes, now: float) -> float | None:
     for line in head.decode("latin-1").split("\r\n"):
         name, _, value = line.partition(":")
         if name.lower() == "date":
-            with suppress(ValueError, TypeError):
+            with suppress(ValueError, TypeError, OverflowError):
                 date = email.utils.parsedate_to_datetime(value.strip())
                 return date.replace(tzinfo=date.tzinfo or UTC).timestamp() + 0.5 - now
     return None

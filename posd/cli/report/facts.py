@@ -168,6 +168,14 @@ class Facts:
         return Decimal((self.decided_at - self.created_at) // timedelta(milliseconds=1)).scaleb(-3)
 
 
+def _tip(outcome: Mapping[str, Any], operation: Mapping[str, Any], requested: Decimal) -> Decimal:
+    """Return what the cardholder added. Outcomes of earlier versions do not say it: there the final event does."""
+    if (known := read_money(outcome.get("tip"))) is not None:
+        return known
+    said, authorized = read_money(operation.get("tip")) or ZERO, read_money(outcome.get("authorized_amount"))
+    return said if authorized is not None and authorized == add(requested, said) else ZERO
+
+
 def read(document: Mapping[str, Any], metadata: str | None = None) -> Facts:
     """Read a transaction of the local API; `metadata` names the member of its metadata that is wanted."""
     outcome: Mapping[str, Any] = document["outcome"] or {}
@@ -193,7 +201,7 @@ def read(document: Mapping[str, Any], metadata: str | None = None) -> Facts:
         decided_at=decided,
         requested=total(parts.values()) if parts else None,
         authorized=read_money(outcome.get("authorized_amount")),
-        tip=read_money(outcome.get("tip") or operation.get("tip")) or ZERO,
+        tip=_tip(outcome, operation, total(parts.values())),
         currency=_text(operation.get("currency")),
         parts=parts,
         reversal=outcome.get("reversal"),

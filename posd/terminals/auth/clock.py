@@ -15,9 +15,9 @@ def ahead(now: datetime, date: str | None) -> int | None:
     """Return by how many seconds this clock is ahead of a `Date` (negative: behind), None where it is none."""
     try:
         theirs = parsedate_to_datetime(date or "")
-    except ValueError:
+        return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
+    except (ValueError, TypeError, OverflowError):
         return None
-    return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
 
 
 def remark(status: int, seconds: int | None, window: int) -> str:

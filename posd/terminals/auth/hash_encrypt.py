@@ -128,7 +128,7 @@ class HashEncrypt:
         signed = request.with_headers(
             {"Authorization": f"Basic {moment.signature(body)}", "timestamp": moment.timestamp}
         )
-        if request.method == "GET":
+        if request.method == "GET" and request.body is None:
             return replace(signed, opened=moment.opened)
         sent = signed.with_headers({"content-type": "application/json"})
         return replace(sent, body=moment.encrypted(body, self._random(IV_BYTES)), opened=moment.opened)

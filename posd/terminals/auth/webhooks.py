@@ -17,8 +17,9 @@ from posd.config.schema import WebhookSignature
 #: Headers of a request as they came: names in lower case.
 Headers = Iterable[tuple[bytes, bytes]]
 
-#: What is looked at and kept of the headers that may matter: so many, of at most so many bytes. A signature has 64.
-MAX_CARRIED = 4
+#: What is looked at and kept of the headers that may matter: so many of a name, of at most so many bytes. A signature
+#: has 64.
+MAX_OF_A_NAME = 2
 MAX_VALUE_BYTES = 200
 #: What is shown of the names of headers.
 MAX_NAMES = 40
@@ -50,8 +51,13 @@ _MATTERING = frozenset({_ID, *(name for kind in KINDS.values() for name in kind.
 
 def carried(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
     """Return those headers that a signature may need, without those that are too long to be part of one."""
-    found = [item for item in headers if item[0] in _MATTERING and len(item[1]) <= MAX_VALUE_BYTES]
-    return tuple(found[:MAX_CARRIED])
+    found: list[tuple[bytes, bytes]] = []
+    left = dict.fromkeys(_MATTERING, MAX_OF_A_NAME)
+    for name, value in headers:
+        if left.get(name) and len(value) <= MAX_VALUE_BYTES:
+            left[name] -= 1
+            found.append((name, value))
+    return tuple(found)
 
 
 def names(headers: Headers) -> str:

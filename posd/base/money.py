@@ -117,4 +117,4 @@ def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
 
 def from_wire(number: Decimal, unit: AmountUnit) -> Decimal:
     """Read an amount of the wire, exactly."""
-    return Decimal(format(number.scaleb(-2, EXACT), "f")) if unit == "hundredths" else number
+    return number.scaleb(-2, EXACT) if unit == "hundredths" else number

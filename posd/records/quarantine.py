@@ -78,10 +78,10 @@ def again(db: sqlite3.Connection, item: QuarantinedBody, at: datetime) -> Came:
     return Came(item.body, item.peer, at, [(name.encode(), value.encode("latin-1")) for name, value in headers])
 
 
-def remove(unit: Unit, ids: Sequence[int]) -> None:
+def remove(unit: Unit, numbers: Sequence[int]) -> None:
     """Remove bodies from the quarantine, and what was kept of their headers."""
     query = "DELETE FROM quarantine WHERE id IN (SELECT value FROM json_each(?)) RETURNING channel, subject, body"
-    gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(ids).decode(),)).fetchall()]
+    gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(numbers).decode(),)).fetchall()]
     query = "DELETE FROM marks WHERE kind = ? AND detail ->> 'of' IN (SELECT value FROM json_each(?))"
     unit.db.execute(query, (marks.SIGNED, msgspec.json.encode(gone).decode())).close()
 

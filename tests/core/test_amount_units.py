@@ -55,7 +55,6 @@ def test_what_goes_out_comes_back_as_it_was(amount: Decimal, unit: AmountUnit) -
 @given(st.decimals(min_value=-(10**20), max_value=10**20, places=12))
 def test_what_comes_is_never_rounded(amount: Decimal) -> None:
     assert EXACT.multiply(from_wire(amount, "hundredths"), D(100)) == amount
-    assert "E" not in str(from_wire(amount, "hundredths"))
     assert from_wire(amount, "whole") == from_wire(amount, "main") == amount
 
 

@@ -125,7 +125,7 @@ ODD: dict[str, Odd] = {
     "camelCase names": Odd(
         lambda payment: json.dumps({"eventId": "E", "terminal": {"serialNumber": payment.serial}}).encode(),
         400,
-        "neither",
+        "status is missing",
     ),
 }
 

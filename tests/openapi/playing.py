@@ -167,7 +167,8 @@ class Day:
         self.free_one = await self.paid()  # no other payment goes on with it
         unlikely = await self.shop.started()
         response = event(unlikely.identity, "APPROVAL")["raw_response"] | {"authorized_amount": 0.01}
-        assert await unlikely.event("APPROVAL", raw_response=response) == 200
+        operation = {"type": "CHARGE", "amount": {"currency": "USD", "tip": 0}}
+        assert await unlikely.event("APPROVAL", raw_response=response, operation=operation) == 200
         assert attention(await unlikely.get()) >= {"approval_unlikely"}
         await self.everything(unlikely)
 
@@ -177,7 +178,7 @@ class Day:
             assert await payment.event(status) == 200
             await self.everything(payment)
         refused = self.shop.payment()
-        self.shop.terminal.start = answering(400, {"error": "no"})
+        self.shop.terminal.start = answering(409, {"type": "TERMINAL", "code": "TER-003", "message": "busy"})
         assert (await refused.put()).json["outcome"]["result"] == "not_started"
         unsent = Payment(self.shop, str(uuid4()), GONE)
         assert (await unsent.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"

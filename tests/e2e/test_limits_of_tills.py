@@ -168,7 +168,7 @@ async def test_printing_without_end_does_not_fill_the_disk_and_stops_no_payment(
     most, size = PRINT_JOBS_OF_PROCESS.value, 240_000
     async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
         terminal.print_start = taking_print
-        document, statuses = {"commands": ["x" * (size - 100)]}, [201]
+        document, statuses = {"lines": ["x" * (size - 100)]}, [201]
         while 429 not in statuses:  # eight at once share a commit
             calls = [posd.call("PUT", f"/print-jobs/{uuid4()}", {"document": document}) for _ in range(8)]
             replies = await asyncio.gather(*calls)

@@ -16,7 +16,7 @@ from posd.base.text import escaped
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import Moved
-from posd.payments.wire import AbortAnswer, judge_abort
+from posd.payments.wire import AbortAnswer
 from posd.printing import record
 from posd.records.model import Phase
 from posd.storage.changes import Hub
@@ -216,7 +216,7 @@ class Tally:
             if (began := self._open.pop(change.id)) is not None:
                 self.outcome_seconds[result].observe(time.monotonic() - began)
         if isinstance(change.cause, AbortAnswered):
-            self.aborts[judge_abort(change.cause.attempt)] += 1
+            self.aborts[change.cause.answer] += 1
 
     def _take_print(self, change: record.Moved) -> None:
         if change.phase != Phase.FINAL:

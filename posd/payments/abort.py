@@ -181,7 +181,7 @@ class Aborts:
         """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
         transaction = rows.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
-        return record(unit, transaction, AbortAnswered(attempt), self._now(), self._outstanding)
+        return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)
 
 
 def _require_open(transaction: Transaction) -> None:

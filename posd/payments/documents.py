@@ -32,7 +32,7 @@ from posd.payments.model import (
     Result,
     SearchResult,
 )
-from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer, judge_abort
+from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
@@ -419,7 +419,7 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
             judgement = entry.judgement(transaction.client_transaction_id)
             return AttemptLine(at=at, judgement=NAMES[type(judgement)], **_attempt(attempt))
         case AbortAnswered(attempt=attempt):
-            return AbortAnsweredLine(at=at, answer=judge_abort(attempt), **_attempt(attempt))
+            return AbortAnsweredLine(at=at, answer=entry.answer, **_attempt(attempt))
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)

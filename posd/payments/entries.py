@@ -22,11 +22,12 @@ from posd.terminals.attempt import Attempt
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
 
-    `errors_in_2xx` is what the profile said of it then: see `wire.judge`.
+    `errors_in_2xx` is what the profile said of it then; None: a version recorded it that did not read errors. See
+    `wire.judge`.
     """
 
     attempt: Attempt
-    errors_in_2xx: bool = False
+    errors_in_2xx: bool | None = None
 
     def judgement(self, client_transaction_id: str) -> Judgement:
         """Return what it proves of the transaction of that id."""
@@ -51,9 +52,15 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """What came of it."""
+    """What came of it; `reads_errors`: whether the version that recorded it read errors (see `wire.judge_abort`)."""
 
     attempt: Attempt
+    reads_errors: bool = False
+
+    @property
+    def answer(self) -> AbortAnswer:
+        """What it says."""
+        return judge_abort(self.attempt, reads_errors=self.reads_errors)
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
@@ -193,7 +200,7 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.interrupted(transaction, now)
         case Searched(answer=answer):
             return transitions.searched(transaction, answer, now)
-        case AbortAnswered(attempt=attempt) if judge_abort(attempt) is AbortAnswer.TAKEN:
+        case AbortAnswered() if entry.answer is AbortAnswer.TAKEN:
             # Something ran there: it can no longer be proved that nothing did.
             return transitions.touched(transaction, now)
         case AbortRequested() | AbortAnswered():
@@ -239,8 +246,8 @@ def feed_word(entry: Entry, client_transaction_id: str) -> str:
             return NAMES[type(entry.judgement(client_transaction_id))]
         case Searched(answer=answer):
             return f"search:{RESULTS[type(answer)]}"
-        case AbortAnswered(attempt=attempt):
-            return f"abort:{judge_abort(attempt)}"
+        case AbortAnswered():
+            return f"abort:{entry.answer}"
         case AbortRequested(probe=True):
             return "probe_requested"
         case NothingHeard(code=code):

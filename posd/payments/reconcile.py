@@ -40,7 +40,7 @@ from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchRes
 from posd.payments.record import CallsInFlight, Moved, Received, record
 from posd.payments.schedule import Limits, NotStartedProof, Watch
 from posd.payments.search import AskedDevice, Searching
-from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer, judge_abort
+from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -232,8 +232,8 @@ class Reconciler:
         match cause:
             case AbortRequested(probe=probe):
                 item.abort_asked, item.probing = now, probe
-            case AbortAnswered(attempt=attempt):
-                self._take_answer(item, judge_abort(attempt), now)
+            case AbortAnswered(answer=answer):
+                self._take_answer(item, answer, now)
             case Received(event=event) if Status.known(event.status) is None:
                 self._want_soon(item, now)  # a damaged word may have been the final's
             case AddressLost() | AddressBack():

@@ -17,7 +17,7 @@ from posd.payments.entries import Entry, TakenOver, replay
 from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
-from posd.payments.model import Outcome, Transaction
+from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import CallsInFlight, Rederived, move
 from posd.payments.transitions import New, Seen, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
@@ -137,6 +137,8 @@ def _verdict(word: str | None) -> Verdict | None:
 def difference(item: Derived) -> Differing:
     """Return the fields in which the stored and the derived transaction differ: name -> (stored, derived)."""
     stored, derived = _comparable(item.stored), _comparable(item.derived)
+    for name in ("outcome", "withdrawn"):
+        _without_unasked(stored[name], derived[name])
     stored["events"] = [event.verdict for event in item.events]
     derived["events"] = [str(verdict) for verdict in item.verdicts]
     return {name: (stored[name], derived[name]) for name in stored if stored[name] != derived[name]}
@@ -157,7 +159,17 @@ def _timeless(outcome: Outcome | None) -> Any:
     facts["evidence"] = [{name: value for name, value in item.items() if name != "at"} for item in facts["evidence"]]
     facts["supersedes"] = _timeless(outcome.supersedes)
     del facts["decided_at"]
+    if outcome.result is Result.NOT_STARTED and outcome.failure_reason is not None:
+        facts["failure_reason"] = outcome.failure_reason.code  # posd's own words change between versions
     return facts
+
+
+def _without_unasked(stored: Any, derived: Any) -> None:
+    """Leave out of the derived outcome the tip that a version before did not read."""
+    if stored is not None and derived is not None:
+        if stored["tip"] is None:
+            derived["tip"] = None
+        _without_unasked(stored["supersedes"], derived["supersedes"])
 
 
 def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:

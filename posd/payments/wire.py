@@ -206,11 +206,16 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
     return _acknowledgement(members) if isinstance(members, Object) else None
 
 
-def _acknowledgement(members: Object) -> Acknowledgement | None:
-    """Read an acknowledgement at the top, or in the member `object`, where one was seen too."""
-    parts = (members, _object(members, "object"))
+def _acknowledgement(members: Object, *, inner: bool = True) -> Acknowledgement | None:
+    """Read an acknowledgement at the top, or in the member `object`, where one was seen too.
+
+    `inner`: False as versions read it that looked at the top alone, for one name of the serial.
+    """
+    parts = (members, _object(members, "object")) if inner else (members,)
     operations = [_object(part, "operation") for part in parts]
-    terminals = [_under_one(_object(part, "terminal"), "serialNumber", "serial_number") for part in parts]
+    terminals = [_object(part, "terminal") for part in parts]
+    if inner:
+        terminals = [_under_one(terminal, "serialNumber", "serial_number") for terminal in terminals]
     try:
         for part, operation, terminal in zip(parts, operations, terminals, strict=True):
             _unambiguous(part, ("status", "client_transaction_id", "operation", "terminal"), "")
@@ -426,28 +431,34 @@ class Acknowledged(msgspec.Struct, frozen=True):
 Judgement = Acknowledged | Canceled | Refused | Unsent | Doubtful
 
 
-def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool = False) -> Judgement:
+def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction of that id.
 
-    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started.
+    `errors_in_2xx`: the profile says that an error in an answer of 2xx means that it was not started. None: a version
+    recorded it that did not read errors (see `judge_start`).
     """
-    return judge_start(attempt, lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx))
+    return judge_start(
+        attempt,
+        lambda reply: _judge_success(reply, client_transaction_id, errors_in_2xx),
+        reads_errors=errors_in_2xx is not None,
+    )
 
 
-def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool) -> Judgement:
+def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bool | None) -> Judgement:
     members = None
     with suppress(ValueError):
         members = decoded(reply.body)[0] if reply.complete else None
-    acknowledgement = _acknowledgement(members) if isinstance(members, Object) else None
+    reads_errors = errors_in_2xx is not None
+    acknowledgement = _acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
     if acknowledgement is None or not isinstance(members, Object):
         words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
         return Doubtful(with_remark(words, reply.remark))
     acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
     if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
         return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
-    error = envelope_in(members)
+    error = envelope_in(members) if reads_errors else None
     if error is not None and (error.certain or not acknowledged):
-        return judge_error(reply, members, error, trusted=errors_in_2xx)
+        return judge_error(reply, members, error, trusted=bool(errors_in_2xx))
     if not acknowledged:
         return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
     return Acknowledged(acknowledgement.serial_number)
@@ -677,17 +688,16 @@ class AbortAnswer(StrEnum):
 NOTHING_RUNNING_STATUS = 409
 
 
-def judge_abort(attempt: Attempt) -> AbortAnswer:
-    """Judge the attempt to send an abort."""
+def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
+    """Judge the attempt to send an abort; `reads_errors` as of `judge_start`."""
+    error = read_envelope(attempt.body) if reads_errors and isinstance(attempt, Replied) else None
     match attempt:
         case NotSent():
             return AbortAnswer.UNREACHABLE
-        case Replied(status=status, body=body) if status == NOTHING_RUNNING_STATUS:
+        case Replied(status=status) if status == NOTHING_RUNNING_STATUS:
             # Busy says that something runs, whatever the status is said to mean: no part of a proof.
-            error = read_envelope(body)
             return AbortAnswer.UNKNOWN if error and error.code == BUSY else AbortAnswer.NOTHING_RUNNING
-        case Replied(status=status, body=body) if 200 <= status < 300:
-            error = read_envelope(body)
+        case Replied(status=status) if 200 <= status < 300:
             return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN
         case Replied(status=status) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
             return AbortAnswer.NOT_TAKEN

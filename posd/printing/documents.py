@@ -15,7 +15,7 @@ from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
-from posd.printing.wire import Answered, NoAnswer, judge, read_webhook
+from posd.printing.wire import Answered, NoAnswer, read_webhook
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
@@ -219,7 +219,7 @@ def line(at: str, entry: Entry) -> PrintHistoryLine:
         case Created(attempt=attempt):
             return AttemptLine(
                 at=at,
-                judgement=NAMES[type(judge(attempt))],
+                judgement=NAMES[type(entry.judgement)],
                 http_status=attempt.status if isinstance(attempt, Replied) else None,
                 reason=None if isinstance(attempt, Replied) else attempt.reason,
             )

@@ -12,7 +12,7 @@ import msgspec
 
 from posd.base.limits import CALLBACKS_OF_PRINT_JOB
 from posd.printing import model
-from posd.printing.model import NAMES, DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.model import NAMES, DecidedBy, Judgement, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.wire import Answer, Answered, judge, read_status, read_webhook
 from posd.terminals.attempt import Attempt
 
@@ -27,9 +27,18 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_fiel
 
 
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """The one attempt to send it, as the terminal client saw it; bodies are base64 in JSON."""
+    """The one attempt to send it, as the terminal client saw it; bodies are base64 in JSON.
+
+    `reads_errors`: whether the version that recorded it read errors (see `wire.judge`).
+    """
 
     attempt: Attempt
+    reads_errors: bool = False
+
+    @property
+    def judgement(self) -> Judgement:
+        """What it proves."""
+        return judge(self.attempt, reads_errors=self.reads_errors)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
@@ -103,8 +112,8 @@ def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     match entry:
         case Turn(sent_to=sent_to):
             return model.turn(job, sent_to, now)
-        case Created(attempt=attempt):
-            return model.conclude(job, judge(attempt), now)
+        case Created(judgement=judgement):
+            return model.conclude(job, judgement, now)
         case Interrupted(in_line=in_line):
             return model.interrupted(job, now, in_line=in_line)
         case Called(body=body):
@@ -148,8 +157,8 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
 def feed_word(entry: Entry) -> str:
     """Return the word of the feed for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
     match entry:
-        case Created(attempt=attempt):
-            return NAMES[type(judge(attempt))]
+        case Created(judgement=judgement):
+            return NAMES[type(judgement)]
         case Called(body=body):
             return f"webhook:{read_webhook(body).status}"
         case Polled(answer=Answered(report=report)):

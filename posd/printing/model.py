@@ -65,13 +65,13 @@ NAMES: Mapping[type[Judgement], str] = {
 }
 
 
-def judge_reply(attempt: Attempt, said: Accepted | Doubtful) -> Judgement:
+def judge_reply(attempt: Attempt, said: Accepted | Doubtful, *, reads_errors: bool = True) -> Judgement:
     """Judge the one attempt to create a job; `said` is what its reply says, in case it is a 2xx.
 
     The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
-    but for one with an error: it may have it, and is asked.
+    but for one with an error: it may have it, and is asked. `reads_errors` as of `judge_start`.
     """
-    return judge_start(attempt, lambda _reply: said)
+    return judge_start(attempt, lambda _reply: said, reads_errors=reads_errors)
 
 
 _set = msgspec.structs.replace

@@ -88,7 +88,7 @@ def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> 
 def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
     """Record what the attempt proves; return the job, None where it had not come to disk."""
     found = rows.get(unit.db, identity)
-    return record.record(unit, found, Created(attempt), now) if found is not None else None
+    return record.record(unit, found, Created(attempt, reads_errors=True), now) if found is not None else None
 
 
 STOPPING = "posd was stopped before its turn to be sent came"

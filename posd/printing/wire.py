@@ -80,12 +80,12 @@ def read_status(body: bytes) -> str:
         return read_webhook(body).status
 
 
-def judge(attempt: Attempt) -> Judgement:
-    """Judge the one attempt to create a job."""
+def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
+    """Judge the one attempt to create a job; `reads_errors` as of `judge_start`."""
     said: Accepted | Doubtful = Accepted()
     if isinstance(attempt, Replied) and attempt.complete:
-        said = _read_acceptance(attempt)
-    return judge_reply(attempt, said)
+        said = _read_acceptance(attempt, reads_errors)
+    return judge_reply(attempt, said, reads_errors=reads_errors)
 
 
 def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
@@ -140,14 +140,14 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
 
 
-def _read_acceptance(reply: Replied) -> Accepted | Doubtful:
+def _read_acceptance(reply: Replied, reads_errors: bool) -> Accepted | Doubtful:
     try:
         members = decoded(reply.body)[0]
     except ValueError:
         return Accepted()
     if not isinstance(members, Object):
         return Accepted()
-    error = envelope_in(members)
+    error = envelope_in(members) if reads_errors else None
     if error is not None and error.certain:
         return Doubtful(f"the terminal answered HTTP {reply.status} with {error.name}")
     known = [name for name in ID_NAMES if name in members and name not in members.repeated]

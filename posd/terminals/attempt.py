@@ -90,8 +90,14 @@ def with_remark(words: str, remark: str) -> str:
     return f"{words}; {remark}" if remark else words
 
 
-def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken | Refused | Unsent | Doubtful:
-    """Judge the one attempt to start something; `accepted` says what a 2xx reply means."""
+def judge_start(
+    attempt: Attempt, accepted: Callable[[Replied], Taken], *, reads_errors: bool = True
+) -> Taken | Refused | Unsent | Doubtful:
+    """Judge the one attempt to start something; `accepted` says what a 2xx reply means.
+
+    `reads_errors`: False for what was recorded by a version that did not read the error in a reply. It is judged as
+    it was judged then, so that an upgrade changes no state.
+    """
     match attempt:
         case NotSent(reason=reason):
             return Unsent(reason)
@@ -100,7 +106,7 @@ def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken
         case Replied(status=status) if 200 <= status < 300:
             return accepted(attempt)
         case Replied(status=status):
-            error = read_envelope(attempt.body)
+            error = read_envelope(attempt.body) if reads_errors else None
             if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS and not (error and error.acquirer):
                 return refused(attempt, error)
             named = f" with {error.name}" if error else ""

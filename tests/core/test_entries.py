@@ -1,6 +1,7 @@
 """The journal's entries: what each does, what it is called, and that both survive being written down."""
 
 import json
+from base64 import b64encode
 from datetime import datetime, timedelta
 from typing import get_args
 
@@ -219,3 +220,52 @@ def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | En
 def test_nothing_replayed_is_the_beginning() -> None:
     begun: Transaction = starting()
     assert replay(begun, []) == (begun, [])
+
+
+def written_before(kind: str, status: int, document: object) -> Entry:
+    """Return an entry as it was written by a version that did not read errors."""
+    body = b64encode(json.dumps(document).encode()).decode()
+    attempt = {"type": "replied", "status": status, "body": body, "complete": True}
+    return msgspec.json.decode(json.dumps({"kind": kind, "attempt": attempt}), type=Entry)
+
+
+@every(
+    ("status", "document", "phase", "result"),
+    [
+        (200, {"type": "TERMINAL-SUNMI", "code": "-1"}, Phase.IN_DOUBT, None),
+        (402, {"type": "ACQUIRER", "code": "51"}, Phase.FINAL, Result.NOT_STARTED),
+        (409, "busy", Phase.FINAL, Result.NOT_STARTED),
+        (200, {"status": ACK, "type": "TERMINAL", "code": "TER-003"}, Phase.ACTIVE, None),
+        (200, {"status": ACK, "object": {"client_transaction_id": "another"}}, Phase.ACTIVE, None),
+        (200, {"object": {"status": ACK}}, Phase.IN_DOUBT, None),
+        (200, {"status": ACK, "terminal": {"serial_number": "SN-2"}}, Phase.ACTIVE, None),
+    ],
+    ids=str,
+)
+def test_an_answer_is_judged_as_when_it_was_recorded(
+    status: int, document: object, phase: Phase, result: Result | None
+) -> None:
+    after = apply(starting(), written_before("attempt", status, document), NOW)
+    assert (after.phase, after.outcome and after.outcome.result, after.mismatched) == (phase, result, False)
+
+
+def test_a_persons_word_stands_after_an_upgrade() -> None:
+    entry = written_before("attempt", 200, {"type": "TERMINAL-SUNMI", "code": "-1"})
+    resolved = Resolved("Ana", "slip says paid", 1, Result.APPROVED)
+    after, _ = replay(starting(), [(NOW, entry), (NOW, resolved)])
+    assert after.outcome is not None
+    assert (after.outcome.result, after.outcome.evidence[0].operator) == (Result.APPROVED, "Ana")
+
+
+@every(
+    ("status", "document", "word", "heard"),
+    [
+        (200, {"type": "TERMINAL", "code": "TER-002"}, "abort:taken", True),
+        (409, {"type": "TERMINAL", "code": "TER-003"}, "abort:nothing_running", False),
+    ],
+    ids=str,
+)
+def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: object, word: str, *, heard: bool) -> None:
+    entry = written_before("abort_answered", status, document)
+    assert feed_word(entry, IDENTITY) == word
+    assert apply(starting(), entry, NOW).heard is heard

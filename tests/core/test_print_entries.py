@@ -1,5 +1,6 @@
 """The journal of a print job: every order of reply, webhook and poll comes to one end, and is derived again alike."""
 
+from base64 import b64encode
 from datetime import timedelta
 from itertools import permutations
 
@@ -173,3 +174,15 @@ def test_a_terminal_that_says_ever_new_things_is_kept_so_often_and_its_end_alway
     assert repeats(job, called("STATE 100").body, taken, NOW)
     assert not repeats(job, called("COMPLETED").body, taken, NOW)
     assert not repeats(job, called("STATE 100").body, taken[1:], NOW)
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "decided_by"), [(200, "active", None), (422, "final", "refusal"), (500, "in_doubt", None)]
+)
+def test_an_answer_is_judged_as_when_it_was_recorded(status: int, phase: str, decided_by: str | None) -> None:
+    """By a version that did not read errors: here one of the acquirer."""
+    body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
+    attempt = {"type": "replied", "status": status, "body": body, "complete": True}
+    entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)
+    job = apply(starting(), entry, NOW)
+    assert (job.phase, job.decided_by) == (phase, decided_by)

@@ -134,7 +134,7 @@ async def test_an_abort_is_taken_by_an_empty_object_and_not_by_an_error(shop: Sh
         payment = await shop.started()
         shop.terminal.abort = answering(status, content)
         assert (await payment.post("abort")).status == http
-        assert (await payment.history())[-1]["answer"] == answer
+        assert [line["answer"] for line in await payment.history() if "answer" in line] == [answer]
         await payment.end()
 
 

@@ -94,9 +94,9 @@ def check_creation(case: Case) -> None:
             assert reading.one_thing(document, "status"), "the status says several things"
         if judgement.job_id:
             assert any(_said_once(document, name, judgement.job_id) for name in ID_NAMES), "the id says several things"
-    entry = msgspec.json.decode(encode(Created(attempt)), type=entries.Entry)
+    entry = msgspec.json.decode(encode(Created(attempt, reads_errors=True)), type=entries.Entry)
     for before in JOBS:
-        after = apply(before, Created(attempt), NOW)
+        after = apply(before, Created(attempt, reads_errors=True), NOW)
         check_step(before, after)
         assert apply(before, entry, NOW) == after, "what is recorded of the answer proves something else"
 

@@ -74,7 +74,9 @@ class Filled:
 
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
         """Record what came of the start."""
-        after = record(Unit(self.db), self.get(identity), Attempted(attempt), self.now(), CallsInFlight())
+        after = record(
+            Unit(self.db), self.get(identity), Attempted(attempt, errors_in_2xx=False), self.now(), CallsInFlight()
+        )
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:

@@ -7,20 +7,28 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from posd.payments import journal, lists
 from posd.payments import rows as transactions
+from posd.payments.entries import Attempted, apply
 from posd.payments.lists import Page
+from posd.payments.model import Result, Transaction
+from posd.payments.reprocess import Derived, difference
 from posd.printing import rows as print_jobs
+from posd.records.quarantine import Differing
 from posd.storage import connection
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
+from posd.terminals.attempt import Replied
 from posd.upkeep.verify import verify
+from tests.core.scenarios import NOW, starting
 
 RELEASED = {
     int(path.name.split(".")[0].removeprefix("schema-")): path for path in Path(__file__).parent.glob("released/*.gz")
@@ -167,3 +175,23 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="a newer posd has used it; install that version again, or restore a backup"):
         open_database(path)
     assert path.read_bytes() == before
+
+
+def test_what_a_version_before_did_not_say_is_no_difference() -> None:
+    """The tip of an approval, and posd's own words for a refusal; another result is one."""
+    before = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}')), NOW)
+    after = apply(starting(), Attempted(Replied(409, b'{"type": "TERMINAL", "code": "TER-003"}'), False), NOW)
+    assert before.outcome is not None
+    assert after.outcome is not None
+    assert before.outcome.failure_reason != after.outcome.failure_reason
+    assert differing(before, after) == {}
+    assert "outcome" in differing(starting(), after)
+    approved = replace(after.outcome, result=Result.APPROVED, failure_reason=None)
+    tipped = replace(approved, tip=Decimal(5))
+    with_tip = [replace(before, outcome=replace(item, supersedes=item)) for item in (approved, tipped)]
+    assert differing(*with_tip) == {}
+    assert differing(*reversed(with_tip)).keys() == {"outcome"}
+
+
+def differing(stored: Transaction, derived: Transaction) -> Differing:
+    return difference(Derived(stored, derived, (), ()))

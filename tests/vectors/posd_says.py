@@ -192,7 +192,7 @@ def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print_start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    after = entries.apply(_job(), entries.Created(_attempt(given)), NOW)
+    after = entries.apply(_job(), entries.Created(_attempt(given), reads_errors=True), NOW)
     return {"after": _stands(after), "terminal_job_id": after.terminal_job_id}
 
 
@@ -210,7 +210,7 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
         ((kind, file),) = step.items()
         inner = load(HERE / file).given
         if kind == "start":
-            after = apply(after, Attempted(_attempt(inner)), NOW)
+            after = apply(after, Attempted(_attempt(inner), errors_in_2xx=False), NOW)
         elif kind == "search":
             answer = read_reply(_attempt(inner), inner["pointer"], inner["client_transaction_id"])
             after = apply(after, Searched(answer), NOW)

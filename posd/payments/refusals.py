@@ -11,7 +11,7 @@ import msgspec
 from posd.base.json_types import Object
 from posd.base.text import shown
 from posd.terminals.attempt import Doubtful, Refused, Replied, refused, with_remark
-from posd.terminals.envelope import BUSY, ErrorEnvelope
+from posd.terminals.envelope import BUSY, ErrorEnvelope, word
 
 #: The type and code of what the cardholder canceled.
 CANCELED = ("TERMINAL-SUNMI", "-1")
@@ -20,16 +20,13 @@ CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: What stands in an answer that says something of the payment beside its error: then the error alone does not count.
-SAYS_MORE = (
-    "status",
-    "transaction_status",
-    "transaction_reference",
-    "ticket_number",
-    "raw_response",
-    "rawResponse",
-    "approved",
-)
+#: The members of an error, and those of the object that it is about. An answer that says anything beside them may say
+#: more of the payment than the error does: then the error alone does not count.
+_ERROR = frozenset({"type", "code", "message", "param", "object", "failure"})
+_ABOUT = _ERROR | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
+#: How deep errors stand, with the object that they are about.
+_DEPTH = 3
+_NOTHING: tuple[Any, ...] = (None, "", {}, [])
 #: A code that integrators were seen to take for an approval.
 _ZEROS = frozenset({"0", "00", "000"})
 
@@ -48,7 +45,7 @@ class Canceled(msgspec.Struct, frozen=True):
 
 
 def judge_error(
-    reply: Replied, answer: Object, error: ErrorEnvelope, *, trusted: bool
+    reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
 ) -> Canceled | Refused | Doubtful:
     """Judge a 2xx answer to a start that holds an error; `trusted`: the profile says that it means "not started"."""
     said = refused(reply, error)
@@ -57,7 +54,7 @@ def judge_error(
         return Doubtful(f"{in_words}: the acquirer may have been asked")
     if not error.whole:
         return Doubtful(in_words)
-    if error.code in _ZEROS or _says_more(answer):
+    if error.code in _ZEROS or _says_more(answer, error, client_transaction_id):
         return Doubtful(f"{in_words}, and not that alone")
     if (error.type, error.code) == CANCELED:
         return Canceled(said.status, said.body, error)
@@ -66,15 +63,28 @@ def judge_error(
     return Doubtful(f"{in_words}, and the profile does not say what that means (errors_in_2xx)")
 
 
-def _says_more(answer: Object) -> bool:
-    inner = answer.get("object")
-    places: tuple[Any, ...] = (answer, inner, answer.get("failure"))
-    return any(
-        place.get(name) not in (None, "", False, {})
-        for place in places
-        if isinstance(place, Object)
-        for name in SAYS_MORE
-    )
+def _says_more(
+    place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR, depth: int = 0
+) -> bool:
+    """Whether an answer says anything beside this error of this payment."""
+    if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
+        return True
+
+    def more(name: str, value: Any) -> bool:
+        match name:
+            case "approved":
+                return value is not False
+            case "type" | "code":
+                return word(place, name) != (error.type if name == "type" else error.code)
+            case "object" | "failure":
+                inner = _ABOUT if name == "object" else _ERROR
+                return _says_more(value, error, client_transaction_id, inner, depth + 1)
+            case "client_transaction_id" if name in known:
+                return not isinstance(value, str) or value.lower() != client_transaction_id
+            case _:
+                return name not in known or isinstance(value, dict | list)
+
+    return any(more(name, value) for name, value in place.items() if value not in _NOTHING)
 
 
 def words(judgement: Refused) -> str:

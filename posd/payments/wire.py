@@ -458,7 +458,7 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
         return Doubtful(f"the terminal {'acknowledged' if acknowledged else 'answered about'} another transaction")
     error = envelope_in(members) if reads_errors else None
     if error is not None and (error.certain or not acknowledged):
-        return judge_error(reply, members, error, trusted=bool(errors_in_2xx))
+        return judge_error(reply, members, error, client_transaction_id, trusted=bool(errors_in_2xx))
     if not acknowledged:
         return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
     return Acknowledged(acknowledgement.serial_number)

@@ -114,6 +114,9 @@ def starts() -> list[Case]:
         sunmi,
         errors_in_2xx=True,
     )
+    known = {"client_transaction_id": IDENTITY, "terminal_id": "1", "serial_number": SECOND, "failure": None}
+    about = {"failure": USER_CANCELED | {"param": "", "object": known}}
+    add("canceled-about", "it names our id and a terminal inside `failure`", about, CANCELED, 200, sunmi)
     doubtful: dict[str, tuple[str, object]] = {
         "another": ("it names another id", USER_CANCELED | {"object": {"client_transaction_id": OTHER}}),
         "approved": ("`approved` is true", USER_CANCELED | {"approved": True}),
@@ -128,6 +131,27 @@ def starts() -> list[Case]:
         "two": ("two errors", USER_CANCELED | {"failure": error()}),
         "damaged": ("a byte of the code is damaged", b'{"type": "TERMINAL-SUNMI", "code": "-1\xff", "message": "no"}'),
         "list": ("in a list", [USER_CANCELED]),
+        "transaction": ("a transaction beside it", USER_CANCELED | {"transaction": {"status": "APPROVAL"}}),
+        "data": ("some data beside it", USER_CANCELED | {"data": {"transaction_reference": "r-1"}}),
+        "operation": ("an operation with a state", USER_CANCELED | {"operation": {"status": "APPROVAL"}}),
+        "failure-object": ("a state deeper in it", USER_CANCELED | {"failure": {"object": {"status": "APPROVAL"}}}),
+        "object-object": ("a state two objects deeper", USER_CANCELED | {"object": {"object": {"status": "APPROVAL"}}}),
+        "too-deep": ("deeper than errors are", {"object": {"object": {"object": {"object": USER_CANCELED}}}}),
+        "acquirers-code": ("the acquirer's code beside it", USER_CANCELED | {"kushki_response": {"code": "000"}}),
+        "authorization": ("an authorization code beside it", USER_CANCELED | {"authorization_code": "123456"}),
+        "error": ("another error under another name", USER_CANCELED | {"error": {"type": "ACQUIRER", "code": "1"}}),
+        "failures": ("a list of failures beside it", USER_CANCELED | {"failure": [{"type": "ACQUIRER"}]}),
+        "acquirer-object": ("the acquirer's type in `object`", USER_CANCELED | {"object": {"type": "ACQUIRER"}}),
+        "message-object": ("an object as the message", USER_CANCELED | {"message": {"status": "APPROVAL"}}),
+        "object-twice": (
+            "two objects",
+            b'{"type": "TERMINAL-SUNMI", "code": "-1", "object": {"code": "-1"}, "object": {"status": "APPROVAL"}}',
+        ),
+        "failure-another": (
+            "it names another id inside `failure`",
+            {"failure": USER_CANCELED | {"object": {"client_transaction_id": OTHER}}},
+        ),
+        "id-number": ("it names an id that is no text", USER_CANCELED | {"object": {"client_transaction_id": 7}}),
     }
     for name, (about, content) in doubtful.items():
         add(f"canceled-{name}", f"a cancellation, but {about}", content, DOUBT)
@@ -143,6 +167,8 @@ def starts() -> list[Case]:
         "reference": ("a reference beside it", error(object={"transaction_reference": "r-1"})),
         "zeros": ("a code that some take for an approval", error(code="00")),
         "acknowledged": ("an acknowledgement beside it", GOOD | error()),
+        "transaction": ("a transaction beside it", error(transaction={"status": "APPROVAL"})),
+        "authorization": ("an authorization code beside it", error(authorization_code="123456")),
     }
     for name, (about, content) in untrue.items():
         add(f"trusted-{name}", f"the profile trusts errors under 2xx, but {about}", content, DOUBT, errors_in_2xx=True)

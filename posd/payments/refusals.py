@@ -10,7 +10,7 @@ import msgspec
 
 from posd.base.json_types import Object
 from posd.base.text import shown
-from posd.terminals.attempt import Doubtful, Refused, Replied, refused, with_remark
+from posd.terminals.attempt import UNAUTHENTICATED, Doubtful, Refused, Replied, refused, with_remark
 from posd.terminals.envelope import BUSY, ErrorEnvelope, word
 
 #: The type and code of what the cardholder canceled.
@@ -101,7 +101,7 @@ def _words(judgement: Refused) -> str:
     named = f"{http}, {error.name})"
     if status == 409 and error.code == BUSY:
         return f"{named}: it is busy with something else. posd never tries again by itself: the till decides"
-    if status in (401, 403) or _of_authentication(error):
+    if status in UNAUTHENTICATED or _of_authentication(error):
         return f"{named}: it did not accept the authentication. Check auth, business_code, headers and the clock"
     if error.param is not None:
         return f"{named}: the field {shown(error.param)}"

@@ -14,16 +14,18 @@ class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
     reason: str
 
 
-class Replied(msgspec.Struct, frozen=True, tag="replied"):
+class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
     """A whole reply was read: HTTP status and body. `complete` is False where the body was cut at the limit.
 
     `remark`: what there is to say of the reply as such, in words, as of the clocks where it refuses a signed call.
+    `sealed`: the body is encrypted, and could not be opened: nothing in it can be read.
     """
 
     status: int
     body: bytes
     complete: bool = True
     remark: str = ""
+    sealed: bool = False
 
 
 class Lost(msgspec.Struct, frozen=True, tag="lost"):
@@ -83,6 +85,8 @@ class Doubtful(msgspec.Struct, frozen=True):
 
 #: 408 says that the terminal gave up reading, not that it had not begun.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
+#: The terminal does not know who calls: it asks the acquirer nothing for that.
+UNAUTHENTICATED = frozenset({401, 403})
 
 
 def with_remark(words: str, remark: str) -> str:
@@ -107,10 +111,12 @@ def judge_start(
             return accepted(attempt)
         case Replied(status=status):
             error = read_envelope(attempt.body) if reads_errors else None
-            if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS and not (error and error.acquirer):
+            unknown = attempt.sealed and status not in UNAUTHENTICATED
+            acquirer = unknown or (error is not None and error.acquirer)
+            if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS and not acquirer:
                 return refused(attempt, error)
             named = f" with {error.name}" if error else ""
-            asked = ": the acquirer may have been asked" if error and error.acquirer else ""
+            asked = ": the acquirer may have been asked" if acquirer else ""
             return Doubtful(with_remark(f"the terminal answered HTTP {status}{named}{asked}", attempt.remark))
         case _:
             assert_never(attempt)

@@ -21,7 +21,7 @@ MAX_WORD, MAX_MESSAGE = 64, 256
 MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
 
 #: The type of what the acquirer answered, and how its codes began in older documents.
-ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ-"
+ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ"
 #: With HTTP 409: the terminal is busy. Any other code says nothing of that.
 BUSY = "TER-003"
 
@@ -108,4 +108,4 @@ def _places(members: Object) -> Iterator[Object]:
 
 
 def _is_acquirers(type_: str | None, code: str | None) -> bool:
-    return (type_ or "").upper() == ACQUIRER or (code or "").upper().startswith(ACQUIRER_CODES)
+    return (type_ or "").strip().upper() == ACQUIRER or (code or "").strip().upper().startswith(ACQUIRER_CODES)

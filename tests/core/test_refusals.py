@@ -2,8 +2,10 @@
 
 import json
 
+import msgspec
 import pytest
 
+from posd.payments.entries import Attempted, apply
 from posd.payments.model import AttentionCode, NextStep, Result, TerminalFailure, Transaction, next_step
 from posd.payments.refusals import Canceled
 from posd.payments.transitions import quarantined
@@ -177,3 +179,22 @@ def test_a_refused_print_job_keeps_the_terminals_words_too() -> None:
     assert isinstance(judged, Refused)
     assert judged.error is not None
     assert judged.error.name == "TERMINAL-PRINTER 7"
+
+
+@every(("status", "kind"), [(302, Doubtful), (401, Refused), (403, Refused), (409, Doubtful), (422, Doubtful)], ids=str)
+def test_a_refusal_that_cannot_be_opened_may_be_the_acquirers(status: int, kind: type) -> None:
+    """A terminal that does not know who calls does not ask the acquirer."""
+    sealed = Replied(status, b"ciphertext", remark="its body cannot be opened", sealed=True)
+    assert type(judge(sealed, IDENTITY)) is kind
+    assert type(judge_print(sealed)) is kind
+    after = apply(starting(), Attempted(sealed, errors_in_2xx=True), NOW)
+    doubt = after.attention_of(AttentionCode.IN_DOUBT)
+    assert (doubt is None) is (kind is Refused)
+    assert doubt is None or "the acquirer may have been asked; its body cannot be opened" in doubt.detail
+
+
+def test_that_a_reply_was_sealed_is_written_down_where_it_was() -> None:
+    for attempt in (Replied(422, b"x", sealed=True), Replied(422, b"x")):
+        written = msgspec.json.encode(attempt)
+        assert (b"sealed" in written) is attempt.sealed
+        assert msgspec.json.decode(written, type=Replied) == attempt

@@ -78,7 +78,9 @@ def starts() -> list[Case]:
     for status in (200, 302, 400, 402, 409, 422, 499, 500):
         add(f"acquirer-{status}", f"HTTP {status} of the acquirer", error("ACQUIRER", "51"), DOUBT, status)
     add("acquirer-lower-case", "the type in lower case", error("acquirer", "51"), DOUBT, 422)
+    add("acquirer-space", "a space behind the type", error("Acquirer ", "51"), DOUBT, 422)
     add("acquirer-old-code", "a code as older documents have it", error("PAYMENT", "ACQ-13"), DOUBT, 422)
+    add("acquirer-code-no-dash", "such a code without its dash", error("PAYMENT", " acq13"), DOUBT, 422)
     add("acquirer-in-failure", "inside `failure`", {"failure": error("ACQUIRER", "51")}, DOUBT, 422)
     add(
         "acquirer-beside", "two errors, one of them of the acquirer", error(failure=error("ACQUIRER", "51")), DOUBT, 422

@@ -14,7 +14,17 @@ from posd.payments import transitions
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.transitions import New
-from posd.payments.wire import NAMES, RESULTS, AbortAnswer, Answer, Judgement, TransactionEvent, judge, judge_abort
+from posd.payments.wire import (
+    NAMES,
+    RESULTS,
+    AbortAnswer,
+    Answer,
+    Judgement,
+    TransactionEvent,
+    finds_running,
+    judge,
+    judge_abort,
+)
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
@@ -61,6 +71,11 @@ class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field
     def answer(self) -> AbortAnswer:
         """What it says."""
         return judge_abort(self.attempt, reads_errors=self.reads_errors)
+
+    @property
+    def found_running(self) -> bool:
+        """Whether it says that something runs there, or ran."""
+        return self.answer is AbortAnswer.TAKEN or (self.reads_errors and finds_running(self.attempt))
 
 
 class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
@@ -200,8 +215,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.interrupted(transaction, now)
         case Searched(answer=answer):
             return transitions.searched(transaction, answer, now)
-        case AbortAnswered() if entry.answer is AbortAnswer.TAKEN:
-            # Something ran there: it can no longer be proved that nothing did.
+        case AbortAnswered(found_running=True):
+            # It can no longer be proved that nothing did.
             return transitions.touched(transaction, now)
         case AbortRequested() | AbortAnswered():
             return transaction  # an abort is a request: what the terminal makes of it, its events say

@@ -11,7 +11,7 @@ import msgspec
 from posd.base.json_types import Object
 from posd.base.text import shown
 from posd.terminals.attempt import UNAUTHENTICATED, Doubtful, Refused, Replied, refused, with_remark
-from posd.terminals.envelope import BUSY, ErrorEnvelope, word
+from posd.terminals.envelope import ErrorEnvelope, word
 
 #: The type and code of what the cardholder canceled.
 CANCELED = ("TERMINAL-SUNMI", "-1")
@@ -99,7 +99,7 @@ def _words(judgement: Refused) -> str:
         unknown = "; why is not known" if status == 409 else ""
         return f"{http}){unknown}"
     named = f"{http}, {error.name})"
-    if status == 409 and error.code == BUSY:
+    if status == 409 and error.busy:
         return f"{named}: it is busy with something else. posd never tries again by itself: the till decides"
     if status in UNAUTHENTICATED or _of_authentication(error):
         return f"{named}: it did not accept the authentication. Check auth, business_code, headers and the clock"

@@ -41,6 +41,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import SearchResult
 from posd.payments.refusals import Canceled, judge_error
 from posd.terminals.attempt import (
+    UNAUTHENTICATED,
     UNDECIDED_CLIENT_ERRORS,
     Attempt,
     Doubtful,
@@ -52,7 +53,7 @@ from posd.terminals.attempt import (
     judge_start,
     with_remark,
 )
-from posd.terminals.envelope import BUSY, envelope_in, read_envelope
+from posd.terminals.envelope import envelope_in, read_envelope
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 256
@@ -694,9 +695,14 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
     match attempt:
         case NotSent():
             return AbortAnswer.UNREACHABLE
-        case Replied(status=status) if status == NOTHING_RUNNING_STATUS:
-            # Busy says that something runs, whatever the status is said to mean: no part of a proof.
-            return AbortAnswer.UNKNOWN if error and error.code == BUSY else AbortAnswer.NOTHING_RUNNING
+        case Replied(status=status, sealed=True) if status not in UNAUTHENTICATED:
+            return AbortAnswer.UNKNOWN
+        case Replied() if error is not None and error.busy:
+            return AbortAnswer.UNKNOWN
+        case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
+            # It is a part of a proof: not what was cut, what says two things, or what the acquirer said.
+            unclear = not complete if error is None else error.acquirer or not error.whole
+            return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
         case Replied(status=status) if 200 <= status < 300:
             return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN
         case Replied(status=status) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
@@ -705,3 +711,9 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
             return AbortAnswer.UNKNOWN
         case _:
             assert_never(attempt)
+
+
+def finds_running(attempt: Attempt) -> bool:
+    """Whether the answer to an abort says that the terminal is busy, with whatever status."""
+    error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
+    return error is not None and error.busy

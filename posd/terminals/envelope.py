@@ -29,8 +29,9 @@ BUSY = "TER-003"
 class ErrorEnvelope(msgspec.Struct, frozen=True):
     """An error in the terminal's own words, each None where it is not there or no text.
 
-    `acquirer`: the acquirer may have been asked. `certain`: it is an error under HTTP 2xx too, where a code alone can
-    be anything. `whole`: it has a type and a code, and they say one thing. `serial_number`: of whom it says that it is.
+    `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error under
+    HTTP 2xx too, where a code alone can be anything. `whole`: it has a type and a code, and they say one thing.
+    `serial_number`: of whom it says that it is.
     """
 
     type: str | None
@@ -38,6 +39,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     message: str | None
     param: str | None = None
     acquirer: bool = False
+    busy: bool = False
     certain: bool = False
     whole: bool = False
     serial_number: str | None = None
@@ -75,6 +77,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
         # What says two things may say that one.
         acquirer=any("type" in place.repeated for place in found)
         or any(_is_acquirers(type_, code) for type_, code in named),
+        busy=any((code or "").strip().upper() == BUSY for _, code in named),
         certain=any(map(all, named)) or found[-1] is not members,
         whole=bool(type_ and code) and not ambiguous and not others and UNREADABLE not in f"{type_}{code}",
         serial_number=_serial_number(members.get("object")),

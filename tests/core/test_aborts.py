@@ -1,7 +1,14 @@
 """What the answer to an abort says: only "nothing is running" is used further."""
 
+import json
+
+from posd.base.times import iso
+from posd.payments.entries import AbortAnswered, Attempted, ProvedNotStarted, apply
+from posd.payments.model import Evidence, EvidenceKind
 from posd.payments.wire import AbortAnswer, judge_abort
+from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from tests.core.scenarios import NOW, starting
 from tests.support.tables import every
 
 
@@ -13,6 +20,9 @@ from tests.support.tables import every
         *[(Replied(status, b"{}"), AbortAnswer.TAKEN) for status in (200, 202, 204, 299)],
         (Replied(200, b"", complete=False), AbortAnswer.TAKEN),
         (Replied(409, b"nothing to abort"), AbortAnswer.NOTHING_RUNNING),
+        (Replied(409, b'{"message": "', complete=False), AbortAnswer.UNKNOWN),
+        *[(Replied(status, b"?", sealed=True), AbortAnswer.UNKNOWN) for status in (200, 302, 404, 409, 500)],
+        *[(Replied(status, b"?", sealed=True), AbortAnswer.NOT_TAKEN) for status in (401, 403)],
         *[(Replied(status, b""), AbortAnswer.NOT_TAKEN) for status in (300, 302, 400, 401, 403, 404, 405, 410, 422)],
         *[(Replied(status, b""), AbortAnswer.UNKNOWN) for status in (100, 199, 408, 500, 502, 503, 599, 600)],
     ],
@@ -20,3 +30,28 @@ from tests.support.tables import every
 )
 def test_judge_abort(attempt: Attempt, answer: AbortAnswer) -> None:
     assert judge_abort(attempt) is answer
+
+
+@every(
+    ("status", "document", "heard"),
+    [
+        (200, {}, True),
+        (200, {"type": "TERMINAL", "code": "TER-003"}, True),
+        (409, {"type": "TERMINAL", "code": "ter-003"}, True),
+        (409, {"type": "TERMINAL", "code": "TER-004", "failure": {"code": "TER-003"}}, True),
+        (400, {"failure": {"type": "TERMINAL", "code": "TER-003"}}, True),
+        (200, {"type": "TERMINAL", "code": "TER-002"}, False),
+        (409, {"type": "TERMINAL", "code": "TER-002"}, False),
+    ],
+    ids=str,
+)
+def test_where_something_runs_it_is_never_proved_that_it_did_not_start(
+    status: int, document: object, *, heard: bool
+) -> None:
+    doubtful = apply(starting(), Attempted(Lost("reset")), NOW)
+    answered = AbortAnswered(Replied(status, json.dumps(document).encode()), reads_errors=True)
+    after = apply(doubtful, answered, NOW)
+    assert after.heard is heard
+    piece = Evidence(kind=EvidenceKind.SEARCH, at=iso(NOW), result="none")
+    proved = apply(after, ProvedNotStarted((piece,)), NOW)
+    assert (proved.phase is Phase.IN_DOUBT) is heard

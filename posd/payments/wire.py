@@ -554,6 +554,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
 
     `paged`: they are a page of a list, in `data` where the pointer is empty.
     """
+    pointer = pointer or (PAGE if paged else "")
     match attempt:
         case NotSent(reason=reason) | Lost(reason=reason):
             return NoAnswer(reason)
@@ -564,13 +565,17 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
         case Replied(status=status, body=body):
             try:
                 mended = readable(body)
-                elements = list(_page(mended.body, pointer or PAGE) if paged else _elements(mended.body, pointer))
+                elements = list((_page if paged else _elements)(mended.body, pointer))
             except ValueError as error:
                 return NoAnswer(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
             assert_never(attempt)
-    if not elements:  # the explicit "none" is a proof, and has to be whole
-        return NoAnswer("the reply says that there is none, but it is damaged", status) if mended.damaged else Nothing()
+    if not elements:  # the explicit "none" is a proof, and has to be whole and alone
+        if mended.damaged:
+            return NoAnswer("the reply says that there is none, but it is damaged", status)
+        if _tells_beside(decode(mended.body), pointer):
+            return NoAnswer("the list is empty, and the reply says more than that", status)
+        return Nothing()
     if len(elements) > MAX_ELEMENTS:
         return NoAnswer(f"the reply has more than {MAX_ELEMENTS} elements", status)
     ours = tuple(raw.decode() for raw in elements if _bears(raw, client_transaction_id))
@@ -614,38 +619,56 @@ def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
 
 #: Where a page has its transactions, unless the profile says otherwise.
 PAGE = "/data"
-#: What the names of members have in common that say how many there are, or that there are further ones.
-_FURTHER = ("total", "count", "next", "more")
+#: Members that may stand beside an empty list, with what they say: how large a page may be, and that all went well.
+_SIZES = frozenset({"size", "page_size", "pageSize", "per_page", "perPage", "limit"})
+_WELL = frozenset({"ok", "success"})
+#: What the names of members have in common that say whether there are further ones.
+_FURTHER = ("next", "more")
 
 
 def _page(body: bytes, pointer: str) -> Iterable[bytes]:
-    """Return the elements of a page, verbatim. Raise ValueError where there is none, or an empty one says that there
-    are transactions elsewhere.
-    """
+    """Return the elements of a page, verbatim. Raise ValueError where there is none."""
     raw = _at(body, pointer)
     if not raw.lstrip().startswith(b"["):
         raise ValueError(f"no list of transactions stands at {pointer}")
-    elements = [bytes(item) for item in _LIST.decode(raw)]
-    around = decode(body)
-    if not elements and isinstance(around, Object) and (envelope_in(around) or _tells_of_more(around)):
-        raise ValueError("the list is empty, and the reply says more than that")
-    return elements
+    return [bytes(item) for item in _LIST.decode(raw)]
 
 
-def _tells_of_more(around: Any) -> bool:
-    """Whether anything beside an empty list says that there are transactions."""
-    if not isinstance(around, Object):
-        return False
-    said = [name for name, value in around.items() if (value and value != "0") or name in around.repeated]
-    named = any(word in name.lower() for name in said for word in _FURTHER)
-    return named or any(map(_tells_of_more, around.values()))
+def _tells_beside(around: Any, pointer: str) -> bool:
+    """Whether anything around the empty list at the pointer says that there are transactions, or an error."""
+    if isinstance(around, Object) and envelope_in(around):
+        return True
+    for step in _steps(pointer):
+        place = int(step) if isinstance(around, list) else step
+        members = enumerate(around) if isinstance(around, list) else around.items()
+        others = Object((str(name), value) for name, value in members if name != place)
+        others.repeated = getattr(around, "repeated", frozenset())
+        if _tells("", others):
+            return True
+        around = around[place]
+    return False
+
+
+def _tells(name: str, value: Any) -> bool:
+    """Whether a member beside an empty list says anything of what is not in it."""
+    if isinstance(value, Object):
+        return bool(value.repeated) or any(_tells(*member) for member in value.items())
+    if isinstance(value, bool):
+        return name not in _WELL if value else not any(word in name.lower() for word in _FURTHER)
+    if name in _SIZES:
+        return not str(value or 0).isdecimal()
+    return bool(value) and str(value) != "0" and (name, str(value)) != ("page", "1")
 
 
 def _at(body: bytes, pointer: str) -> bytes:
     """Return what stands at the pointer. Raise ValueError where nothing does."""
-    for step in pointer.split("/")[1:]:
-        body = _member(body, step.replace("~1", "/").replace("~0", "~"), pointer)
+    for step in _steps(pointer):
+        body = _member(body, step, pointer)
     return body
+
+
+def _steps(pointer: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def _member(raw: bytes, name: str, pointer: str) -> bytes:

@@ -111,6 +111,31 @@ def _statuses(final: dict[str, Any]) -> list[Case]:
     return found
 
 
+#: What may stand beside an empty list, and what may not: with it, it is no answer.
+NO_MORE: dict[str, dict[str, Any]] = {
+    "meta": {"meta": {"total": 0, "from": 0, "pageSize": 20}, "errors": [], "error": None, "message": ""},
+    "first": {"page": "1", "limit": "50"},
+    "ok": {"ok": True, "success": True},
+}
+SAYS_MORE: dict[str, dict[str, Any]] = {
+    "error-text": {"error": "busy"},
+    "status": {"status": "ERROR"},
+    "not-success": {"success": False},
+    "errors": {"errors": [{"message": "no"}]},
+    "hits": {"hits": 5},
+    "pages": {"pages": 3},
+    "scroll": {"scroll_id": "x"},
+    "metas": {"meta": [{"total": 5}]},
+    "later-page": {"page": 3},
+    "from": {"from": 1},
+    "size-text": {"size": "many"},
+    "failure": {"failure": {"type": "TERMINAL", "code": "TER-003"}},
+    "code-zero": {"code": 0},
+    "ok-text": {"ok": "no"},
+    "meta-twice": {"meta": Literal('{"total": 1, "total": 0}')},
+}
+
+
 def _pages(final: dict[str, Any], others: dict[str, Any]) -> list[Case]:
     """Return the replies that are pages of a list."""
     reference = final["raw_response"]["transaction_reference"]
@@ -144,7 +169,7 @@ def _pages(final: dict[str, Any], others: dict[str, Any]) -> list[Case]:
         "alone": {},
         "total": {"total": 0, "page": 1, "size": 50},
         "next": {"next": None, "has_more": False, "count": "0"},
-        "meta": {"meta": {"total": 0}},
+        **NO_MORE,
     }.items():
         add(f"none-{name}", "an empty page, and nothing says that there is more", {"data": [], **more}, "none")
     for name, more in {
@@ -154,6 +179,7 @@ def _pages(final: dict[str, Any], others: dict[str, Any]) -> list[Case]:
         "more": {"hasMore": True},
         "meta": {"meta": {"pagination": {"total": 1}}},
         "error": {"type": "TERMINAL", "code": "TER-004"},
+        **SAYS_MORE,
     }.items():
         add(f"no-answer-{name}", "an empty page, and there is more to it", {"data": [], **more}, "no_answer")
     add("no-answer-twice", "two totals", b'{"data": [], "total": 1, "total": 0}', "no_answer")
@@ -381,6 +407,18 @@ def cases() -> list[Case]:
     add("none", "an empty list: the explicit none, which alone proves nothing", b"[]", "none")
     add("none-space", "an empty list with white space", b" [ \r\n ] ", "none")
     add("none-pointer", "an empty list at the pointer", b'{"data": []}', "none", pointer="/data")
+    for name, more in NO_MORE.items():
+        about = "an empty list at the pointer, and nothing says that there is more"
+        add(f"none-pointer-{name}", about, body({"data": [], **more}), "none", pointer="/data")
+    for name, more in SAYS_MORE.items():
+        about = "an empty list at the pointer, and there is more to it"
+        add(f"no-answer-pointer-{name}", about, body({"data": [], **more}), "no_answer", pointer="/data")
+    inner = body({"page": {"items": [], "hits": 5}})
+    add("no-answer-pointer-inner", "more beside it, deeper in the reply", inner, "no_answer", pointer="/page/items")
+    outer = body({"page": {"items": []}, "error": "busy"})
+    add("no-answer-pointer-outer", "more beside what holds it", outer, "no_answer", pointer="/page/items")
+    add("no-answer-pointer-lists", "a list beside it that is not empty", body([[], [7]]), "no_answer", pointer="/0")
+    add("none-pointer-lists", "empty lists", body([[], []]), "none", pointer="/0")
 
     nothing: dict[str, tuple[str, bytes | Body, str]] = {
         "others": ("other payments alone", body([others]), ""),

@@ -188,11 +188,12 @@ class Device:
         if response.status_code == httpx2.codes.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
+        sealed = False
         try:
             body = request.opened(body)
         except Unreadable as error:
-            remark = with_remark(str(error), remark)
-        return Replied(response.status_code, body, remark=remark)
+            sealed, remark = True, with_remark(str(error), remark)
+        return Replied(response.status_code, body, remark=remark, sealed=sealed)
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Look whether it is there: connect as for a call, and send nothing."""

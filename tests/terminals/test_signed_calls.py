@@ -70,7 +70,8 @@ async def test_a_reply_under_another_key_stays_closed_and_says_so(tmp_path: Path
         sealed = other.encrypted(SAYS, bytes(16))
         terminal.start = answering(200, lambda _key: sealed)
         reply = await device.call("POST", f"{terminal.base_url}/x", b"{}")
-        assert reply == Replied(200, sealed, remark="the reply is encrypted with another key than the request")
+        words = "the reply is encrypted with another key than the request"
+        assert reply == Replied(200, sealed, remark=words, sealed=True)
 
 
 @every(

@@ -187,7 +187,7 @@ async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status:
     assert (await payment.put()).status == 201
     with disk(shop.daemon) as db:
         (item,) = journal.entries(db, payment.identity)
-        assert item.entry == Attempted(Replied(status, content))
+        assert item.entry == Attempted(Replied(status, content), errors_in_2xx=False)
 
 
 async def test_an_acknowledgement(shop: Shop) -> None:

@@ -137,7 +137,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "MAN-30005": Row(_MANUFACTURER, _EXAMPLE, _MONEY, _ASK, _SHOW),
     "MAN-": Row(_MANUFACTURER, _PUBLISHED, _MONEY, _ASK, _SHOW),
     "ACQ-13": _BANK,
-    "ACQ-": _BANK,
+    "ACQ": _BANK,
     "-1": _CANCELED,
     "PARAMETER": Row(("An error in what was sent.", "Un error en lo que se envió."), _TYPE, _MONEY, _CORRECT, _SHOW),
     "TERMINAL": Row(("An error of the terminal.", "Un error del terminal."), _TYPE, _MONEY, _ASK, _SHOW),

@@ -224,8 +224,10 @@ def find(code: str, language: Language = Language.EN) -> tuple[Entry, ...]:
     """
     typed = code.lower()
     family = typed[: typed.rfind("-") + 1]
-    every = tuple(entry for entry in entries(language) if entry.code.lower() in {typed, family})
-    return tuple(entry for entry in every if entry.code.lower() == typed) or every
+    wanted = (typed, family, family.removesuffix("-"))
+    every = [entry for entry in entries(language) if entry.code.lower() in wanted]
+    found = (tuple(entry for entry in every if entry.code.lower() == name) for name in wanted)
+    return next(filter(None, found), ())
 
 
 def near(code: str) -> Near:

@@ -724,7 +724,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
             return AbortAnswer.UNKNOWN
         case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
             # It is a part of a proof: not what was cut, what says two things, or what the acquirer said.
-            unclear = not complete if error is None else error.acquirer or not error.whole
+            unclear = not complete if error is None else error.acquirer or not error.clear
             return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
         case Replied(status=status) if 200 <= status < 300:
             return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN

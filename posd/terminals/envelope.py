@@ -30,8 +30,8 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     """An error in the terminal's own words, each None where it is not there or no text.
 
     `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error under
-    HTTP 2xx too, where a code alone can be anything. `whole`: it has a type and a code, and they say one thing.
-    `serial_number`: of whom it says that it is.
+    HTTP 2xx too, where a code alone can be anything. `clear`: all that can be read of it says one thing. `whole`: it is
+    clear, and has a type and a code. `serial_number`: of whom it says that it is.
     """
 
     type: str | None
@@ -41,6 +41,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     acquirer: bool = False
     busy: bool = False
     certain: bool = False
+    clear: bool = True
     whole: bool = False
     serial_number: str | None = None
 
@@ -69,6 +70,8 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
     type_, code = named[best]
     ambiguous = any(place.repeated & {"type", "code"} for place in found)
     others = {pair for pair in named if all(pair)} - {named[best]}
+    codes = {code.upper() for _, code in named if code}
+    clear = not ambiguous and not others and len(codes) <= 1 and UNREADABLE not in f"{type_}{code}"
     return ErrorEnvelope(
         type=type_,
         code=code,
@@ -79,7 +82,8 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
         or any(_is_acquirers(type_, code) for type_, code in named),
         busy=any((code or "").strip().upper() == BUSY for _, code in named),
         certain=any(map(all, named)) or found[-1] is not members,
-        whole=bool(type_ and code) and not ambiguous and not others and UNREADABLE not in f"{type_}{code}",
+        clear=clear,
+        whole=bool(type_ and code) and clear,
         serial_number=_serial_number(members.get("object")),
     )
 

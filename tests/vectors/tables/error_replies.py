@@ -210,7 +210,7 @@ def others() -> list[Case]:
         "busy-second": ("two errors, one of them busy", 400, error(failure=error(code="TER-003")), "unknown"),
         "acquirer-409": ("HTTP 409 of the acquirer", 409, error("ACQUIRER", "51"), "unknown"),
         "acquirer-no-code": ("HTTP 409 and the acquirer's type alone", 409, {"type": "ACQUIRER"}, "unknown"),
-        "no-type-409": ("HTTP 409 and a code alone", 409, error(None, "TER-002"), "unknown"),
+        "no-type-409": ("HTTP 409 and a code alone", 409, error(None, "TER-002"), "nothing_running"),
         "two-409": ("HTTP 409 with two errors", 409, error(failure=error(code="TER-002")), "unknown"),
         "message-409": ("HTTP 409 and a message alone", 409, {"message": "nothing"}, "nothing_running"),
         "code-200": ("a code alone is no error for certain", 200, {"code": "ABORTED"}, "taken"),

@@ -34,6 +34,7 @@ BLOCK_BITS = 128
 
 _DATA = re.compile(rf"([0-9a-fA-F]{{{2 * IV_BYTES}}}):((?:[0-9a-fA-F]{{{2 * IV_BYTES}}})+)")
 _SEALED = msgspec.json.Decoder(dict[str, object])
+_JSON = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,11 @@ class Moment:
         iv, text = sealed
         decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
         try:
-            return unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
+            opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
+            _JSON.decode(opened)  # one of 256 wrong keys leaves a right padding
         except ValueError:
             raise Unreadable("the reply is encrypted with another key than the request") from None
+        return opened
 
     def _cipher(self, iv: bytes) -> Cipher[CBC]:
         key = f"{self.timestamp}{self.choices.key_separator}{self.password}"[:KEY_CHARACTERS]

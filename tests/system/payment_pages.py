@@ -486,7 +486,7 @@ def busy(page: Page) -> None:
     page.type("posd release ID", answer=DECIDED, ID=other)
     runs = begin(machine, "8.20", ONE, "approve-contactless")
     becomes(machine, runs, result="not_started")
-    shows(" ".join(machine.out("posd", "show", runs).split()), "the terminal refused the request (HTTP 409)")
+    shows(" ".join(machine.out("posd", "show", runs).split()), "the terminal refused the request (HTTP 409")
     assert charged(machine, ONE, runs) == 0
     hand(machine, ONE, "cancel")
     becomes(machine, other, result="canceled")

@@ -44,7 +44,7 @@ class _Part:
                 CHECKS[each.name](f"{type(self).__name__}.{each.name}", value)
 
     def to_json(self) -> dict[str, object]:
-        """Return the object as it stands in the document."""
+        """Return the object for the document."""
         made: dict[str, object] = {"type": self.type} if self.type else {}
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
@@ -159,7 +159,7 @@ class Columns(_Part):
         _Part.__post_init__(self)
 
     def to_json(self) -> dict[str, object]:
-        """Return the object as it stands in the document."""
+        """Return the object for the document."""
         return {"type": self.type, "columns": [column.to_json() for column in self.columns]}
 
 

@@ -201,7 +201,7 @@ class Reading:
         return headers
 
     def _rows(self, at: str, access_mode: AccessMode, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return what the file says of each row, whatever the edition: None where it says nothing."""
+        """Return what the file says of each row, for all editions: None where it says nothing."""
         return {
             operation: self._row(f"{at}.{operation}", operation, access_mode, table.get(operation, {}))
             for operation in OPERATIONS

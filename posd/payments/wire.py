@@ -737,6 +737,6 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
 
 
 def finds_running(attempt: Attempt) -> bool:
-    """Whether the answer to an abort says that the terminal is busy, with whatever status."""
+    """Whether the answer to an abort says that the terminal is busy, under any HTTP status."""
     error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
     return error is not None and error.busy

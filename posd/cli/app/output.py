@@ -130,7 +130,7 @@ class Output:
     def table(self, columns: Sequence[str], rows: Iterable[Cells], layout: Layout = EVEN) -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
-        In a pipe all columns stand side by side whatever is in them, ids whole and times with their offset.
+        In a pipe all columns are written, also empty ones, with whole ids and times with their offset.
         """
         if self.rich:
             self.stdout.print(self.drawn(columns, rows, layout), soft_wrap=True)

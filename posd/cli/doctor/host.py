@@ -61,7 +61,7 @@ def check_clock(shop: Shop) -> Findings:
         todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
         window = _window(shop, serial)
         if window is not None and abs(ahead) > window:
-            meaning = f"{apart}: it refuses every call, each of which bears the time ({_span(window)} off at most)"
+            meaning = f"{apart}: it refuses every call, because calls bear the time ({_span(window)} off at most)"
             yield failure(serial, meaning, todo, *_set(shop))
         elif abs(ahead) >= MINUTES_SECONDS:
             meaning = f"{apart}: certificates and the times of payments do not fit together"

@@ -1,8 +1,8 @@
 """Where a payment stands in the report, and with which amount.
 
-Nothing here guesses: what is not known stands apart. Each payment is in exactly one section. `in_question` marks those
-of any section of which it is not settled whether money moved: all that is open or unclear, and what the terminal said
-two things about.
+Nothing here guesses: what is not known stands apart. Each payment is in exactly one section. `in_question` marks
+payments, in any section, of which it is not known whether money moved: those that are open or unclear, and those of
+which the terminal said two things.
 """
 
 from collections.abc import Iterable, Mapping

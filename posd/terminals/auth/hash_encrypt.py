@@ -1,6 +1,6 @@
 """The scheme `hash-encrypt`: a signed and encrypted body, with a key that is made anew for every request.
 
-Whatever has a body is sent as `{"data": "IV:CIPHERTEXT"}`; a GET has none, and is signed over `{}`. A reply may come in
+A body is sent as `{"data": "IV:CIPHERTEXT"}`; a GET has none, and is signed over `{}`. A reply may come in
 the same form, under the key of its request, or in clear.
 
 Source: docs/real-terminals.md, hash-encrypt.

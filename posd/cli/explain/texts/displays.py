@@ -136,7 +136,7 @@ NEXT_STEPS: Mapping[str, Row] = {
     ),
     "new_id_ok": Row(
         means=(
-            "The payment has ended, and nobody was charged by it.",
+            "The payment has ended, and it charged no customer.",
             "El pago terminó, y no se cobró a nadie por él.",
         ),
         comes=(

@@ -16,7 +16,7 @@ from posd.calls.context import Context
 from posd.payments import rows
 from posd.payments.model import SearchResult
 from posd.payments.reconcile import Reconciler
-from posd.payments.wire import RESULTS, NoAnswer
+from posd.payments.search_reply import RESULTS, NoAnswer
 from posd.records.commissions import Commissions
 from posd.records.request import DecisionRow, Reader, Signed, decided
 from posd.terminals.commission import Part

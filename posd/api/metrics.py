@@ -13,10 +13,10 @@ import msgspec
 
 from posd.base.locks import Histogram
 from posd.base.text import escaped
+from posd.payments.abort_reply import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import Moved
-from posd.payments.wire import AbortAnswer
 from posd.printing import record
 from posd.records.model import Phase
 from posd.storage.changes import Hub

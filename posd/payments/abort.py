@@ -17,10 +17,10 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.payments import rows
+from posd.payments.abort_reply import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import CallsInFlight, free_if_ended, record
-from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.start import identity_conflict

@@ -17,6 +17,7 @@ from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, Wire
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
+from posd.payments.abort_reply import AbortAnswer
 from posd.payments.display import Display, display
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Quarantined, Searched
 from posd.payments.journal import StoredEvent
@@ -32,7 +33,8 @@ from posd.payments.model import (
     Result,
     SearchResult,
 )
-from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer
+from posd.payments.search_reply import RESULTS, NoAnswer
+from posd.payments.wire import NAMES
 from posd.records.model import (
     AttemptLine,
     DecisionLine,

@@ -11,20 +11,12 @@ from typing import assert_never
 import msgspec
 
 from posd.payments import transitions
+from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
+from posd.payments.search_reply import RESULTS, Answer
 from posd.payments.transitions import New
-from posd.payments.wire import (
-    NAMES,
-    RESULTS,
-    AbortAnswer,
-    Answer,
-    Judgement,
-    TransactionEvent,
-    finds_running,
-    judge,
-    judge_abort,
-)
+from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
@@ -62,7 +54,7 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
 
 
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
-    """What came of it; `reads_errors`: whether the version that recorded it read errors (see `wire.judge_abort`)."""
+    """What came of it; `reads_errors`: whether the version that recorded it read errors (see `judge_abort`)."""
 
     attempt: Attempt
     reads_errors: bool = False

@@ -8,7 +8,8 @@ import msgspec
 from posd.payments.entries import Entry, Resolved, Searched
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
-from posd.payments.wire import TransactionEvent, final_element
+from posd.payments.search_reply import final_element
+from posd.payments.wire import TransactionEvent
 from posd.storage.writer import Unit
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)

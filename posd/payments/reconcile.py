@@ -25,6 +25,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
+from posd.payments.abort_reply import NOTHING_RUNNING_STATUS, AbortAnswer
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -40,7 +41,7 @@ from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchRes
 from posd.payments.record import CallsInFlight, Moved, Received, record
 from posd.payments.schedule import Limits, NotStartedProof, Watch
 from posd.payments.search import AskedDevice, Searching
-from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, Answer
+from posd.payments.search_reply import RESULTS, Answer
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable

@@ -31,7 +31,8 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
-from posd.payments.wire import Acknowledged, Found, NoAnswer, TransactionEvent, read_event
+from posd.payments.search_reply import Found, NoAnswer
+from posd.payments.wire import Acknowledged, TransactionEvent, read_event
 from posd.records import terminal_addresses
 from posd.records.model import Phase
 from posd.storage import changes

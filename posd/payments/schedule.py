@@ -23,9 +23,9 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from posd.payments.abort_reply import AbortAnswer
 from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
 from posd.payments.model import AttentionCode, SearchResult
-from posd.payments.wire import AbortAnswer
 from posd.records.model import Phase
 
 #: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.

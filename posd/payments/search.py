@@ -13,12 +13,13 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.config.profile import Row
-from posd.payments import rows, wire
+from posd.payments import rows
 from posd.payments.doubts import Doubts
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import CallsInFlight, record, with_unit
-from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_reply
+from posd.payments.search_reply import RESULTS, Answer, Found, NoAnswer, read_reply, request_body
+from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
@@ -100,7 +101,7 @@ class Searching:
         """
         asked = AskedDevice()
         answer = await self.ask(client_transaction_id, terminal, asked)
-        self.results[wire.RESULTS[type(answer)]] += 1
+        self.results[RESULTS[type(answer)]] += 1
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
@@ -109,7 +110,7 @@ class Searching:
             "payment.search",
             transaction=client_transaction_id,
             terminal=terminal,
-            result=wire.RESULTS[type(answer)],
+            result=RESULTS[type(answer)],
             reason=answer.reason if isinstance(answer, NoAnswer) else None,
         )
         return after, answer, asked
@@ -143,7 +144,7 @@ class Searching:
         if address is None:
             return NoAnswer(f"no address of terminal {terminal} is known")
         row = self._row(terminal)
-        body = wire.request_body(client_transaction_id) if row.method == "POST" else None
+        body = request_body(client_transaction_id) if row.method == "POST" else None
         request = self._fleet.request(terminal, "search", address[0], body, client_transaction_id=client_transaction_id)
 
         def connected(certificate: str | None) -> None:

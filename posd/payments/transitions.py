@@ -28,16 +28,8 @@ from posd.payments.model import (
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
 from posd.payments.refusals import Canceled
-from posd.payments.wire import (
-    RESULTS,
-    Acknowledged,
-    Answer,
-    Found,
-    Judgement,
-    NoAnswer,
-    NotAnEvent,
-    TransactionEvent,
-)
+from posd.payments.search_reply import RESULTS, Answer, Found, NoAnswer
+from posd.payments.wire import Acknowledged, Judgement, NotAnEvent, TransactionEvent
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Refused, Unsent
 

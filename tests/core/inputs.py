@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.refusals import Canceled
+from posd.payments.search_reply import Answer, Found, NoAnswer, Nothing, read_reply
 from posd.payments.transitions import (
     Seen,
     advance,
@@ -21,7 +22,7 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import Acknowledged, Answer, Found, Judgement, NoAnswer, Nothing, read_reply
+from posd.payments.wire import Acknowledged, Judgement
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Refused, Replied, Unsent
 from posd.terminals.envelope import ErrorEnvelope

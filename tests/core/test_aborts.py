@@ -3,9 +3,9 @@
 import json
 
 from posd.base.times import iso
+from posd.payments.abort_reply import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, Attempted, ProvedNotStarted, apply
 from posd.payments.model import Evidence, EvidenceKind
-from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.core.scenarios import NOW, starting

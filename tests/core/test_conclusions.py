@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
+from posd.payments.search_reply import Answer, Found, NoAnswer, Nothing
 from posd.payments.transitions import (
     dismissed,
     doubt,
@@ -18,7 +19,6 @@ from posd.payments.transitions import (
     taken_over,
     touched,
 )
-from posd.payments.wire import Answer, Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, REQUESTED, starting

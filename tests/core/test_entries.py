@@ -37,8 +37,9 @@ from posd.payments.entries import (
     replay,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from posd.payments.search_reply import Found, NoAnswer, Nothing
 from posd.payments.transitions import New, Seen, recognise
-from posd.payments.wire import Acknowledged, Found, NoAnswer, Nothing, TransactionEvent
+from posd.payments.wire import Acknowledged, TransactionEvent
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.inputs import content

@@ -13,6 +13,7 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
+from posd.payments.search_reply import NoAnswer, Nothing
 from posd.payments.transitions import (
     address_lost,
     dismissed,
@@ -23,7 +24,7 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import Acknowledged, NoAnswer, Nothing
+from posd.payments.wire import Acknowledged
 from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.payments.abort_reply import AbortAnswer
 from posd.payments.model import SearchResult
 from posd.payments.schedule import NotStartedProof, aborted, searched
-from posd.payments.wire import AbortAnswer
 
 SETTLE = 60.0
 IDLE, NONE = AbortAnswer.NOTHING_RUNNING, SearchResult.NONE

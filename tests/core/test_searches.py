@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.wire import (
-    MAX_ELEMENTS,
-    Found,
-    NoAnswer,
-    NotAnEvent,
-    Nothing,
-    TransactionEvent,
-    final_element,
-    read_reply,
-    request_body,
-)
+from posd.payments.search_reply import MAX_ELEMENTS, Found, NoAnswer, Nothing, final_element, read_reply, request_body
+from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED

@@ -13,20 +13,9 @@ from posd.payments import entries
 from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import RESULTS, Outcome, Transaction
+from posd.payments.search_reply import Found, NoAnswer, Nothing, final_element, read_reply
 from posd.payments.transitions import Seen, advance, conclude_start, recognise, searched
-from posd.payments.wire import (
-    MAX_TEXT,
-    Acknowledged,
-    Found,
-    NoAnswer,
-    NotAnEvent,
-    Nothing,
-    TransactionEvent,
-    final_element,
-    judge,
-    read_event,
-    read_reply,
-)
+from posd.payments.wire import MAX_TEXT, Acknowledged, NotAnEvent, TransactionEvent, judge, read_event
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.scenarios import NOW, starting

@@ -9,8 +9,9 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from posd.base.json_types import encode
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Outcome, Transaction
+from posd.payments.search_reply import NoAnswer, Nothing
 from posd.payments.transitions import Seen, advance, conclude_start, doubt, quarantined, recognise, searched, silent
-from posd.payments.wire import Acknowledged, NoAnswer, Nothing, read_event
+from posd.payments.wire import Acknowledged, read_event
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Refused, Unsent
 from tests.core.scenarios import NOW, starting

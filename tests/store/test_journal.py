@@ -27,8 +27,8 @@ from posd.payments.entries import (
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
 from posd.payments.record import ALWAYS, Begun, CallsInFlight, begin, move, record
+from posd.payments.search_reply import Found, NoAnswer, Nothing
 from posd.payments.transitions import Seen, advance
-from posd.payments.wire import Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.errors import StaleState

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from posd.payments.abort_reply import AbortAnswer, judge_abort
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Result, may_be_paid
-from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 from tests.core.scenarios import Path as Lifecycle

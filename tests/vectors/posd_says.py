@@ -10,19 +10,12 @@ import msgspec
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.payments import request as requests
+from posd.payments.abort_reply import judge_abort
 from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.model import OperationType, Transaction, next_step
+from posd.payments.search_reply import RESULTS, Found, read_reply, request_body
 from posd.payments.transitions import Seen, advance, recognise
-from posd.payments.wire import (
-    RESULTS,
-    Found,
-    NotAnEvent,
-    TransactionEvent,
-    judge_abort,
-    read_event,
-    read_reply,
-    request_body,
-)
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.printing import entries
 from posd.printing import request as print_requests
 from posd.printing.model import PrintJob, belongs

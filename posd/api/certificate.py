@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from time import monotonic
 
 import structlog
 
 from posd import tls
 from posd.api import documents
+from posd.base.clocks import monotonic
 from posd.base.times import iso
 
 #: How often the files and this machine's addresses are looked at, in seconds; SIGHUP makes it at once.

@@ -4,13 +4,13 @@ A label has few values, and none that a stranger on the network could make up: t
 rest are words of posd's own. Counters start at 0 with the process.
 """
 
-import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
+from posd.base.clocks import monotonic
 from posd.base.locks import Histogram
 from posd.base.text import escaped
 from posd.payments.abort_reply import AbortAnswer
@@ -207,14 +207,14 @@ class Tally:
         kind = after.type or UNKNOWN
         if change.before is None and not after.orphan:
             self.started[kind, terminal] += 1
-            self._open[change.id] = time.monotonic()
+            self._open[change.id] = monotonic()
         elif after.phase is not Phase.FINAL:
             self._open.setdefault(change.id, None)
         elif after.outcome is not None and change.id in self._open:
             result = after.outcome.result
             self.ended[result, kind, terminal] += 1
             if (began := self._open.pop(change.id)) is not None:
-                self.outcome_seconds[result].observe(time.monotonic() - began)
+                self.outcome_seconds[result].observe(monotonic() - began)
         if isinstance(change.cause, AbortAnswered):
             self.aborts[change.cause.answer] += 1
 

@@ -9,7 +9,6 @@ Source: terminal API, Events, Printing, Delivery.
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
+from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.base.locks import Histogram
@@ -205,7 +205,7 @@ class WebhookApp:
         if scope["method"] != "POST":  # no callback: so posd asks itself whether it answers
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
-        began, status = time.perf_counter(), 500
+        began, status = monotonic(), 500
         try:
             status = await self._answer(_Callback(row, identity, scope, peer, receive, send))
         except asyncio.CancelledError:
@@ -214,7 +214,7 @@ class WebhookApp:
         finally:
             if status:
                 self.replies[row.channel, status] += 1
-                self.seconds[row.channel].observe(time.perf_counter() - began)
+                self.seconds[row.channel].observe(monotonic() - began)
 
     async def _answer(self, call: _Callback) -> int:
         """Answer a callback with a valid token; return the status, 0 where the client has gone."""

@@ -1,7 +1,6 @@
 """The parts of the daemon, built and wired: nothing else constructs them. What starts and stops is in `daemon.main`."""
 
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from posd.api.service import ServiceCalls
 from posd.api.shift_calls import ShiftCalls
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
+from posd.base.clocks import monotonic
 from posd.base.ids import Channel
 from posd.base.limits import Limit, Reached
 from posd.base.negotiation import Language
@@ -154,7 +154,7 @@ class Base:
 
 def intake(config: Config) -> Intake:
     """Build what bounds what each sender may have kept."""
-    return Intake(Reached(tell, time.monotonic), FreeSpace(config.database.path.parent))
+    return Intake(Reached(tell, monotonic), FreeSpace(config.database.path.parent, monotonic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ def webhook_door(
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         in_turn=True,
-        gate=Gate(base.terminals.fleet.addresses.hosts),
+        gate=Gate(base.terminals.fleet.addresses.hosts, clock=monotonic),
         tls=certificate.served.context,
         refused=distrust.told,
     )

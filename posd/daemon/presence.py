@@ -14,7 +14,6 @@ still; a listener that cannot accept is away as if posd were.
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.times import iso, parse_iso
 from posd.clock import kernel
 from posd.daemon import downtime
@@ -54,10 +54,10 @@ class _Return(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The wall clock; and two of the kernel's, of which the first stands still while the machine is suspended."""
+    """The wall clock; and two that no one sets, of which the first stands still while the machine is suspended."""
 
     now: Callable[[], datetime]
-    awake: Callable[[], float] = time.monotonic
+    awake: Callable[[], float] = monotonic
     elapsed: Callable[[], float] = kernel.elapsed
 
 

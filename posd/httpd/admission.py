@@ -14,7 +14,6 @@ Strangers can take the strangers' places and use up their budget; those of known
 import asyncio
 import functools
 import ipaddress
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -160,9 +159,9 @@ class Gate:
         of_known: int = PLACES_OF_KNOWN,
         of_stranger: int = PLACES_OF_STRANGER,
         of_strangers: int = PLACES_OF_STRANGERS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
-        """`fleet` returns the addresses of the terminals as they are known now."""
+        """`fleet` returns the addresses of the terminals as they are known now. `clock`: monotonic seconds."""
         self._fleet = fleet
         self._of_known = of_known
         self._of_stranger = of_stranger

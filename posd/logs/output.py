@@ -15,7 +15,6 @@ import secrets
 import sqlite3
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections import deque
@@ -31,6 +30,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TextIO
 import msgspec
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.text import escaped
 
 _FIELDS = """
@@ -261,7 +261,7 @@ class Floods:
             return
         key = (fields["event"], fields["level"], *((name, fields[name]) for name in limit.by if name in fields))
         with self._lock:
-            passes = self._windows.admit(key, limit, time.monotonic())
+            passes = self._windows.admit(key, limit, monotonic())
         if not passes:
             self._wait()
             raise structlog.DropEvent
@@ -274,11 +274,11 @@ class Floods:
             ends = self._windows.next_end()
             if ends is not None:
                 loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(max(0.0, ends - time.monotonic()), self._ended)
+                self._timer = loop.call_later(max(0.0, ends - monotonic()), self._ended)
 
     def _ended(self) -> None:
         self._timer = None
-        self.tell(time.monotonic())
+        self.tell(monotonic())
         self._wait()
 
     def tell(self, now: float = float("inf")) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base import negotiation
+from posd.base.clocks import monotonic
 from posd.base.locks import Histogram
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
@@ -317,7 +317,7 @@ class TransactionCalls:
 
     async def start_transaction(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
-        began = time.perf_counter()
+        began = monotonic()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
             transaction, created = await self._payments.start(
@@ -327,7 +327,7 @@ class TransactionCalls:
             self.refused[problem.code] += 1
             raise
         if created and transaction.acknowledged:
-            self.acknowledged.observe(time.perf_counter() - began)
+            self.acknowledged.observe(monotonic() - began)
         return await self._answer(request, transaction, 201 if created else 200)
 
     async def get_transaction(self, request: Request) -> Response:

@@ -11,7 +11,6 @@ import asyncio
 import random
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.base.times import iso
@@ -117,7 +117,7 @@ class Reconciler:
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
         """Take up what an earlier daemon left: each is asked for at once."""
-        now = time.monotonic()
+        now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
             watch = Watch(item.terminal, item.phase, item.status, now, called_back=called_back, deaf=item.callback_lost)
@@ -125,7 +125,7 @@ class Reconciler:
 
     def returned(self, terminal: str) -> None:
         """Ask for what is open on a terminal that has come back, or is now elsewhere."""
-        now = time.monotonic()
+        now = monotonic()
         for item in self._watched.values():
             if item.watch.terminal == terminal and item.watch.phase is not Phase.STARTING:
                 self._want_soon(item, now)
@@ -140,7 +140,7 @@ class Reconciler:
         """Ask for it: a callback of it could not be used, and may have been the final."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
-            self._want_soon(item, time.monotonic())
+            self._want_soon(item, monotonic())
             self._wake.set()
 
     def _want_soon(self, item: _Watched, now: float) -> None:
@@ -178,7 +178,7 @@ class Reconciler:
         """Ask for what is due, until cancelled."""
         while True:
             self._wake.clear()
-            now = time.monotonic()
+            now = monotonic()
             self._next = NEVER
             for identity, item in list(self._watched.items()):
                 if identity in self._calls:
@@ -215,7 +215,7 @@ class Reconciler:
         return NEVER if at is None else at
 
     def _take(self, change: Moved) -> None:
-        now, after, cause = time.monotonic(), change.after, change.cause
+        now, after, cause = monotonic(), change.after, change.cause
         item = self._watched.get(change.id)
         if after.phase is Phase.FINAL:
             self._take_end(change, item, now)
@@ -332,12 +332,12 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None:
             return False
-        wanted, item.asked = item.watch.wanted, time.monotonic()
+        wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
-        asked = time.monotonic()
+        asked = monotonic()
         transaction, answer, device = await self._searching.search(identity, terminal)
         result = RESULTS[type(answer)]
         if transaction is not None and self._provable(transaction, device):
@@ -349,7 +349,7 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
-        now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        now, jitter = monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
             del self._watched[identity]  # it was asked for
             return
@@ -365,7 +365,7 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None:
             return
-        silence = schedule.overdue(item.watch, self._settings.limits, time.monotonic())
+        silence = schedule.overdue(item.watch, self._settings.limits, monotonic())
         if silence is not None:
             item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
             if silence.phase is Phase.ACTIVE:
@@ -395,7 +395,7 @@ class Reconciler:
             before = item.rounds
             await self._aborts.probe(identity)  # `_take_answer` hears of it
             if item.rounds != before:  # nothing runs: a search after that is what counts
-                asked = time.monotonic()
+                asked = monotonic()
                 again, answer, device = await self._searching.search(identity, terminal)
                 if again is None or not self._provable(again, device):
                     return
@@ -441,7 +441,7 @@ class Reconciler:
 
     def _evidence(self, rounds: NotStartedProof) -> tuple[Evidence, ...]:
         """Return the proof piece by piece, in order, by the wall clock."""
-        passed, wall = time.monotonic(), self._now()
+        passed, wall = monotonic(), self._now()
         asked = [
             *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
             *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),

@@ -10,7 +10,6 @@ Source: terminal API, Printing.
 import asyncio
 import random
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from heapq import heappop, heappush
 
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
 from posd.printing import record, rows, schedule
@@ -76,7 +76,7 @@ class Spooler:
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
         """Take up what an earlier daemon left: each is asked for at once, one after the other."""
-        now, wall = time.monotonic(), self._now()
+        now, wall = monotonic(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
             told = job.attention_of(PrintAttentionCode.PRINT_STUCK) is not None
@@ -94,7 +94,7 @@ class Spooler:
         """Ask for it soon: a webhook of it could not be used, and will not come again."""
         plan = self._plans.get(print_job_id)
         if plan is not None:
-            self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, time.monotonic()))
+            self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, monotonic()))
 
     async def ask(self, job: PrintJob) -> Answer:
         """Ask for a job now, also for one that has ended, and record what it changes; return what came.
@@ -112,7 +112,7 @@ class Spooler:
         """Ask for what is due, until cancelled."""
         while True:
             self._wake.clear()
-            now = time.monotonic()
+            now = monotonic()
             soonest = min((self._ask_next(terminal, now) for terminal in self._lines), default=NEVER)
             soonest = min(soonest, self._tell_stuck(now))
             with suppress(TimeoutError):
@@ -139,7 +139,7 @@ class Spooler:
             self._plans.pop(change.id, None)
             self._terminals.pop(change.id, None)
         elif change.phase != Phase.STARTING:
-            now, active = time.monotonic(), change.phase == Phase.ACTIVE
+            now, active = monotonic(), change.phase == Phase.ACTIVE
             plan = self._plans.get(change.id)
             if plan is None:
                 self._keep(change.id, change.terminal, schedule.begin(active, self._limits, now))
@@ -200,7 +200,7 @@ class Spooler:
 
     def _plan(self, identity: str, terminal: str, line: _Line, due: float, reached: bool | None) -> None:
         """Plan the next question after one; `reached` is None where the terminal was not called."""
-        now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        now, jitter = monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
         elif reached:
@@ -274,7 +274,7 @@ class Spooler:
             log.warning("print.not_recorded", print_job=identity, error=str(error))
             plan = self._plans.get(identity)
             if plan is not None:
-                again = schedule.tell_later(plan, self._limits, time.monotonic())
+                again = schedule.tell_later(plan, self._limits, monotonic())
                 self._keep(identity, self._terminals.get(identity), again)
 
 

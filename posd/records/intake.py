@@ -5,12 +5,12 @@ it: what was refused costs nothing, and what was under way meanwhile may go over
 """
 
 import math
-import time
 from collections.abc import Callable
 
 import structlog
 
 from posd.base import limits
+from posd.base.clocks import monotonic
 from posd.base.limits import Budgets, Limit, Reached
 from posd.base.problems import Problem
 from posd.httpd.senders import Sender
@@ -31,7 +31,7 @@ class Intake:
         self,
         reached: Reached | None = None,
         free: FreeSpace | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.reached = reached or Reached()
         self._free = free

@@ -1,7 +1,6 @@
 """Open the database file: its lock, its pragmas, its schema."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from posd.base import index_words, locks
+from posd.base.clocks import monotonic
 from posd.base.json_types import encode
 from posd.storage import files
 from posd.storage.errors import StoreError
@@ -201,11 +201,11 @@ def open_database(path: Path) -> sqlite3.Connection:
 @contextmanager
 def _telling(db: sqlite3.Connection, path: Path) -> Iterator[None]:
     """Say in the log that a database is brought up to date, where that takes long."""
-    began = told = time.monotonic()
+    began = told = monotonic()
 
     def look() -> int:
         nonlocal told
-        now = time.monotonic()
+        now = monotonic()
         if now - told >= TELL_SECONDS:
             told = now
             log.info("store.upgrading", database=str(path), seconds=round(now - began))

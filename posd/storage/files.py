@@ -1,7 +1,6 @@
 """Files beside the database: made private, put in place at once or not at all, and synced."""
 
 import os
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,7 +112,7 @@ def finish(path: Path) -> None:
 class FreeSpace:
     """How much of a file system is free. `clock`: monotonic seconds."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
         self._directory = directory
         self._clock = clock
         self._looked_at = float("-inf")

@@ -7,7 +7,6 @@ What a function raises undoes what it wrote, and nothing else (see `Batch`).
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,6 +17,7 @@ import aiosqlite
 import msgspec
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
@@ -112,12 +112,12 @@ class Batch:
     def go_on(self, seconds: float) -> bool:
         """Run functions for so long, but at least one of them; tell whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
-        end = time.perf_counter() + seconds
+        end = monotonic() + seconds
         for function in self._functions[len(self._results) :]:
             if not run(function):
                 self._forget_all()
                 return False
-            if time.perf_counter() > end:
+            if monotonic() > end:
                 break
         return len(self._results) == len(self._functions)
 
@@ -166,14 +166,14 @@ class Batch:
         """Commit what was written, and tell what became of all. Blocks until it is on disk."""
         wrote = self.wrote
         crash_point("writer.before_commit")
-        began = time.perf_counter()
+        began = monotonic()
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self.roll_back()
             outcome = uncertain(error) if broken(error) else _unavailable(error)
             return Written([outcome] * len(self._functions), distrusted=broken(error))
-        seconds = time.perf_counter() - began if wrote else None
+        seconds = monotonic() - began if wrote else None
         crash_point("writer.committed")
         return Written(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 

@@ -1,7 +1,6 @@
 """Where terminals are: what is announced of them, the looks at their addresses, and the address to use now."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.terminals import identity
@@ -247,10 +247,10 @@ class Addresses:
             return
         await self._look_at_all(member, self._fresh(member))
         if isinstance(member.use, Conflict):  # perhaps it is moving just now
-            await self._look_at_all(member, time.monotonic())
+            await self._look_at_all(member, monotonic())
         while member.moves_soon:
             await asyncio.sleep(CHECK_SECONDS)
-            await self._look_at_all(member, time.monotonic())
+            await self._look_at_all(member, monotonic())
 
     async def _look_at_all(self, member: Member, since: float) -> None:
         place = member.place
@@ -264,7 +264,7 @@ class Addresses:
 
     @staticmethod
     def _fresh(member: Member) -> float:
-        return time.monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
+        return monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
 
     def announce(self, announcement: Announcement) -> bool:
         """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
@@ -332,7 +332,7 @@ class Addresses:
         verdict = Verdict.ANSWERS if reachable else Verdict.SILENT
         words = None if reachable else reason or "the last call did not reach it"
         with self._watched(member):
-            member.judge(base_url or best.base_url, verdict, words, at, time.monotonic())
+            member.judge(base_url or best.base_url, verdict, words, at, monotonic())
         self.on_news(serial, News.REACHED if reachable else News.MISSED)
 
     def note_result(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
@@ -359,14 +359,14 @@ class Addresses:
 
     def asked_for(self) -> None:
         """Note that a call shows the terminals: what was not looked at for `READ_SECONDS` is looked at."""
-        since = time.monotonic() - READ_SECONDS
+        since = monotonic() - READ_SECONDS
         for serial, member in self._members.current.items():
             if any(item.tried < since for item in member.candidates):
                 self.on_news(serial, News.WANTED)
 
     async def check_stale(self, seconds: float) -> None:
         """Look at each terminal that was not looked at just now; wait for that, but no longer than `seconds`."""
-        since = time.monotonic() - CHECK_SECONDS
+        since = monotonic() - CHECK_SECONDS
         looks = {
             self._look(member, item.base_url)
             for member in self._members.current.values()
@@ -389,7 +389,7 @@ class Addresses:
             seen = await self._members.device(member).probe(base_url)
         finally:
             del self._looks[serial, base_url]
-        at, tried = iso(self._now()), time.monotonic()
+        at, tried = iso(self._now()), monotonic()
         with self._watched(member):
             match seen:
                 case Reached(certificate):
@@ -437,7 +437,7 @@ class Addresses:
 
         `looked`: at all of them, just now. `at_once`: a person has decided; what was seen before counts no more.
         """
-        serial, now, use = member.config.serial, time.monotonic(), member.use
+        serial, now, use = member.config.serial, monotonic(), member.use
         old = self._disputes.get(serial)
         if not isinstance(use, Conflict):
             if old is None:

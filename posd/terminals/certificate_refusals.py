@@ -9,12 +9,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from time import monotonic
 from types import MappingProxyType
 from typing import Final
 
 import structlog
 
+from posd.base.clocks import monotonic
 from posd.httpd.admission import plain
 
 #: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.

@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
 import msgspec
 
+from posd.base.clocks import monotonic
 from posd.terminals.addresses import News
 from posd.terminals.fleet import Fleet
 
@@ -124,7 +124,7 @@ class Liveness:
 
     def _fit(self) -> None:
         """Have a pulse for each terminal of the fleet, and for no other."""
-        start = time.monotonic() - SPACING_SECONDS
+        start = monotonic() - SPACING_SECONDS
         serials = self._fleet.serials
         pauses = {serial: self._seconds * (1 - SPREAD * random.random()) for serial in serials}  # noqa: S311
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
@@ -132,7 +132,7 @@ class Liveness:
 
     def _start_looks(self) -> float | None:
         """Start the looks that are due; return in how many seconds the next is, None for never."""
-        now, busy, pauses = time.monotonic(), self._busy(), []
+        now, busy, pauses = monotonic(), self._busy(), []
         for serial, item in self._pulses.items():
             if serial in self._looks or not self._fleet.addresses.can_be_looked_at(serial):
                 continue
@@ -157,7 +157,7 @@ class Liveness:
 
     def _take(self, serial: str, news: News) -> None:
         """Hear of a terminal from the fleet, on the loop."""
-        now, item = time.monotonic(), self._pulses.get(serial)
+        now, item = monotonic(), self._pulses.get(serial)
         if item is None:  # a look at a terminal that has left the fleet
             return
         match news:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import importlib
 import ssl
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
+from posd.base.clocks import monotonic
 from posd.config import TerminalConfig
 from posd.terminals import identity, trust
 from posd.terminals.auth import schemes
@@ -182,7 +182,7 @@ class Member:
         if self.place is None:
             return Old.NEVER
         old, silent_since = OLD[self.place.verdict], self.place.silent_since
-        lost = silent_since is not None and time.monotonic() - silent_since >= identity.LOST_SECONDS
+        lost = silent_since is not None and monotonic() - silent_since >= identity.LOST_SECONDS
         return Old.LOST if old is Old.SILENT and lost else old
 
     @property

@@ -7,7 +7,6 @@ at the old end again, where only what is kept is left.
 
 import asyncio
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import msgspec
 import structlog
 from msgspec import Meta
 
+from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import Moment
 from posd.base.times import iso
@@ -218,7 +218,7 @@ class _Run:
         while places := await self._store.read(
             partial(rows.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
         ):
-            began = time.monotonic()
+            began = monotonic()
             after = places[-1]
             ids = [identity for _, identity in places if identity not in gone]
             if self._dry_run:
@@ -257,7 +257,7 @@ class _Run:
     async def _sweep(self, look: Callable[..., rows.Lines], remove: Callable[..., None]) -> int:
         after, count, new = 0, 0, 0
         while new < LINES_TOO_NEW and (stretch := await self._store.read(partial(look, after=after))).last is not None:
-            began = time.monotonic()
+            began = monotonic()
             after = stretch.last
             new = new + stretch.new if stretch.new else 0
             count += len(stretch.numbers)
@@ -274,7 +274,7 @@ class _Run:
         if await self._store.read(connection.can_shrink):
             left = await self._store.read(backup.free_pages)
             while left:
-                began = time.monotonic()
+                began = monotonic()
                 cuts = (self._store.write(_cut) for _ in range(CUTS_A_COMMIT))
                 left = min(await asyncio.gather(*cuts))
                 crash_point("prune.space_returned")
@@ -295,7 +295,7 @@ class _Run:
     async def _rest(self, began: float) -> None:
         if self._of.interrupted(self._pauses):
             raise Stopped
-        await asyncio.sleep(self._pauses * (time.monotonic() - began))
+        await asyncio.sleep(self._pauses * (monotonic() - began))
 
 
 def _each(

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from posd.base.clocks import monotonic
 from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.server import Listener
 from tests.bench.stock import KEEP_ALIVE_SECONDS, serve_stock
@@ -49,7 +50,7 @@ async def main(certificate: Path, key: Path, stock: bool, known: Sequence[str]) 
         noise=RejectedTraffic(),
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         max_connections=MAX_CONNECTIONS,
-        gate=Gate(lambda: known),
+        gate=Gate(lambda: known, clock=monotonic),
         tls=context,
     )
     listener.start()

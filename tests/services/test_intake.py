@@ -25,7 +25,7 @@ class Disk(FreeSpace):
     """A disk of so many bytes of which so many are free."""
 
     def __init__(self, free: int, size: int) -> None:
-        super().__init__(Path("/"))
+        super().__init__(Path("/"), Clock())
         self.found = (free, size)
 
     def look(self, enough: int = 0) -> tuple[int, int] | None:

@@ -1,0 +1,26 @@
+"""The clocks that posd goes by (posd.base.clocks)."""
+
+import asyncio
+import time
+
+from posd.base.clocks import monotonic
+
+
+class LoopOfItsOwn(asyncio.SelectorEventLoop):
+    """A loop whose clock is not the system's."""
+
+    def time(self) -> float:
+        return super().time() + 1e6
+
+
+def test_durations_go_by_the_clock_of_the_loop_that_runs() -> None:
+    async def read() -> float:
+        return monotonic()
+
+    with asyncio.Runner(loop_factory=LoopOfItsOwn) as runner:
+        assert runner.run(read()) - time.monotonic() > 9e5
+
+
+def test_without_a_loop_they_go_by_the_systems() -> None:
+    before = time.monotonic()
+    assert before <= monotonic() <= time.monotonic()

@@ -1,7 +1,8 @@
-"""The clock of durations: the one by which the timers of the event loop go."""
+"""The clocks: of durations, which is the one by which the timers of the event loop go, and of the wall."""
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 
 def monotonic() -> float:
@@ -13,3 +14,8 @@ def monotonic() -> float:
         return asyncio.get_running_loop().time()
     except RuntimeError:
         return time.monotonic()
+
+
+def wall() -> datetime:
+    """Return the wall clock of this machine, in UTC; nothing is ever ordered by it."""
+    return datetime.now(UTC)

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache, partial
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -36,6 +36,7 @@ from posd.daemon.in_force import InForce
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.daemon.status import StatusCalls
+from posd.daemon.surroundings import Surroundings
 from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.senders import Sender, Senders
 from posd.httpd.server import Listener
@@ -94,14 +95,10 @@ class CannotStart(Exception):
     """The daemon cannot start; the message says why and what to do."""
 
 
-def now() -> datetime:
-    """Return the wall clock; nothing is ever ordered by it."""
-    return datetime.now(UTC)
-
-
-async def wall_clock(config: Config, store: Store) -> WallClock:
+async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
     """Build what judges the clock, and let it look for the first time. Raise StoreError where that cannot be."""
-    clock = WallClock(store, timedelta(seconds=config.clock.max_step_seconds), released(), now)
+    limit = timedelta(seconds=config.clock.max_step_seconds)
+    clock = WallClock(store, limit, released(), surroundings.now)
     try:
         await clock.begin()
     except (StorageUnavailable, ValueError, TypeError) as error:  # the latter two: a row that was damaged on the disk
@@ -123,17 +120,19 @@ class TerminalParts:
         return address in own and address not in self.fleet.addresses.hosts()
 
 
-def terminals(config: Config, clock: WallClock) -> TerminalParts:
+def terminals(config: Config, surroundings: Surroundings, clock: WallClock) -> TerminalParts:
     """Build what knows the terminals. Raise CannotStart."""
+    now = surroundings.now
     try:
         fleet = Fleet(config.terminals, config.profiles, now, lambda: clock.sure)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     if not config.discovery.enabled:
         fleet.addresses.no_address = "discovery is switched off, and the configuration gives it no base_url"
-    interfaces = Interfaces()
+    interfaces = Interfaces(surroundings.snapshot, surroundings.reports)
     interfaces.listen(fleet.addresses.network_changed)
-    discovery = Discovery(config.discovery, fleet, interfaces, now) if config.discovery.enabled else None
+    given, make = config.discovery, surroundings.discovery
+    discovery = make(given, fleet, interfaces, now) if given.enabled else None
     return TerminalParts(fleet, interfaces, discovery)
 
 
@@ -142,6 +141,7 @@ class Base:
     """What all other parts stand on; `keys` are those of the callback URLs."""
 
     config: Config
+    surroundings: Surroundings
     store: Store
     clock: WallClock
     terminals: TerminalParts
@@ -176,7 +176,7 @@ class PaymentParts:
 
 def payments(base: Base) -> PaymentParts:
     """Build the use cases of payments."""
-    config, store, fleet = base.config, base.store, base.terminals.fleet
+    config, store, fleet, now = base.config, base.store, base.terminals.fleet, base.surroundings.now
     outstanding = CallsInFlight()
     unseen = Unseen(store, WitnessFile(config.database.witness), now)
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
@@ -265,6 +265,7 @@ class PrintParts:
 def printing(base: Base) -> PrintParts:
     """Build the use cases of print jobs."""
     store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
+    now = base.surroundings.now
     jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, fleet, turns, limits, now)
@@ -293,7 +294,7 @@ def webhook_door(
         webhooks.print_jobs(prints.inbox),
     )
     app = WebhookApp(channels, base.callback_urls, base.noise)
-    distrust = CertificateRefusals(now, base.terminals.is_own)
+    distrust = CertificateRefusals(base.surroundings.now, base.terminals.is_own)
     listener = Listener(
         app,
         listening,
@@ -311,7 +312,7 @@ def webhook_door(
     return WebhookDoor(listener, app, certificate, distrust)
 
 
-def pair(config: Config) -> Pair:
+def pair(config: Config, surroundings: Surroundings) -> Pair:
     """Return the files of the webhook listener's certificate; what posd made itself it renews itself."""
     made = tls.files(config.database.tls_directory)
     given = config.webhooks
@@ -319,13 +320,14 @@ def pair(config: Config) -> Pair:
         given.certificate or made.certificate,
         given.private_key or made.private_key,
         None if given.certificate else config.file,
-        partial(tls.called_as, given.host, given.advertise_host),
+        partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses),
     )
 
 
 def presence(base: Base, door: WebhookDoor) -> Presence:
     """Build what notices whether terminals could call."""
-    return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, Clock(now))
+    clock = Clock(base.surroundings.now)
+    return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, clock)
 
 
 def liveness(base: Base, paying: PaymentParts) -> Liveness:
@@ -354,8 +356,8 @@ def local_doors(
 ) -> LocalDoors:
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
-    context, database = Context(store, now, base.intake), config.database
-    clock = base.clock
+    now, clock, database = base.surroundings.now, base.clock, config.database
+    context = Context(store, now, base.intake)
     retention = Retention(
         store,
         database.path,
@@ -430,7 +432,7 @@ def local_doors(
         )
     )
     listeners += _local_listeners(base, app, inherited)
-    listeners += metrics_listeners(config.metrics, metrics, noise)
+    listeners += metrics_listeners(config.metrics, metrics, noise, base.surroundings.tcp_socket)
     return LocalDoors(listeners, metrics, backups, retention)
 
 
@@ -444,7 +446,7 @@ def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) ->
     return [
         Listener(
             app,
-            inherited.take(path) or sockets.unix_socket(path, group),
+            inherited.take(path) or base.surroundings.unix_socket(path, group),
             name=path.name,
             noise=noise,
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,

@@ -9,6 +9,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from posd.api.maintenance import tell_restores
 from posd.api.metrics import Tally
 from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
-from posd.daemon.build import CannotStart, now
+from posd.daemon.build import CannotStart
 from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
+from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import Listener
@@ -70,7 +72,7 @@ def run(config: Config) -> int:
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a certificate to load anew, it would end the process
     try:
-        asyncio.run(serve(config))
+        asyncio.run(serve(config, Surroundings()))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
         log.error("posd.cannot_start", error=str(error))  # noqa: TRY400 - the message is the whole story
         notify(STATUS=f"cannot start: {error}")
@@ -84,7 +86,7 @@ def run(config: Config) -> int:
     return EXIT_OK
 
 
-async def serve(config: Config) -> None:
+async def serve(config: Config, surroundings: Surroundings) -> None:
     """Start everything, wait for a signal, stop everything in order."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -93,7 +95,7 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _told_to_stop, stop, number)
     async with AsyncExitStack() as stack:
-        await _start(config, noise, stack)
+        await _start(config, surroundings, noise, stack)
         await stop.wait()
         notify(STOPPING="1", STATUS="stopping")
     noise.tell()
@@ -101,8 +103,9 @@ async def serve(config: Config) -> None:
     log.info("posd.stopped")
 
 
-async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) -> None:
+async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraffic, stack: AsyncExitStack) -> None:
     """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
+    now = surroundings.now
     inherited = sockets.Inherited()
     reload = asyncio.Event()
     in_force = InForce()
@@ -112,17 +115,19 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
-    clock = await build.wall_clock(config, store)
-    certificate = await ServedCertificate.open(build.pair(config), now, sure=lambda: clock.sure)
+    clock = await build.wall_clock(config, surroundings, store)
+    pair = partial(build.pair, surroundings=surroundings)
+    certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure)
     clock.listen(certificate.look)
 
-    around = build.terminals(config, clock)
+    around = build.terminals(config, surroundings, clock)
     stack.push_async_callback(around.fleet.close)
-    listening = sockets.tcp_socket(config.webhooks.host, config.webhooks.port)
+    listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
-    callback_urls = _callback_urls(config, listening.getsockname()[1], keys)
-    base = build.Base(config, store, clock, around, callback_urls, keys, noise, build.intake(config), in_force)
+    callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
+    intake = build.intake(config)
+    base = build.Base(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)
     paying = build.payments(base)
     prints = build.printing(base)
     door = build.webhook_door(base, certificate, paying, prints, listening)
@@ -130,7 +135,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     tally = Tally(store.hub, around.fleet)
     liveness = build.liveness(base, paying)
 
-    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying.unseen)
+    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying.unseen, now)
     stack.callback(paying.unseen.end)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
@@ -159,7 +164,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     await systemd.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
 
     status = partial(systemd.status, at, around.fleet, paying.reconciler, in_force)
-    reloading = Reloading(config, in_force, around.fleet, callback_urls, certificate, build.pair, status)
+    reloading = Reloading(config, in_force, around.fleet, callback_urls, certificate, pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)
@@ -220,9 +225,9 @@ def _in_background(stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, N
     stack.push_async_callback(cancel)
 
 
-def _callback_urls(config: Config, port: int, keys: tuple[bytes, ...]) -> CallbackUrls:
+def _callback_urls(config: Config, surroundings: Surroundings, port: int, keys: tuple[bytes, ...]) -> CallbackUrls:
     given = config.webhooks
-    return CallbackUrls(keys, given.advertise_host, port, given.public_url, given.host)
+    return CallbackUrls(keys, given.advertise_host, port, given.public_url, given.host, surroundings.facing)
 
 
 def _make_state_directory(directory: Path) -> None:
@@ -233,7 +238,7 @@ def _make_state_directory(directory: Path) -> None:
 
 
 async def _recover(
-    store: Store, path: Path, presence: Presence, unseen: Unseen
+    store: Store, path: Path, presence: Presence, unseen: Unseen, now: Callable[[], datetime]
 ) -> tuple[list[Transaction], list[PrintJob]]:
     """Take over what an earlier daemon left; return what is open. Raise StoreError where a row cannot be read."""
     try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from socket import socket
 
 import msgspec
 import structlog
@@ -31,7 +32,6 @@ from posd.base.times import parse_iso
 from posd.calls.context import Context
 from posd.clock.clock import WallClock
 from posd.config.schema import MetricsConfig
-from posd.daemon import sockets
 from posd.daemon.health import Health
 from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
@@ -298,11 +298,13 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 log = structlog.get_logger("posd.metrics")
 
 
-def metrics_listeners(config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic) -> list[Listener]:
-    """Return the loopback listener, bound, where the configuration wants one. Raise SocketError."""
+def metrics_listeners(
+    config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic, tcp_socket: Callable[[str, int, str], socket]
+) -> list[Listener]:
+    """Return the loopback listener where the configuration wants one; `tcp_socket` binds it. Raise SocketError."""
     if config.listen is None:
         return []
-    sock = sockets.tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
+    sock = tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
     return [
         Listener(
             MetricsApp(metrics),

@@ -118,7 +118,7 @@ def unix_socket(path: Path, group: str) -> socket.socket:
     return sock
 
 
-def tcp_socket(host: str, port: int, key: str = "webhooks.listen") -> socket.socket:
+def tcp_socket(host: str, port: int, key: str) -> socket.socket:
     """Bind the socket of a listener, of which `key` is where the configuration says so. Raise SocketError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

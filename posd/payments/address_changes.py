@@ -24,7 +24,7 @@ from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
-from posd.terminals.interfaces import Interfaces, snapshot
+from posd.terminals.interfaces import Interfaces
 
 #: While the disk is full, how often it is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -69,7 +69,7 @@ class AddressChanges:
             return
         try:
             # Read only now: every address in `waiting` was one of this machine before this.
-            addresses = {address.partition("%")[0] for address in snapshot().addresses}
+            addresses = {address.partition("%")[0] for address in self._interfaces.read().addresses}
         except OSError as error:
             log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
             return

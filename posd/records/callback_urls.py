@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -82,6 +82,34 @@ def make_key(path: Path) -> None:
         os.close(directory)
 
 
+async def facing(terminal_url: str) -> str:
+    """Return this machine's address on the way to a terminal; connecting a datagram socket sends nothing.
+
+    A link-local one has no scope (`fe80::1`, not `fe80::1%eth0`): the interface's name means nothing to the terminal.
+    Raise Problem terminal_offline where there is no way to it.
+    """
+    parts = urlsplit(terminal_url)
+    hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    port = parts.port or 443
+    try:
+        try:  # most have an address: that needs no thread to resolve it in
+            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = resolved[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            host: str = probe.getsockname()[0]
+    except OSError as error:
+        raise Problem(
+            "terminal_offline",
+            f"cannot start: this machine has no way to {hostname} ({error.strerror or 'its name is not found'}); "
+            "check the network of this machine, or the terminal's address",
+        ) from error
+    return host
+
+
 class Callback(msgspec.Struct, frozen=True):
     """A callback URL, and the address of this machine in it; None where the configuration says what stands there."""
 
@@ -93,17 +121,25 @@ class CallbackUrls:
     """Makes callback URLs and checks their tokens."""
 
     def __init__(
-        self, keys: Sequence[bytes], advertise_host: str, port: int, public_url: str = "", listen_host: str = "::"
+        self,
+        keys: Sequence[bytes],
+        advertise_host: str,
+        port: int,
+        public_url: str = "",
+        listen_host: str = "::",
+        facing: Callable[[str], Awaitable[str]] = facing,
     ) -> None:
         """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener.
 
-        `listen_host` is what it is bound to: where that is one address, posd does not listen on the others.
+        `listen_host` is what it is bound to: where that is one address, posd does not listen on the others. `facing`
+        returns this machine's address on the way to a terminal's URL.
         """
         self._keys = keys
+        self._facing = facing
         self._port = port
         self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
-        # As the system writes it, to be compared with this machine's addresses; without a scope, as in `_facing`.
+        # As the system writes it, to be compared with this machine's addresses; without a scope, as in `facing`.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:
@@ -133,7 +169,7 @@ class CallbackUrls:
             return Callback(f"{self._public_url}{path}", None)
         own = None
         if not self._advertise_host:
-            facing = await _facing(terminal_url)
+            facing = await self._facing(terminal_url)
             own = self._bound or facing
         host = own or self._advertise_host
         bracketed = f"[{host}]" if ":" in host else host
@@ -142,30 +178,3 @@ class CallbackUrls:
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Tell whether the token belongs to that subject."""
         return ids.verify(self._keys, channel, subject, given)
-
-
-async def _facing(terminal_url: str) -> str:
-    """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing.
-
-    A link-local one has no scope (`fe80::1`, not `fe80::1%eth0`): the interface's name means nothing to the terminal.
-    """
-    parts = urlsplit(terminal_url)
-    hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
-    port = parts.port or 443
-    try:
-        try:  # most have an address: that needs no thread to resolve it in
-            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = resolved[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            host: str = probe.getsockname()[0]
-    except OSError as error:
-        raise Problem(
-            "terminal_offline",
-            f"cannot start: this machine has no way to {hostname} ({error.strerror or 'its name is not found'}); "
-            "check the network of this machine, or the terminal's address",
-        ) from error
-    return host

@@ -8,12 +8,13 @@ network says nothing of it.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from posd.base.clocks import wall
 from posd.base.money import AmountUnit
 from posd.base.problems import Problem
 from posd.config import TerminalConfig
@@ -45,7 +46,7 @@ class Fleet:
         self,
         terminals: tuple[TerminalConfig, ...],
         profiles: Profiles = EDITIONS,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = wall,
         clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used.

@@ -8,7 +8,7 @@ import asyncio
 import fcntl
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -53,56 +53,6 @@ class Snapshot:
         return frozenset(address for interface in self.interfaces for address in interface.addresses)
 
 
-class Interfaces:
-    """This machine's interfaces. Run `run` as a task; cancel it to stop."""
-
-    def __init__(self) -> None:
-        self.state = Snapshot()
-        self._listeners: list[Callable[[], None]] = []
-        self._look()
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        """All addresses of this machine, loopback among them; IPv6 link-local ones as in `fe80::1%eth0`."""
-        return self.state.addresses
-
-    def listen(self, callback: Callable[[], None]) -> None:
-        """Call back, in the event loop, whenever an address came or went, or a link came up or went down."""
-        self._listeners.append(callback)
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        try:
-            reports = _reports()
-        except OSError as error:
-            log.info("interfaces.polled", error=str(error), retry_s=TICK_SECONDS)
-            await self._poll()
-            return
-        with reports:
-            self._look()  # what changed before the kernel was asked to report
-            while True:
-                await _next(reports)
-                self._look()
-
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            self._look()
-
-    def _look(self) -> None:
-        try:
-            found = snapshot()
-        except OSError as error:
-            log.warning("interfaces.unreadable", error=str(error), detail="the addresses known before are kept")
-            return
-        if found == self.state:
-            return
-        self.state = found
-        for callback in self._listeners:
-            # Each by itself: one that fails is logged by the loop's handler and keeps no other from being called.
-            asyncio.get_running_loop().call_soon(callback)
-
-
 def snapshot() -> Snapshot:
     """Read the interfaces as they are now. Raise OSError where the system does not tell."""
     addresses: dict[str, set[str]] = {}
@@ -133,23 +83,70 @@ def _is_running(name: str) -> bool:
     return bool(flags & _IFF_RUNNING)
 
 
-def _reports() -> socket.socket:
-    """Return the socket on which the kernel reports. Raise OSError where there is none."""
+async def reports() -> AsyncIterator[None]:
+    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step where it does not.
+
+    What the reports say is not read: the state is looked at anew.
+    """
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
-    try:
-        made.bind((0, GROUPS))
-    except OSError:
-        made.close()
-        raise
-    return made
+    with socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE) as kernel:
+        kernel.bind((0, GROUPS))
+        yield  # what changed before the kernel was asked to report
+        while True:
+            with suppress(OSError):  # more came than the socket holds (ENOBUFS): that is a report too
+                await asyncio.get_running_loop().sock_recv(kernel, _MAX_REPORT)
+            await asyncio.sleep(SETTLE_SECONDS)
+            with suppress(OSError):  # BlockingIOError: that was all
+                while kernel.recv(_MAX_REPORT):
+                    pass
+            yield
 
 
-async def _next(reports: socket.socket) -> None:
-    """Wait for a report and for those that belong to it. What they say is not read: the state is looked at anew."""
-    with suppress(OSError):  # more came than the socket holds (ENOBUFS): that is a report too
-        await asyncio.get_running_loop().sock_recv(reports, _MAX_REPORT)
-    await asyncio.sleep(SETTLE_SECONDS)
-    with suppress(OSError):  # BlockingIOError: that was all
-        while reports.recv(_MAX_REPORT):
-            pass
+class Interfaces:
+    """This machine's interfaces. Run `run` as a task; cancel it to stop."""
+
+    def __init__(
+        self, read: Callable[[], Snapshot] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
+    ) -> None:
+        #: Reads them as they are now. Raise OSError where the system does not tell.
+        self.read = read
+        self._reports = reports
+        self.state = Snapshot()
+        self._listeners: list[Callable[[], None]] = []
+        self._look()
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """All addresses of this machine, loopback among them; IPv6 link-local ones as in `fe80::1%eth0`."""
+        return self.state.addresses
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Call back, in the event loop, whenever an address came or went, or a link came up or went down."""
+        self._listeners.append(callback)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            async for _ in self._reports():
+                self._look()
+        except OSError as error:
+            log.info("interfaces.polled", error=str(error), retry_s=TICK_SECONDS)
+            await self._poll()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            found = self.read()
+        except OSError as error:
+            log.warning("interfaces.unreadable", error=str(error), detail="the addresses known before are kept")
+            return
+        if found == self.state:
+            return
+        self.state = found
+        for callback in self._listeners:
+            # Each by itself: one that fails is logged by the loop's handler and keeps no other from being called.
+            asyncio.get_running_loop().call_soon(callback)

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 import socket
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -120,11 +121,11 @@ def local_names() -> list[str]:
     return [name for name in dict.fromkeys(candidates) if HOST_NAME.fullmatch(name)]
 
 
-def called_as(listen_host: str, advertise_host: str) -> Subjects:
+def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[str]] = local_addresses) -> Subjects:
     """Return by what terminals may call the listener now, and what its certificate therefore has to carry.
 
     `listen_host` is the address that it binds, `advertise_host` the configured name or address ("" for none: then each
-    terminal is given the address that faces it).
+    terminal is given the address that faces it), `own` returns the addresses of this machine.
     """
     if advertise_host:
         return Subjects(addresses=(advertise_host,)) if is_address(advertise_host) else Subjects((advertise_host,))
@@ -132,7 +133,7 @@ def called_as(listen_host: str, advertise_host: str) -> Subjects:
     if not bound.is_unspecified:
         return Subjects(addresses=(str(bound),))
     # [::] takes IPv4 connections too, 0.0.0.0 takes no others.
-    addresses = (ipaddress.ip_address(text) for text in local_addresses())
+    addresses = (ipaddress.ip_address(text) for text in own())
     return Subjects(
         addresses=tuple(
             str(address)

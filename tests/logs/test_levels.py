@@ -86,7 +86,7 @@ from posd.daemon import main as daemon
 class Config:
     class logging:
         level = "info"
-async def serve(config):
+async def serve(config, surroundings):
     raise ValueError("somebody@example.com")
 daemon.serve = serve
 sys.exit(daemon.run(Config))

@@ -96,7 +96,7 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
         (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
         fleet = Fleet(load(home / "config.toml").terminals)
         stack.push_async_callback(fleet.close)
-        sock = sockets.tcp_socket("127.0.0.1", 0)
+        sock = sockets.tcp_socket("127.0.0.1", 0, "webhooks.listen")
         urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
         inbox = Inbox(store, fleet, "", CallsInFlight(), lambda: datetime.now(UTC))
         noise = RejectedTraffic()

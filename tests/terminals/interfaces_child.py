@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import structlog
 
@@ -14,16 +15,16 @@ from posd.terminals import interfaces
 from posd.terminals.interfaces import Interfaces
 
 
-def _refused() -> None:
+async def refused() -> AsyncIterator[None]:
     raise OSError("no such thing here")
+    yield
 
 
 async def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     if "polled" in sys.argv:
-        interfaces._reports = _refused  # type: ignore[assignment]
         interfaces.TICK_SECONDS = 0.05
-    watched = Interfaces()
+    watched = Interfaces(reports=refused if "polled" in sys.argv else interfaces.reports)
     watched.listen(lambda: tell(watched))
     watching = asyncio.create_task(watched.run())
     tell(watched)

@@ -1,0 +1,43 @@
+"""What the daemon has around it, beside its event loop, its files and its environment: handed in where it is built."""
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from posd import tls
+from posd.base.clocks import wall
+from posd.config.schema import DiscoveryConfig
+from posd.daemon import sockets
+from posd.records import callback_urls
+from posd.terminals import interfaces
+from posd.terminals.discovery import Discovery
+from posd.terminals.fleet import Fleet
+from posd.terminals.interfaces import Interfaces, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """By default the real things. A part is handed those that it needs, never all of them.
+
+    Timers, connections, DNS, threads, processes and signals are the event loop's, and so is the clock of durations
+    (`posd.base.clocks.monotonic`).
+    """
+
+    #: The wall clock: aware, in UTC.
+    now: Callable[[], datetime] = wall
+    #: Bind a listening socket: host, port, and the key of the configuration that says so. Raise SocketError.
+    tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
+    #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.
+    unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
+    #: The network interfaces as they are now. Raise OSError where the system does not tell.
+    snapshot: Callable[[], Snapshot] = interfaces.snapshot
+    #: Yield at once, and when they may have changed. Raise OSError at the first step where the system does not tell.
+    reports: Callable[[], AsyncIterator[None]] = interfaces.reports
+    #: The addresses of this machine that its certificate is for.
+    local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
+    #: This machine's address on the way to a terminal's base URL. Raise Problem terminal_offline.
+    facing: Callable[[str], Awaitable[str]] = callback_urls.facing
+    #: Make what hears announcements of terminals; it is told the wall clock.
+    discovery: Callable[[DiscoveryConfig, Fleet, Interfaces, Callable[[], datetime]], Discovery] = Discovery

@@ -421,7 +421,7 @@ def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, 
 
 
 def test_what_a_certificate_lacks(made: TlsFiles) -> None:
-    info = tls.load(made.certificate, made.private_key).info
+    info = tls.load(made.certificate, made.private_key, None).info
     assert info == tls.describe(made.certificate)
     has = tls.Subjects(("POS.shop.example", "localhost"), ("10.0.0.9", "0:0:0:0:0:0:0:1"))
     assert not tls.missing(info, has)

@@ -101,11 +101,11 @@ class ServedCertificate:
         """
         state = _state(pair)
         try:
-            served = await asyncio.to_thread(_load, pair, sure=sure())
+            served = await asyncio.to_thread(_load, pair, now() if sure() else None)
         except (tls.Expired, tls.NotYetValid) as error:
             await _renew_first(pair, error)
             state = _state(pair)
-            served = await asyncio.to_thread(_load, pair, sure=False)
+            served = await asyncio.to_thread(_load, pair, None)
         return cls(pair, state, served, now, check_seconds, sure)
 
     def use(self, pair: Pair) -> None:
@@ -181,7 +181,7 @@ class ServedCertificate:
             self.trouble = None  # what was wrong on the disk was undone
             return
         try:
-            served = await asyncio.to_thread(_load, self.pair, sure=self.sure())
+            served = await asyncio.to_thread(_load, self.pair, self.now() if self.sure() else None)
         except tls.TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
@@ -241,9 +241,9 @@ class ServedCertificate:
         return True
 
 
-def _load(pair: Pair, *, sure: bool) -> tls.Served:
-    """Load the pair; what the clock says of its validity counts where the clock is `sure`. Raise TlsError."""
-    return tls.load(pair.certificate, pair.private_key, any_time=not sure)
+def _load(pair: Pair, at: datetime | None) -> tls.Served:
+    """Load the pair, valid at that moment (None: no clock is asked). Raise TlsError."""
+    return tls.load(pair.certificate, pair.private_key, at)
 
 
 async def _renew_first(pair: Pair, error: tls.TlsError) -> None:

@@ -6,7 +6,10 @@ systemd-timesyncd touches each time that it has set the clock right.
 """
 
 import ctypes
+import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -72,19 +75,33 @@ def elapsed() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def started() -> float:
+    """Return when this process was started, by `elapsed` (field 22 of proc(5) stat); now where the kernel hides it."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
+        return min(elapsed(), int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    return elapsed()
+
+
 class Past:
     """A moment of this process, told by the wall clock as it is now: that may have been set right since.
 
-    `elapsed_then` is the moment by `elapsed`; None: now.
+    `elapsed`: seconds since the boot, sleep included. `then` is the moment by it; None: now.
     """
 
-    def __init__(self, elapsed_then: float | None = None) -> None:
-        self._then = elapsed() if elapsed_then is None else elapsed_then
+    def __init__(self, elapsed: Callable[[], float], then: float | None = None) -> None:
+        self._elapsed = elapsed
+        self._then = elapsed() if then is None else then
         self._told: datetime | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was."""
+        return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
         """Return it by a wall clock that is now at `wall`: the same time again, unless the clock was set."""
-        found = wall - timedelta(seconds=elapsed() - self._then)
+        found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found
         return self._told

@@ -29,6 +29,7 @@ from posd.calls.app import LocalApp, connection_refused
 from posd.calls.context import Context
 from posd.calls.route import served
 from posd.clock.clock import WallClock
+from posd.clock.kernel import Past
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
 from posd.daemon.health import Health
@@ -98,7 +99,8 @@ class CannotStart(Exception):
 async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
     """Build what judges the clock, and let it look for the first time. Raise StoreError where that cannot be."""
     limit = timedelta(seconds=config.clock.max_step_seconds)
-    clock = WallClock(store, limit, released(), surroundings.now)
+    now, elapsed = surroundings.now, surroundings.elapsed
+    clock = WallClock(store, limit, released(), now, elapsed, surroundings.kernel_state)
     try:
         await clock.begin()
     except (StorageUnavailable, ValueError, TypeError) as error:  # the latter two: a row that was damaged on the disk
@@ -222,6 +224,7 @@ def payments(base: Base) -> PaymentParts:
             base.intake,
             AmountRules(**asdict(config.amounts)),
             lambda: base.clock.doubt,
+            base.surroundings.elapsed,
         ),
         aborts,
         searching,
@@ -300,6 +303,7 @@ def webhook_door(
         listening,
         name="webhooks",
         noise=base.noise,
+        now=base.surroundings.now,
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         in_turn=True,
@@ -326,7 +330,7 @@ def pair(config: Config, surroundings: Surroundings) -> Pair:
 
 def presence(base: Base, door: WebhookDoor) -> Presence:
     """Build what notices whether terminals could call."""
-    clock = Clock(base.surroundings.now)
+    clock = Clock(base.surroundings.now, elapsed=base.surroundings.elapsed)
     return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, clock)
 
 
@@ -413,6 +417,7 @@ def local_doors(
         distrust=door.distrust,
         listeners=listeners,
         now=now,
+        started=Past(base.surroundings.elapsed, base.surroundings.started()),
     )
     app = LocalApp(
         served(
@@ -449,6 +454,7 @@ def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) ->
             inherited.take(path) or base.surroundings.unix_socket(path, group),
             name=path.name,
             noise=noise,
+            now=base.surroundings.now,
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
             max_connections=most,
             senders=Senders(

@@ -1,7 +1,7 @@
 """Which configuration is in force, and why a newer one was refused: for health, metrics, status and the log."""
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import datetime
 
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
 from posd.base.times import iso
@@ -9,32 +9,34 @@ from posd.clock.kernel import Past
 from posd.config import ConfigProblem
 
 
-@dataclass(eq=False, slots=True)
 class InForce:
     """Which configuration is in force, and why a newer one was refused; empty where none was."""
 
-    loaded: Past = field(default_factory=Past)
-    refused_then: Past = field(default_factory=Past)
-    refused: tuple[ConfigProblem, ...] = ()
-    needs_restart: tuple[str, ...] = ()
+    def __init__(self, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
+        """`elapsed`: seconds since the boot, sleep included."""
+        self._now = now
+        self._elapsed = elapsed
+        self._loaded = self._refused = Past(elapsed)
+        self.refused: tuple[ConfigProblem, ...] = ()
+        self.needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
         """Remember what is wrong with a newer one, until one is loaded."""
-        self.refused_then, self.refused = Past(), problems
+        self._refused, self.refused = Past(self._elapsed), problems
 
     def load(self, needs_restart: tuple[str, ...]) -> None:
         """A newer one was loaded."""
-        self.loaded, self.needs_restart, self.refused = Past(), needs_restart, ()
+        self._loaded, self.needs_restart, self.refused = Past(self._elapsed), needs_restart, ()
 
     @property
     def loaded_at(self) -> str:
         """When it was read."""
-        return iso(self.loaded.at(datetime.now(UTC)))
+        return iso(self._loaded.at(self._now()))
 
     @property
     def refused_at(self) -> str:
         """When the newer one was refused."""
-        return iso(self.refused_then.at(datetime.now(UTC)))
+        return iso(self._refused.at(self._now()))
 
     def check(self) -> Check:
         """Return the check of the health resource."""

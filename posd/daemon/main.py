@@ -68,11 +68,12 @@ log = structlog.get_logger("posd.daemon")
 
 def run(config: Config) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
-    output.configure(config.logging.level)
+    surroundings = Surroundings()
+    output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a certificate to load anew, it would end the process
     try:
-        asyncio.run(serve(config, Surroundings()))
+        asyncio.run(serve(config, surroundings))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
         log.error("posd.cannot_start", error=str(error))  # noqa: TRY400 - the message is the whole story
         notify(STATUS=f"cannot start: {error}")
@@ -108,12 +109,12 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     now = surroundings.now
     inherited = sockets.Inherited()
     reload = asyncio.Event()
-    in_force = InForce()
+    in_force = InForce(now, surroundings.elapsed)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
     refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
-    store = await Store.open(config.database.path, config.database.lock)
+    store = await Store.open(config.database.path, config.database.lock, now)
     stack.push_async_callback(store.close)
     clock = await build.wall_clock(config, surroundings, store)
     pair = partial(build.pair, surroundings=surroundings)

@@ -31,6 +31,7 @@ from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls.context import Context
 from posd.clock.clock import WallClock
+from posd.clock.kernel import Past
 from posd.config.schema import MetricsConfig
 from posd.daemon.health import Health
 from posd.daemon.in_force import InForce
@@ -127,8 +128,14 @@ class Metrics:
     distrust: CertificateRefusals
     listeners: list[Listener]
     now: Callable[[], datetime]
+    #: When this process was started.
+    started: Past
     _figures: Figures | None = field(init=False, default=None)
-    started: float = field(init=False, default_factory=lambda: time.time() - uptime())
+    #: The same by the wall clock at the start: Prometheus takes another one for another process. Seconds since 1970.
+    _started_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_at = self.started.at(self.now()).timestamp()
 
     async def get_metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
@@ -158,7 +165,7 @@ class Metrics:
         if self._figures is not None:
             yield from self._stored(self._figures)
         yield from _files(self.database, self.backups)
-        yield from _process(self.started)
+        yield from _process(self._started_at)
 
     def _payments(self) -> Iterator[Samples]:
         tally, calls = self.tally, self.calls
@@ -277,15 +284,6 @@ def _process(started: float) -> Iterator[Samples]:
     yield "posd_process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
 
 
-def uptime() -> float:
-    """Return how long this process has run: field 22 of proc(5) stat, in ticks since the boot."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
-        ticks = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
-    return 0.0
-
-
 # Other ways to the metrics than the local API: a listener on this machine's loopback address, a text file.
 
 #: Connections to the loopback listener: Prometheus has one.
@@ -311,6 +309,7 @@ def metrics_listeners(
             sock,
             name="metrics",
             noise=noise,
+            now=metrics.now,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
             max_connections=MAX_CONNECTIONS,
         )

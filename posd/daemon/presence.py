@@ -244,7 +244,7 @@ class Presence:
         with suppress(OSError):
             if known != current:
                 self._path.write_text(current + "\n", "ascii")
-            elif self._open:
+            if known != current or self._open:
                 self._touch()
 
 

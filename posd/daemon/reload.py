@@ -18,7 +18,6 @@ from posd.daemon.in_force import InForce, restart_words
 from posd.daemon.systemd import notify
 from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
-from posd.terminals import members
 from posd.terminals.fleet import Fleet
 
 #: Keys that are taken up while posd runs, beside the terminals and the profile; of a section, where no key is named.
@@ -69,7 +68,7 @@ class Reloading:
     async def _reload(self) -> None:
         try:
             new = await asyncio.to_thread(load, self.running.file)
-            made = await asyncio.to_thread(members.made, new.terminals)
+            made = await asyncio.to_thread(self.fleet.made, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "what was in force before goes on; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people

@@ -20,9 +20,7 @@ from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.clock import kernel
-from posd.clock.kernel import Past
-from posd.daemon.metrics import Figures, Metrics, newest_backup, read, uptime
+from posd.daemon.metrics import Figures, Metrics, newest_backup, read
 from posd.payments.rows import leases
 from posd.records.model import Phase
 from posd.storage.connection import schema_version
@@ -53,7 +51,6 @@ class StatusCalls:
 
     def __init__(self, parts: Metrics) -> None:
         self._parts = parts
-        self._started = Past(kernel.elapsed() - uptime())
 
     async def get_status(self, request: Request) -> Response:
         """`GET /status`; `check=true` looks at the terminals first that were not looked at just now."""
@@ -71,8 +68,8 @@ class StatusCalls:
         return json_response(
             DaemonStatus(
                 at=iso(parts.now()),
-                started_at=iso(self._started.at(parts.now())),
-                uptime_seconds=round(uptime(), 1),
+                started_at=iso(parts.started.at(parts.now())),
+                uptime_seconds=round(parts.started.seconds, 1),
                 version=Version(version=__version__, api="v1", schema=schema_version()),
                 health=Health(overall(checks), checks),
                 configuration=parts.in_force.state(),

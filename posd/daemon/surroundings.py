@@ -8,6 +8,8 @@ from pathlib import Path
 
 from posd import tls
 from posd.base.clocks import wall
+from posd.clock import kernel
+from posd.clock.rules import Kernel
 from posd.config.schema import DiscoveryConfig
 from posd.daemon import sockets
 from posd.records import callback_urls
@@ -27,6 +29,11 @@ class Surroundings:
 
     #: The wall clock: aware, in UTC.
     now: Callable[[], datetime] = wall
+    #: Seconds since the boot, those included in which the machine slept; and when this process was started, by that.
+    elapsed: Callable[[], float] = kernel.elapsed
+    started: Callable[[], float] = kernel.started
+    #: Whether a time service keeps the clock that says so many seconds since 1970.
+    kernel_state: Callable[[float], Kernel] = kernel.state
     #: Bind a listening socket: host, port, and the key of the configuration that says so. Raise SocketError.
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
     #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.

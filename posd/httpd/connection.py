@@ -20,6 +20,7 @@ import secrets
 import struct
 import termios
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -141,9 +142,9 @@ def untaken(transport: asyncio.WriteTransport) -> int:
 class Context(WorkerContext):
     """Hypercorn's context of a listener, with the heads of its answers and its connections that are idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(None)
-        self.heads = Heads()
+        self.heads = Heads(now)
         self.idle: set[Idle] = set()
 
     async def terminate_idle(self) -> None:

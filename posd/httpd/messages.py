@@ -8,8 +8,8 @@ client all that comes until the connection closes.
 """
 
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from email.utils import formatdate
 from http import HTTPStatus
 
@@ -210,14 +210,15 @@ class Requests:
 class Heads:
     """Makes the heads of answers, each once a second: they have the time in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self._second = 0
         self._date = b""
         self._made: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], bytes] = {}
 
     def make(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
         """Return status line and headers, with the date. Raise ValueError where a header would be more than one."""
-        second = int(time.time())
+        second = int(self._now().timestamp())
         if second != self._second or len(self._made) >= MAX_HEADS:
             self._second, self._made = second, {}
             self._date = formatdate(second, usegmt=True).encode("ascii")

@@ -12,6 +12,7 @@ from asyncio import sslproto
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -80,6 +81,8 @@ class Listener:
     #: What it is called in logs and metrics.
     name: str
     noise: RejectedTraffic
+    #: The wall clock, for the Date of answers.
+    now: Callable[[], datetime]
     keep_alive_seconds: float
     max_connections: int
     in_turn: bool = False
@@ -93,7 +96,7 @@ class Listener:
 
     def __post_init__(self) -> None:
         self._config = http_config(self.keep_alive_seconds)
-        self._context = Context()
+        self._context = Context(self.now)
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         self._trimming: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TextIO
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.base.text import escaped
 
 _FIELDS = """
@@ -373,12 +373,13 @@ class Renderer:
     front, which the journal takes off again.
     """
 
-    def __init__(self, prefixes: Mapping[str, bytes]) -> None:
+    def __init__(self, prefixes: Mapping[str, bytes], now: Callable[[], datetime]) -> None:
         self._prefixes = prefixes
+        self._now = now
 
     def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> tuple[tuple[Line], dict[str, Any]]:
         """Return what `Lines.write` is called with. The text is made when it is written: a terminal may be waiting."""
-        return (partial(self._text, datetime.now(UTC), logger.name, level, fields, taken_out(fields)),), {}
+        return (partial(self._text, self._now(), logger.name, level, fields, taken_out(fields)),), {}
 
     def _text(
         self,
@@ -492,13 +493,13 @@ def _logger_class(level: str) -> type[Any]:
     return type("Logger", (structlog.make_filtering_bound_logger(level),), {})
 
 
-def configure(level: str) -> None:
+def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     """Send every log line, ours and the libraries', to stdout as JSON."""
     # Not by way of the standard library's loggers: a payment has some ten lines, and theirs cost five times as much.
     floods.forget()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
     structlog.configure(
-        processors=[Renderer(prefixes)],
+        processors=[Renderer(prefixes, now)],
         logger_factory=Lines,
         wrapper_class=_logger_class(level),
         cache_logger_on_first_use=True,

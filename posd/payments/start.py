@@ -135,10 +135,12 @@ class Payments:
         intake: Intake | None = None,
         amounts: AmountRules = NOTHING_MORE,
         clock_doubt: Callable[[], str | None] = lambda: None,
+        elapsed: Callable[[], float] = kernel.elapsed,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
 
         `clock_doubt`: why the wall clock is not to be believed now, None where it is.
+        `elapsed`: seconds since the boot, sleep included.
 
         `refuse_unseen`: raises Problem where an id that is not known may have been sent before.
         `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
@@ -154,6 +156,7 @@ class Payments:
         self._intake = intake or Intake()
         self._amounts = amounts
         self._clock_doubt = clock_doubt
+        self._elapsed = elapsed
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
@@ -290,9 +293,9 @@ class Payments:
                 f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
                 "confirmed (posd clock)",
             )
-        now = self._now()
-        until = Until(moment, kernel.elapsed() + (moment - now).total_seconds())
-        _refuse_late(until, now)
+        now, elapsed = self._now(), self._elapsed()
+        until = Until(moment, elapsed + (moment - now).total_seconds())
+        _refuse_late(until, now, elapsed)
         return until
 
     async def _way(self, identity: str, terminal: str, until: Until | None, row: Row, amount_unit: AmountUnit) -> Way:
@@ -369,7 +372,7 @@ class Payments:
             return existing, None
         pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
-            _refuse_late(way.until, self._now())  # expired
+            _refuse_late(way.until, self._now(), self._elapsed())  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
@@ -397,7 +400,7 @@ class Payments:
 
         def connected(certificate: str | None) -> None:
             """The last moment before bytes of it are on the network."""
-            if until is not None and until.passed(self._now(), kernel.elapsed()):
+            if until is not None and until.passed(self._now(), self._elapsed()):
                 raise Withheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             contact.note_start(request.terminal, request.base_url, certificate)
 
@@ -468,9 +471,9 @@ class Payments:
         return problem
 
 
-def _refuse_late(until: Until, now: datetime) -> None:
+def _refuse_late(until: Until, now: datetime, elapsed: float) -> None:
     """Raise Problem where it may be sent no more."""
-    if until.passed(now, kernel.elapsed()):
+    if until.passed(now, elapsed):
         raise Problem(
             "expired",
             f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was sent, "

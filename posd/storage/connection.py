@@ -1,16 +1,16 @@
 """Open the database file: its lock, its pragmas, its schema."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
 import structlog
 
 from posd.base import index_words, locks
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
 from posd.storage import files
 from posd.storage.errors import StoreError
@@ -166,7 +166,7 @@ def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> No
             raise
 
 
-def open_database(path: Path) -> sqlite3.Connection:
+def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Connection:
     """Open and migrate the database; make it where there is none. The caller holds the lock.
 
     Raise StoreError, in words, where that cannot be done; nothing is deleted.
@@ -174,7 +174,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         files.finish(path)
         if not path.exists():
-            _make(path)
+            _make(path, now())
         path.chmod(0o600)
         sync_wal(path)
         _examine(path)
@@ -233,7 +233,7 @@ def refuse_lost(path: Path, *traces: Path) -> None:
         )
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, at: datetime) -> None:
     """Make a database, empty but whole: a file without content is then always a damaged one."""
     fresh = path.with_name(f"{path.name}.new")
     files.remove_database(fresh)
@@ -246,7 +246,7 @@ def _make(path: Path) -> None:
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
     files.sync(fresh)
-    files.commit(fresh, path, files.name_for_replaced(path, datetime.now(UTC)))
+    files.commit(fresh, path, files.name_for_replaced(path, at))
 
 
 def _examine(path: Path) -> None:

@@ -5,12 +5,14 @@ import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import aiosqlite
 
+from posd.base.clocks import wall
 from posd.storage.changes import Hub
 from posd.storage.connection import connect_reader, lock, tell_damage
 from posd.storage.errors import StorageUnavailable, StoreError
@@ -34,12 +36,12 @@ class Store:
         self.hub = hub
 
     @classmethod
-    async def open(cls, path: Path, lock_path: Path) -> "Store":
+    async def open(cls, path: Path, lock_path: Path, now: Callable[[], datetime] = wall) -> "Store":
         """Lock, open and migrate the database. Raise StoreError, in words, where that cannot be done."""
         descriptor = lock(lock_path)
         try:
             hub = Hub()
-            writer = await Writer.open(path, hub.publish)
+            writer = await Writer.open(path, hub.publish, now)
             try:
                 reader = await connect(lambda: connect_reader(path))
             except sqlite3.Error as error:

@@ -9,6 +9,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ import aiosqlite
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
@@ -280,12 +281,14 @@ class Writer:
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
     @classmethod
-    async def open(cls, path: Path, publish: Callable[[Sequence[Change]], None]) -> "Writer":
+    async def open(
+        cls, path: Path, publish: Callable[[Sequence[Change]], None], now: Callable[[], datetime] = wall
+    ) -> "Writer":
         """Open and migrate the database. `publish` hears, on the loop, of every change after its COMMIT.
 
         Raise StoreError.
         """
-        return cls(path, await connect(lambda: impatient(open_database(path))), publish)
+        return cls(path, await connect(lambda: impatient(open_database(path, now))), publish)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT and return what it returned, once that is on disk.

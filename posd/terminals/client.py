@@ -9,7 +9,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from posd.base.clocks import wall
 from posd.terminals import trust
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld, with_remark
 from posd.terminals.auth import clock
@@ -65,6 +66,7 @@ class Device:
         ca_file: Path | None = None,
         serial: str = "",
         window: int | None = None,
+        now: Callable[[], datetime] = wall,
     ) -> None:
         """`server_name` is what a certificate must be for ("" for the host); `ca_file`, in `trust` already, is named
         where one is refused. `serial` is what a certificate of that CA bears that proves whose it is ("": none does).
@@ -79,6 +81,7 @@ class Device:
         self._bearing: set[str] = set()
         self._authentication = authentication
         self._window = window
+        self._now = now
         self._hurried = False
         self._deadlines: set[asyncio.Timeout] = set()
         self._client = httpx2.AsyncClient(
@@ -183,7 +186,7 @@ class Device:
         """Return what the reply says, and what there is to say of it."""
         remark = ""
         if self._window is not None and not response.is_success:
-            ahead = clock.ahead(datetime.now(UTC), response.headers.get("date"))
+            ahead = clock.ahead(self._now(), response.headers.get("date"))
             remark = clock.remark(response.status_code, ahead, self._window)
         if response.status_code == httpx2.codes.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
@@ -232,7 +235,7 @@ class Device:
         finally:
             self._deadlines.discard(deadline)
         expected = trust.called(url, self._server_name)
-        return trust.words(error, certificate, expected, self._ca_file, datetime.now(UTC))
+        return trust.words(error, certificate, expected, self._ca_file, self._now())
 
     @property
     def busy(self) -> bool:

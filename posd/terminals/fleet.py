@@ -53,7 +53,8 @@ class Fleet:
 
         `clock_sure`: whether the dates of certificates can be judged by the clock of this machine now.
         """
-        self._members = Members(members.made(terminals), clock_sure)
+        self._now = now
+        self._members = Members(self.made(terminals), clock_sure)
         self._profiles = profiles
         self._commissions: dict[str, Commission] = {}
         self._versions: dict[str, str] = {}  # of the profiles in force, each made when it is asked for
@@ -92,8 +93,12 @@ class Fleet:
             )
         return serial
 
+    def made(self, terminals: tuple[TerminalConfig, ...]) -> dict[str, Member]:
+        """Return what `adopt` takes; see `members.made`."""
+        return members.made(terminals, self._now)
+
     def adopt(self, made: dict[str, Member], profiles: Profiles) -> None:
-        """Be another fleet from now on (see `members.made`), called by other profiles.
+        """Be another fleet from now on (see `made`), called by other profiles.
 
         What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
         """

@@ -6,13 +6,14 @@ import importlib
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.config import TerminalConfig
 from posd.terminals import identity, trust
 from posd.terminals.auth import schemes
@@ -417,24 +418,28 @@ class Members:
             device.hurry()
 
 
-def made(terminals: Iterable[TerminalConfig]) -> dict[str, Member]:
+def made(terminals: Iterable[TerminalConfig], now: Callable[[], datetime] = wall) -> dict[str, Member]:
     """Resolve trust, headers and secrets of each terminal; return the members by serial. Blocking.
 
     Raise OSError or HeaderError where a file cannot be used.
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
     return {
-        terminal.serial: Member(terminal, maker(terminal, contexts), schemes.of_webhooks(terminal))
+        terminal.serial: Member(terminal, maker(terminal, contexts, now), schemes.of_webhooks(terminal))
         for terminal in terminals
     }
 
 
-def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> "Callable[[], Device]":
+def maker(
+    terminal: TerminalConfig,
+    contexts: Callable[[Path | None, str], ssl.SSLContext],
+    now: Callable[[], datetime],
+) -> "Callable[[], Device]":
     """Read what a terminal's calls need; return what makes the client, which is large and not needed to be ready.
 
     Raise OSError or HeaderError.
     """
-    authenticates = schemes.of(terminal)
+    authenticates = schemes.of(terminal, now)
     if terminal.ca_file is not None or terminal.fingerprint_sha256:
         contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
 
@@ -450,6 +455,7 @@ def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.S
             ca_file=terminal.ca_file,
             serial=terminal.serial if terminal.ca_file is not None else "",
             window=None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds,
+            now=now,
         )
 
     return make

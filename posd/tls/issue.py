@@ -348,7 +348,7 @@ def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: S
     findings: list[Finding] = []
     found, ca = _read_described(certificate), _read_described(own.ca_certificate) if own else None
     try:
-        served.load(certificate, private_key)
+        served.load(certificate, private_key, now)
     except TlsError as error:
         words, _, cure = str(error).partition("; ")
         findings.append(Finding("failure", "certificate", words, cure))

@@ -20,11 +20,7 @@ from typing import Any
 from posd.tls.files import CURE, TlsError, read
 from posd.tls.required_names import CertificateInfo, canonical
 
-# OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
-_NOT_YET_VALID = 9
-_EXPIRED = 10
-
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name either.
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
 #: How RFC 4514 abbreviates what OpenSSL writes out.
@@ -48,15 +44,15 @@ class Served:
 
 
 def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
-    """Return the context of `load`. Raises TlsError."""
-    return load(certificate, private_key).context
+    """Return the context of `load`, valid now. Raises TlsError."""
+    return load(certificate, private_key, datetime.now(UTC)).context
 
 
-def load(certificate: Path, private_key: Path, *, any_time: bool = False) -> Served:
+def load(certificate: Path, private_key: Path, at: datetime | None) -> Served:
     """Load a certificate with its key into a fresh server context (TLS 1.2 or newer, HTTP/1.1 by ALPN) and try it.
 
     Raises TlsError where a file is missing or unreadable, the two do not belong together, or the certificate is not
-    valid at this moment (Expired, NotYetValid) or not for servers. With `any_time` the clock is not asked.
+    for servers, or not valid `at` that moment (Expired, NotYetValid; None: no clock is asked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -79,14 +75,33 @@ def load(certificate: Path, private_key: Path, *, any_time: bool = False) -> Ser
         ) from error
     except OSError as error:  # replaced at this very moment
         raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
-    return Served(context, _try(context, certificate, leaf, any_time=any_time))
+    info = _try(context, certificate, leaf)
+    if at is not None:
+        _judge(info, certificate, at)
+    return Served(context, info)
 
 
-def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes, *, any_time: bool) -> CertificateInfo:
-    """Shake hands in memory with a client that trusts exactly this certificate; raise TlsError as it judges."""
+def _judge(info: CertificateInfo, certificate: Path, at: datetime) -> None:
+    """Raise Expired or NotYetValid where a certificate is not valid at that moment."""
+    day = at.date().isoformat()
+    if at > info.not_after:
+        raise Expired(
+            f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid pair "
+            "of the shop's own PKI there"
+        )
+    if at < info.not_before:
+        reason = f"is not valid yet (today is {day}; is the clock of this machine right?)"
+        raise NotYetValid(f"certificate {certificate}: {reason}; {CURE}")
+
+
+def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:
+    """Shake hands in memory with a client that trusts exactly this certificate, at any time.
+
+    Raise TlsError as it judges.
+    """
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False  # which name a terminal calls is not known here
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | (_NO_CHECK_TIME if any_time else 0)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     first = re.search(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", leaf)
     if first is None:
         raise TlsError(f"certificate {certificate}: has no block BEGIN CERTIFICATE; {CURE}")
@@ -100,15 +115,6 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes, *, any_time: b
                 with contextlib.suppress(ssl.SSLWantReadError):
                     end.do_handshake()
     except ssl.SSLCertVerificationError as error:
-        day = datetime.now(UTC).date().isoformat()
-        if error.verify_code == _EXPIRED:
-            raise Expired(
-                f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid "
-                "pair of the shop's own PKI there"
-            ) from error
-        if error.verify_code == _NOT_YET_VALID:
-            reason = f"is not valid yet (today is {day}; is the clock of this machine right?)"
-            raise NotYetValid(f"certificate {certificate}: {reason}; {CURE}") from error
         reason = f"would be refused by the terminals ({error.verify_message})"
         raise TlsError(f"certificate {certificate}: {reason}; {CURE}") from error
     except ssl.SSLError as error:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.server import Listener
 from tests.bench.stock import KEEP_ALIVE_SECONDS, serve_stock
@@ -48,6 +48,7 @@ async def main(certificate: Path, key: Path, stock: bool, known: Sequence[str]) 
         sock,
         name="noop",
         noise=RejectedTraffic(),
+        now=wall,
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         max_connections=MAX_CONNECTIONS,
         gate=Gate(lambda: known, clock=monotonic),

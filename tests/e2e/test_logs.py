@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from posd.base.clocks import wall
 from posd.logs import output
 from tests.support.daemon import running
 from tests.support.events import APPROVED, body
@@ -44,7 +45,7 @@ async def test_a_payment_is_told_without_token_metadata_body_or_header(
 
 def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
-    ((made,), _) = output.Renderer({})(output.Lines("posd.test"), "info", fields)
+    ((made,), _) = output.Renderer({}, wall)(output.Lines("posd.test"), "info", fields)
     line = json.loads(made())
     assert line.pop("timestamp").endswith("Z")
     assert line == {

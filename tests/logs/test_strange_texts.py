@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from posd.api.metrics import render
+from posd.base.clocks import wall
 from posd.daemon import systemd
 from posd.logs.output import MAX_TEXT, Renderer, floods
 from tests.support.exposition import read
@@ -24,7 +25,7 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
     floods.forget()
     for prefixes in ({}, {"info": b"<6>"}):
         fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
-        ((made,), _) = Renderer(prefixes)(LOGGER, "info", fields)
+        ((made,), _) = Renderer(prefixes, wall)(LOGGER, "info", fields)
         line = made().decode()
         assert line.isprintable()
         assert line.startswith("<6>{" if prefixes else "{")

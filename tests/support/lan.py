@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from posd import tls
 from posd.api.webhooks import WebhookApp, transactions
 from posd.base import ids
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, wall
 from posd.base.ids import Channel
 from posd.config import load
 from posd.daemon import sockets
@@ -105,6 +105,7 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
             sock,
             name="test",
             noise=noise,
+            now=wall,
             gate=gate or Gate(lambda: ["127.0.0.1"], clock=monotonic),
             tls=tls.server_context(files.certificate, files.private_key),
             **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits,

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
+from posd.base.clocks import wall
 from posd.config import Config, HeaderError, load
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
@@ -178,9 +179,9 @@ def one(tmp_path: Path, entry: str) -> Config:
 
 def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
     request = Request("GET", "https://t/x", {"accept": "application/json"})
-    assert of(one(tmp_path, "").terminals[0]) is none
+    assert of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")
-    authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0])
+    authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)
     (tmp_path / "token").write_text("new")
     assert authentication(request).headers == {"accept": "application/json", "X-Key": "old"}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ Answer = Callable[[Moment], bytes]
 @asynccontextmanager
 async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, Device]]:
     async with scripted_terminal(directory) as terminal:
-        scheme = HashEncrypt(CODE, SERIAL, CHOICES)
+        scheme = HashEncrypt(CODE, SERIAL, CHOICES, time.time)
         device = Device(trust.context(terminal.ca_file, ""), 30, 30, scheme, window=300)
         try:
             yield terminal, device

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_hmac(case: Mapping[str, Any]) -> None:
     }
     assert sent.body == body
     assert base64.b64decode(sent.headers["Authorization"]).hex() == outputs["authorization_hex"]
-    other = HmacSha256(_flipped(inputs["business_code"]))(Request("POST", "https://t/x", {}, body))
+    other = HmacSha256(_flipped(inputs["business_code"]), time.time)(Request("POST", "https://t/x", {}, body))
     assert other.headers["Authorization"] != outputs["authorization_base64"]
 
 
@@ -166,9 +167,15 @@ def test_a_reply_under_another_key_cannot_be_read() -> None:
 
 def test_nothing_secret_shows() -> None:
     inputs = CASES[0]["inputs"]
-    scheme = HashEncrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs))
+    scheme = HashEncrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs), time.time)
     sent = scheme(Request("POST", "https://t/x", {}, b"{}"))
-    for shown in (repr(scheme), repr(sent), str(sent), repr(moment(inputs)), repr(HmacSha256(inputs["business_code"]))):
+    for shown in (
+        repr(scheme),
+        repr(sent),
+        str(sent),
+        repr(moment(inputs)),
+        repr(HmacSha256(inputs["business_code"], time.time)),
+    ):
         assert inputs["business_code"] not in shown
         assert moment(inputs).password not in shown
         assert "Basic " not in shown

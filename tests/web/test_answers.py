@@ -1,5 +1,6 @@
 """What goes out of answers: h11 as the client must read what was meant."""
 
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posd.base.clocks import wall
 from posd.httpd.messages import CLOSE, MAX_HEADS, Answer, Head, Heads
 from tests.support.slow import examples
 
@@ -21,7 +23,7 @@ def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = Tru
 
 def answer(asked: Head | None = None) -> Answer:
     """Return an answer that has not begun."""
-    return Answer(Heads(), asked or request())
+    return Answer(Heads(wall), asked or request())
 
 
 def lines(head: bytes) -> list[bytes]:
@@ -123,10 +125,9 @@ def test_a_fault_in_the_head_leaves_room_for_another_answer(name: str) -> None:
     assert lines(sent) == [b"HTTP/1.1 500 Internal Server Error", b"content-length: 0"]
 
 
-def test_heads_are_made_once_a_second_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_are_made_once_a_second_and_few_are_kept() -> None:
     now = 1.0
-    monkeypatch.setattr("posd.httpd.messages.time.time", lambda: now)
-    heads = Heads()
+    heads = Heads(lambda: datetime.fromtimestamp(now, UTC))
     first = heads.make(200, ())
     assert first == b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n"
     assert heads.make(200, ()) is first

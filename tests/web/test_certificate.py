@@ -128,7 +128,8 @@ async def test_trouble_that_is_undone_is_over(tmp_path: Path) -> None:
 async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, words: str, renewable: bool) -> None:
     made = own(tmp_path)
     config = tmp_path / "config.toml" if renewable else None
-    served = await ServedCertificate.open(pair(made, config), lambda: now() + timedelta(days=days))
+    served = await ServedCertificate.open(pair(made, config), now)
+    served.now = lambda: now() + timedelta(days=days)
     found, *told = served.check()
     detail = "; ".join(told)
     assert (found, words in detail) == (state, True), detail

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from posd.base.clocks import wall
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.connection import Connection, Exchange, Idle, Pieces
@@ -45,6 +46,7 @@ class House:
             sock,
             name="test",
             noise=self.noise,
+            now=wall,
             keep_alive_seconds=keep_alive_seconds,
             max_connections=10,
             in_turn=in_turn,

@@ -10,6 +10,7 @@ from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
 
+from posd.base.clocks import wall
 from posd.httpd.connection import Connection, Context, Idle, http_config
 from tests.house import source
 
@@ -85,7 +86,7 @@ async def served() -> tuple[Recording, socket.socket]:
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(lambda: protocol, ours)
     writer = Writer(transport, protocol, reader, loop)
-    server = Recording(ASGIWrapper(_nothing), loop, http_config(PATIENCE), Context(), {}, reader, writer)
+    server = Recording(ASGIWrapper(_nothing), loop, http_config(PATIENCE), Context(wall), {}, reader, writer)
     writer.parts = server.parts
     return server, theirs
 
@@ -132,7 +133,7 @@ def test_hypercorns_server_has_no_other_places() -> None:
 
 
 async def test_an_end_begins_with_the_context() -> None:
-    context = Context()
+    context = Context(wall)
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
     await context.terminate_idle()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from posd.base.clocks import wall
 from posd.daemon import sockets
 from posd.httpd import bodies, senders
 from posd.httpd.admission import RejectedTraffic
@@ -67,6 +68,7 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
             sockets.unix_socket(path, ""),
             name="till.sock",
             noise=RejectedTraffic(),
+            now=wall,
             keep_alive_seconds=PATIENCE,
             max_connections=OF_SOCKET,
             senders=Senders(OF_PROCESS, of_user, on_full),

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from posd.api import routes
 from posd.api.service import Feed
+from posd.base.clocks import wall
 from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import Context
@@ -114,6 +115,7 @@ async def house() -> AsyncIterator[House]:
             sockets.unix_socket(path, ""),
             name="till.sock",
             noise=noise,
+            now=wall,
             keep_alive_seconds=PATIENCE,
             max_connections=2000,
             state={"admin": False},

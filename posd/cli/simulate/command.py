@@ -411,8 +411,9 @@ def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
     addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
     made = tls.files(directory)
     with suppress(tls.TlsError):  # there is none yet, or it cannot be used
-        info = tls.load(made.certificate, made.private_key).info
-        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), datetime.now(UTC)):
+        now = datetime.now(UTC)
+        info = tls.load(made.certificate, made.private_key, now).info
+        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), now):
             return made
     return tls.init(directory, names=list(names), addresses=list(addresses))
 

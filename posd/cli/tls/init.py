@@ -220,7 +220,7 @@ def _wait_for_the_clock(
 def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
     """Say why the certificate has to be made anew: what cannot be served, ends soon, or lacks an address."""
     try:
-        info = tls.load(made.certificate, made.private_key).info
+        info = tls.load(made.certificate, made.private_key, now).info
     except tls.TlsError as error:
         return (str(error),)
     return tls.renewal_reasons(info, wanted(config), now)

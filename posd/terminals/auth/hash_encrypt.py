@@ -10,7 +10,6 @@ import base64
 import hashlib
 import re
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -114,7 +113,7 @@ class HashEncrypt:
         business_code: str,
         serial: str,
         choices: HashEncryptConfig,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """`now`: seconds since 1970. `random` gives so many bytes for the IV."""

@@ -6,7 +6,6 @@ Source: docs/real-terminals.md, hmac.
 import base64
 import hashlib
 import hmac
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from posd.terminals.auth.request import Request
 class HmacSha256:
     """Signs with the business code."""
 
-    def __init__(self, business_code: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, business_code: str, now: Callable[[], float]) -> None:
         """`now`: seconds since 1970."""
         self._key = business_code.encode()
         self._now = now

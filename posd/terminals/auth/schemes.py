@@ -1,6 +1,7 @@
 """Which authentication the configuration gives a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from posd.config import TerminalConfig
 from posd.terminals.auth.request import Authentication, Request
@@ -21,7 +22,7 @@ def headers(values: Mapping[str, str]) -> Authentication:
     return add
 
 
-def of(terminal: TerminalConfig) -> Authentication:
+def of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
     """Return the authentication that the configuration gives a terminal, its secrets read now.
 
     Raise HeaderError where one cannot be read. Blocking.
@@ -31,7 +32,7 @@ def of(terminal: TerminalConfig) -> Authentication:
     if terminal.auth == "none":
         return beside
     assert terminal.business_code is not None  # noqa: S101 - the configuration is refused without one
-    scheme = _scheme(terminal, terminal.business_code.resolve())
+    scheme = _scheme(terminal, terminal.business_code.resolve(), lambda: now().timestamp())
     return lambda request: scheme(beside(request))
 
 
@@ -46,11 +47,11 @@ def of_webhooks(terminal: TerminalConfig) -> Verifier | None:
     return Verifier(terminal.webhook_signature, terminal.secret_of_webhooks.resolve())
 
 
-def _scheme(terminal: TerminalConfig, business_code: str) -> Authentication:
+def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], float]) -> Authentication:
     if terminal.auth == "hmac":
         from posd.terminals.auth.hmac_sha256 import HmacSha256
 
-        return HmacSha256(business_code)
+        return HmacSha256(business_code, now)
     from posd.terminals.auth.hash_encrypt import HashEncrypt  # it loads what encrypts
 
-    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt)
+    return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt, now)

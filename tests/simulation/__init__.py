@@ -1,0 +1,1 @@
+"""posd as a whole in one process, in virtual time, from one seed."""

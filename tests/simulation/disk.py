@@ -1,0 +1,212 @@
+"""The disk of the simulated machine. While it is in force, SQLite and the module `os` work on it.
+
+`recorded` says what is assumed of it, and `vfs` how SQLite comes to it. Here are the functions of `os` that are
+replaced: only what they do in the machine's directory is changed. `pathlib`, `tempfile` and asyncio call them there.
+Everything has to happen in one thread.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from tests.simulation import vfs
+from tests.simulation.recorded import BLOCK, DISK_BYTES, File, Recorded
+
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_FILES = 1 << 20
+
+# The system's own.
+_open, _write, _truncate, _unlink, _replace = os.open, os.write, os.truncate, os.unlink, os.replace
+_fsync, _statvfs = os.fsync, os.statvfs
+
+
+class Disk(Recorded):
+    """The disk; a context manager that puts it in force. `now`: seconds since 1970, for SQLite.
+
+    `directory` is resolved, and no file in it is open. Raise vfs.Unavailable where SQLite cannot be put on it.
+    """
+
+    def __init__(self, directory: Path, random: Random, now: Callable[[], float] = time.time) -> None:
+        super().__init__(directory, random)
+        self._now = now
+        self._device = directory.stat().st_dev
+        self._vfs = vfs.shared()
+        self._replaced: dict[str, object] = {}
+
+    def __enter__(self) -> Self:
+        self._vfs.install(self, self._random.getrandbits(64), self._now)
+        functions: dict[str, object] = {
+            "open": self._opens,
+            "write": self._writes,
+            "fsync": self._syncs,
+            "fdatasync": self._syncs,
+            "truncate": self._truncates,
+            "ftruncate": self._truncates,
+            "rename": self._renames,
+            "replace": self._renames,
+            "unlink": self._unlinks,
+            "remove": self._unlinks,
+            "statvfs": self._tells_size,
+        }
+        for name, function in functions.items():
+            self._replaced[name] = getattr(os, name)
+            setattr(os, name, function)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, function in self._replaced.items():
+            setattr(os, name, function)
+        self._vfs.remove()
+        if error is None:
+            self._tell_raised()
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """Let SQLite read one bit of a file (0 to 7 of the byte at `offset`) wrong, until faults are cleared."""
+        self._vfs.flip(name, offset, bit)
+
+    def clear_faults(self) -> None:
+        """Let all operations do what they should."""
+        super().clear_faults()
+        self._vfs.flip_nothing()
+
+    def open_files(self) -> list[str]:
+        """Return the names of the files that SQLite has open."""
+        return sorted(file.name for file in self._vfs.files.values())
+
+    def crash(self, power: bool) -> None:
+        """Put in place, as new files, what a kill leaves, or a power cut. What was alive must be gone by now."""
+        super().crash(power)
+        for pointer, file in self._vfs.files.items():
+            self._vfs.files[pointer] = File(file.name)  # it writes to a file that has no name any more
+        self._tell_raised()
+
+    def _tell_raised(self) -> None:
+        if self.raised is not None:
+            error, self.raised = self.raised, None
+            raise error
+
+    # In place of functions of `os`, with their arguments
+
+    def _opens(self, path: _Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        name = self._name(path, dir_fd)
+        if not name or not flags & _WRITES:
+            return _open(path, flags, mode, dir_fd=dir_fd)
+        if self.dead:
+            raise _error(errno.EIO, path)
+        file = self.find(name)
+        if file is None and flags & os.O_CREAT and self.full:
+            raise _error(errno.ENOSPC, path)
+        if file is None or not flags & os.O_TRUNC:
+            descriptor = _open(path, flags, mode)
+            self.find(name)
+            return descriptor
+        self.compare(file)
+        if refused := self.refusal("truncate", name):
+            raise _error(refused, path)
+        descriptor = _open(path, flags, mode)
+        file.truncate(0)
+        return descriptor
+
+    def _writes(self, descriptor: int, data: bytes | bytearray | memoryview) -> int:
+        file = self._file(descriptor)
+        if not isinstance(file, File):
+            return _write(descriptor, data)
+        content = bytes(data)
+        appends = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND
+        offset = file.size if appends else os.lseek(descriptor, 0, os.SEEK_CUR)
+        if refused := self.refusal("write", file.name, offset + len(content) > file.size):
+            raise _error(refused)
+        written = _write(descriptor, content)
+        file.write(offset, content[:written])
+        file.recorded = True
+        self.written_bytes += written
+        return written
+
+    def _syncs(self, descriptor: int) -> None:
+        found = self._file(descriptor)
+        if found is None:
+            return _fsync(descriptor)
+        if refused := self.sync(found) if isinstance(found, File) else self.sync_names(found):
+            raise _error(refused)
+        return None
+
+    def _truncates(self, path: _Path | int, length: int) -> None:
+        name = None if isinstance(path, int) else self._name(path)
+        file = self._file(path) if isinstance(path, int) else self.find(name) if name else None
+        if not isinstance(file, File):
+            return _truncate(path, length)
+        if not self.dead:
+            self.compare(file)
+        if refused := self.refusal("truncate", file.name, length > file.size):
+            raise _error(refused)
+        _truncate(path, length)
+        file.truncate(length)
+        return None
+
+    def _renames(
+        self, path: _Path, target: _Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        old, new = self._name(path, src_dir_fd), self._name(target, dst_dir_fd)
+        if self.dead and (old or new):
+            raise _error(errno.EIO, path)
+        if not old or not new or self.find(old) is None:
+            return _replace(path, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        if refused := self.rename(old, new):
+            raise _error(refused, path)
+        return None
+
+    def _unlinks(self, path: _Path, *, dir_fd: int | None = None) -> None:
+        name = self._name(path, dir_fd)
+        if name and self.dead:
+            return None
+        if not name or self.find(name) is None:
+            return _unlink(path, dir_fd=dir_fd)
+        if (refused := self.unlink(name)) and not self.dead:
+            raise _error(refused, path)
+        return None
+
+    def _tells_size(self, path: _Path | int) -> os.statvfs_result:
+        found = self._file(path) if isinstance(path, int) else self._name(path)
+        if found is None:
+            return _statvfs(path)
+        free = 0 if self.full else self.free_bytes // BLOCK
+        return os.statvfs_result((BLOCK, BLOCK, DISK_BYTES // BLOCK, free, free, _FILES, _FILES, _FILES, 0, 255))
+
+    def _name(self, path: _Path, folder: int | None = None) -> str | None:
+        return None if folder is not None else self.relative(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - quick
+
+    def _file(self, descriptor: int) -> File | str | None:
+        """Return what is open: a file of the disk, the name of a folder, or None for what is not of the disk."""
+        found = os.fstat(descriptor)
+        if found.st_dev != self._device:
+            return None
+        file = self.by_inode(found.st_ino)
+        if file is None:
+            name = self.relative(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            if name is None or stat.S_ISDIR(found.st_mode):
+                return name
+            if self.dead:
+                raise _error(errno.EIO)
+            file = self.find(name)
+            if file is None or file.inode != found.st_ino:
+                return None  # it has lost its name
+        if not self.dead:
+            self.compare(file)
+        return file
+
+
+def _error(number: int, path: _Path | None = None) -> OSError:
+    if path is None:
+        return OSError(number, os.strerror(number))
+    return OSError(number, os.strerror(number), os.fsdecode(path))

@@ -1,0 +1,396 @@
+"""The files of the simulated machine: what was done to them, what of it is certain, and what a crash leaves.
+
+What is assumed of disk and file system stands at the top of tests/power/platter.py. Besides:
+
+- A sync that lies reports success and makes nothing certain.
+- Of what a sync that failed was to write, some sectors are on the disk, and no later sync writes the others: the kernel
+  takes them for written. A process still reads them.
+- A process that is killed leaves all as it is for processes. What was not synced can still be lost by a power cut.
+- Folders are certain as soon as they are made. A rename from one folder into another is two changes.
+- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, and no power cut.
+
+The files themselves are real ones. Each write is recorded beside them; what Python writes without a call of the module
+`os` is found by comparing, at a sync and at a crash.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from stat import S_IMODE, S_ISREG
+from typing import Literal
+
+from tests.power import platter
+from tests.support.shim import Kind as Done
+from tests.support.shim import Operation as DoneOperation
+
+Kind = Literal["write", "sync", "truncate", "rename", "unlink"]
+
+SHARED_MEMORY = "-shm"
+
+#: Of the disk, as statvfs tells it, in bytes.
+BLOCK = 4096
+DISK_BYTES = 16 << 30
+FREE_BYTES = 8 << 30
+
+_EIO, _ENOSPC = errno.EIO, errno.ENOSPC
+_replace, _unlink = os.replace, os.unlink  # the system's own: a disk that is in force replaces them
+
+
+class File:
+    """A file as it is for certain, and what was done since: (offset, data), or (length, None) for a truncation.
+
+    `size` is how long it is for processes. `recorded`: all that is written to it is recorded. `whole`: what is certain
+    and what was done since make up what processes see; no longer so after a sync that failed.
+    """
+
+    __slots__ = ("certain", "inode", "name", "recorded", "size", "stat", "unsynced", "whole")
+
+    def __init__(self, name: str, inode: int = 0, content: bytes = b"", stat: os.stat_result | None = None) -> None:
+        self.name = name
+        self.inode = inode
+        self.certain = bytearray(content)
+        self.unsynced: list[tuple[int, bytes | None]] = []
+        self.size = len(content)
+        self.recorded = False
+        self.whole = True
+        self.stat = stat  # of when it was last looked at, or lost its name
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Record a write."""
+        self.unsynced.append((offset, data))
+        if (end := offset + len(data)) > self.size:
+            self.size = end
+
+    def truncate(self, length: int) -> None:
+        """Record a truncation."""
+        self.unsynced.append((length, None))
+        self.size = length
+
+    def sync(self) -> None:
+        """Make certain what was done so far."""
+        _apply(self.certain, self.unsynced)
+        self.unsynced.clear()
+
+    def seen(self) -> bytearray:
+        """Return what processes see, where it is whole."""
+        content = bytearray(self.certain)
+        _apply(content, self.unsynced)
+        return content
+
+    def torn(self, random: Random) -> bytes:
+        """Return what is certain, and of the rest what has reached the disk."""
+        unsynced = [
+            DoneOperation(
+                kind=Done.TRUNCATE if data is None else Done.WRITE,
+                descriptor=(0, 0),
+                created=False,
+                truncated=False,
+                directory=False,
+                offset=offset,
+                name=self.name,
+                data=data or b"",
+                end=0,
+            )
+            for offset, data in self.unsynced
+        ]
+        return platter.File(self.name, certain=self.certain, unsynced=unsynced).torn(random)
+
+
+def _apply(content: bytearray, operations: list[tuple[int, bytes | None]]) -> None:
+    """Do what was recorded. As `platter` does it, without its objects: this is done at each commit."""
+    length = len(content)
+    for offset, data in operations:
+        if data is None:
+            if offset < length:
+                del content[offset:]
+            else:
+                content.extend(bytes(offset - length))
+            length = offset
+            continue
+        if offset > length:
+            content.extend(bytes(offset - length))
+        end = offset + len(data)
+        content[offset:end] = data
+        if end > length or offset > length:
+            length = len(content)
+
+
+class Recorded:
+    """The files below a directory, by name relative to it; its faults, and its crashes."""
+
+    def __init__(self, directory: Path, random: Random) -> None:
+        if directory != directory.resolve():
+            raise ValueError(f"{directory} is reached by way of {directory.resolve()}; name that one")
+        self.directory = directory
+        #: Called before each operation with its kind and the file's name; it may set `dead`.
+        self.on_operation: Callable[[Kind, str], None] | None = None
+        #: Whatever makes a file longer, or a new one, fails; statvfs tells that nothing is free.
+        self.full = False
+        self.free_bytes = FREE_BYTES
+        self.lying_syncs = False
+        #: What was written, in bytes, and how often something was synced.
+        self.written_bytes = 0
+        self.syncs = 0
+        #: What `on_operation` raised inside SQLite, through which it cannot pass: `crash` and the end raise it.
+        self.raised: BaseException | None = None
+
+        self._random = random
+        self._prefix = f"{directory}/"
+        self._failures: dict[Kind, tuple[int, bool]] = {}
+        self._dead = False
+        self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the files at the death
+        self._live: dict[str, File] = {}
+        self._certain: dict[str, File] = {}
+        self._inodes: dict[int, File] = {}
+        self._names: dict[str, list[dict[str, File | None]]] = {}  # what was not synced of each folder
+        self.settle()
+
+    def settle(self) -> None:
+        """Take all files as they are now for certain, as on a machine that was set up long ago. None may be open."""
+        self._names.clear()
+        self._live = {}
+        for name, (content, stat) in self._read().items():
+            if not name.endswith(SHARED_MEMORY):
+                self._live[name] = File(name, stat.st_ino, content, stat)
+        self._certain = dict(self._live)
+        self._inodes = {file.inode: file for file in self._live.values()}
+
+    # Faults
+
+    def fail_after(self, count: int, kind: Kind, *, until_cleared: bool = False) -> None:
+        """Let the `count`-th operation of a kind from now on give an I/O error: 1 is the next one."""
+        self._failures[kind] = (count, until_cleared)
+
+    def clear_faults(self) -> None:
+        """Let all operations do what they should."""
+        self._failures.clear()
+        self.full = self.lying_syncs = False
+
+    def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
+        """Return the `errno` with which an operation is refused, 0 if it is to be done. It is told of before."""
+        if self._dead:
+            return _EIO
+        if self.on_operation is not None:
+            self.on_operation(kind, name)
+            if self.dead:
+                return _EIO
+        if kind in self._failures:
+            left, until_cleared = self._failures[kind]
+            if left > 1:
+                self._failures[kind] = (left - 1, until_cleared)
+            else:
+                if not until_cleared:
+                    del self._failures[kind]
+                return _EIO
+        return _ENOSPC if grows and self.full else 0
+
+    # What was done
+
+    def relative(self, path: str) -> str | None:
+        """Return a path's name in the machine's directory, "" for that itself, None for what is not of the disk."""
+        if not path.startswith(self._prefix):
+            return "" if path == self._prefix[:-1] else None
+        return None if path.endswith(SHARED_MEMORY) else path[len(self._prefix) :]
+
+    def find(self, name: str) -> File | None:
+        """Return the file of that name, None where there is none. One that was made unseen is recorded now."""
+        try:
+            found = os.lstat(self._prefix + name)
+        except FileNotFoundError:
+            return None
+        file = self._live.get(name)
+        if (file is None or file.inode != found.st_ino) and S_ISREG(found.st_mode):
+            file = self.made(name, found.st_ino)
+        return file
+
+    def by_inode(self, inode: int) -> File | None:
+        """Return a file that has a name and was seen before."""
+        return self._inodes.get(inode)
+
+    def opened(self, name: str) -> File:
+        """Return a file that SQLite has just opened: what it writes is recorded."""
+        file = self.find(name)
+        assert file is not None
+        self.compare(file)
+        file.recorded = True
+        return file
+
+    def made(self, name: str, inode: int) -> File:
+        """Record a new file."""
+        file = self._live[name] = self._inodes[inode] = File(name, inode)
+        self._rename({name: file})
+        return file
+
+    def compare(self, file: File) -> None:
+        """Record what was written to a file unseen; it is read only where that can be."""
+        path = Path(self._prefix + file.name)
+        if not file.recorded or path.stat().st_size != file.size:
+            self._record(file, path.read_bytes())
+
+    def _record(self, file: File, content: bytes) -> None:
+        seen = file.seen()
+        if content == seen:
+            return
+        if not content.startswith(seen):
+            file.truncate(0)
+            seen = bytearray()
+        file.write(len(seen), content[len(seen) :])
+        file.whole = True
+
+    def unlink(self, name: str) -> int:
+        """Remove a file that was found. Return the `errno` with which that fails, else 0. Raise OSError."""
+        if refused := self.refusal("unlink", name):
+            return refused
+        self._gone(name, _unlink)
+        self._rename({name: None})
+        return 0
+
+    def rename(self, name: str, target: str) -> int:
+        """Rename a file that was found. Return the `errno` with which that fails, else 0. Raise OSError."""
+        if refused := self.refusal("rename", name):
+            return refused
+        if self.find(target) is None:
+            _replace(self._prefix + name, self._prefix + target)
+        else:
+            self._gone(target, lambda path: _replace(self._prefix + name, path))
+        file = self._live[target] = self._live.pop(name)
+        file.name = target
+        self._rename({name: None, target: file})
+        return 0
+
+    def _gone(self, name: str, do: Callable[[str], None]) -> None:
+        """Do what takes the name from a file, and keep what would come back with it."""
+        path = self._prefix + name
+        found = os.lstat(path)
+        do(path)
+        file = self._live.pop(name)
+        file.stat = found
+        self._inodes.pop(file.inode, None)
+
+    def _rename(self, names: dict[str, File | None]) -> None:
+        for folder in {folder_of(name): None for name in names}:
+            there = {name: file for name, file in names.items() if folder_of(name) == folder}
+            self._names.setdefault(folder, []).append(there)
+
+    def sync(self, file: File) -> int:
+        """Make certain what was done to a file. Return the `errno` with which that fails, else 0."""
+        refused = self.refusal("sync", file.name)
+        if refused:
+            if not self._dead:
+                file.certain = bytearray(file.torn(self._random))
+                file.unsynced.clear()
+                file.whole = False
+            return refused
+        self.syncs += 1
+        if not self.lying_syncs:
+            file.sync()
+        return 0
+
+    def sync_names(self, folder: str) -> int:
+        """Make the names in a folder certain. Return the `errno` with which that fails, else 0."""
+        refused = self.refusal("sync", folder)
+        if refused:
+            return refused
+        self.syncs += 1
+        if not self.lying_syncs:
+            for names in self._names.pop(folder, ()):
+                _rename(self._certain, names)
+        return 0
+
+    # Crashes
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing that is done has an effect any more: the process was killed at this instant."""
+        return self._dead
+
+    @dead.setter
+    def dead(self, dead: bool) -> None:
+        if dead and not self._dead:
+            self._dead = True  # in the middle of an operation, which is not done
+            self._left = self._read()
+            self._complete()
+        elif not dead:
+            self._dead = False
+
+    def crash(self, power: bool) -> None:
+        """Put in place, as new files, what a kill leaves, or a power cut. What was alive must be gone by now."""
+        self.dead = True
+        if power:
+            self._put(self._cut())
+            self.settle()
+        else:
+            self._put(self._left)
+            self._inodes = {}
+            for name, file in self._live.items():
+                file.inode = os.lstat(self._prefix + name).st_ino
+                self._inodes[file.inode] = file
+        self._left = {}
+        self._dead = False
+
+    def _there(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the names of the files that are there; sockets and the like are not of the disk."""
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                path = os.path.join(folder, name)  # noqa: PTH118 - as `os.walk` has it
+                if S_ISREG((stat := os.lstat(path)).st_mode):
+                    yield path[len(self._prefix) :], stat
+
+    def _read(self) -> dict[str, tuple[bytes, os.stat_result]]:
+        return {name: (Path(self._prefix + name).read_bytes(), stat) for name, stat in sorted(self._there())}
+
+    def _complete(self) -> None:
+        """Record what was done unseen, and check that nothing else was."""
+        for name in sorted(self._live.keys() - self._left.keys()):
+            self._live.pop(name)
+            self._rename({name: None})
+        for name in sorted(self._left):
+            content, stat = self._left[name]
+            if name.endswith(SHARED_MEMORY):
+                continue
+            file = self._live.get(name)
+            if file is None or file.inode != stat.st_ino:
+                file = self.made(name, stat.st_ino)
+            file.stat = stat
+            if not file.recorded or len(content) != file.size:
+                self._record(file, content)
+            elif file.whole:
+                assert file.seen() == content, f"{name} was written in a way that is not recorded"
+
+    def _cut(self) -> dict[str, tuple[bytes, os.stat_result | None]]:
+        """Return what is certain, and of the rest what has reached the disk."""
+        names = dict(self._certain)
+        for folder in sorted(self._names):
+            unsynced = self._names[folder]
+            for change in unsynced[: self._random.randint(0, len(unsynced))]:
+                _rename(names, change)
+        return {name: (names[name].torn(self._random), names[name].stat) for name in sorted(names)}
+
+    def _put(self, files: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
+        """Put files in place of all that are there, with owner, mode and times."""
+        for name, _ in list(self._there()):
+            _unlink(self._prefix + name)
+        for name, (content, stat) in sorted(files.items()):
+            path = Path(self._prefix + name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o600 if stat is None else S_IMODE(stat.st_mode))
+            if stat is not None:
+                if os.geteuid() == 0:
+                    os.chown(path, stat.st_uid, stat.st_gid)
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def folder_of(name: str) -> str:
+    """Return the name of the folder that a name stands in."""
+    return name.rpartition("/")[0]
+
+
+def _rename(directory: dict[str, File], names: Mapping[str, File | None]) -> None:
+    for name, file in names.items():
+        if file is None:
+            directory.pop(name, None)
+        else:
+            directory[name] = file

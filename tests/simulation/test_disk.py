@@ -1,0 +1,538 @@
+"""The simulated disk: what SQLite and Python write to it, its faults, and what is there after a crash."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from posd.storage import backup, files
+from posd.storage.connection import connect_reader, connect_writer, open_database, sync_wal
+from posd.storage.errors import StoreError
+from posd.storage.placed import Placed
+from tests.simulation import vfs
+from tests.simulation.disk import Disk
+from tests.simulation.recorded import Kind
+
+SEEDS = 16
+ROOT = Path(__file__).parents[2]
+
+MakeDisk = Callable[[int], Disk]
+
+
+@pytest.fixture
+def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
+    """Make a disk of a seed in a directory of its own, in force until the next one is."""
+    try:
+        vfs.shared()
+    except vfs.Unavailable as error:
+        pytest.skip(str(error))
+    current: list[Disk] = []
+    numbers = count()
+
+    def end() -> None:
+        while current:
+            current.pop().__exit__(None, None, None)
+
+    def make(seed: int) -> Disk:
+        end()
+        directory = tmp_path.resolve() / str(next(numbers))
+        directory.mkdir()
+        current.append(Disk(directory, Random(seed)).__enter__())
+        return current[0]
+
+    yield make
+    end()
+
+
+@pytest.fixture
+def disk(disk_of: MakeDisk) -> Disk:
+    """Return a disk that is in force."""
+    return disk_of(1)
+
+
+def database(disk: Disk) -> Path:
+    """Make a small database as posd makes its own: on disk from the first moment on, in WAL mode."""
+    path = disk.directory / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA page_size = 1024")
+        db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
+    with closing(connect_writer(path)):
+        pass
+    files.sync(path.parent)
+    return path
+
+
+def add(db: sqlite3.Connection, *numbers: int) -> None:
+    """Add rows of several pages in one commit."""
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany("INSERT INTO t VALUES (?, ?)", [(number, "b" * 700) for number in numbers])
+    db.execute("COMMIT")
+
+
+def failures(db: sqlite3.Connection, *numbers: int) -> list[int]:
+    """Commit a row for each number; return SQLite's codes of those that failed, 0 for those that did not."""
+    codes = []
+    for number in numbers:
+        try:
+            add(db, number)
+        except sqlite3.OperationalError as error:
+            codes.append(error.sqlite_errorcode)
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        else:
+            codes.append(0)
+    return codes
+
+
+def rows(path: Path) -> list[int]:
+    """Return what a new process finds, in a sound database."""
+    with closing(connect_writer(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [row[0] for row in db.execute("SELECT a FROM t ORDER BY a")]
+
+
+def kill_before(disk: Disk, number: int) -> None:
+    """Let the process be killed just before its `number`-th operation from now on."""
+    operations = count(1)
+
+    def look(_kind: str, _name: str) -> None:
+        if next(operations) == number:
+            disk.dead = True
+
+    disk.on_operation = look
+
+
+def test_a_commit_is_there_after_each_power_cut(disk_of: MakeDisk) -> None:
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = database(disk)
+        with closing(connect_writer(path)) as db:
+            add(db, 1, 2)
+            add(db, 3)
+            disk.dead = True
+        disk.crash(power=True)
+        assert rows(path) == [1, 2, 3], seed
+
+
+def test_a_commit_that_was_not_synced_is_there_or_not_and_never_in_part(disk_of: MakeDisk) -> None:
+    found = []
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = database(disk)
+        with closing(connect_writer(path)) as db:
+            add(db, 1)
+            db.execute("PRAGMA synchronous = OFF")
+            add(db, 2, 3)
+            disk.dead = True
+        disk.crash(power=True)
+        found.append(rows(path))
+    assert sorted(map(tuple, {tuple(one) for one in found})) == [(1,), (1, 2, 3)]
+
+
+def test_what_a_kill_leaves_unsynced_can_be_lost_later_unless_it_is_synced_first(disk_of: MakeDisk) -> None:
+    lost = {False: 0, True: 0}
+    for synced in lost:
+        for seed in range(SEEDS):
+            disk = disk_of(seed)
+            path = database(disk)
+            with closing(connect_writer(path)) as db:
+                db.execute("PRAGMA synchronous = OFF")
+                add(db, 1)
+                disk.dead = True
+            disk.crash(power=False)
+            if synced:
+                sync_wal(path)
+            with closing(connect_reader(path)) as db:
+                assert db.execute("SELECT a FROM t").fetchall() == [(1,)]
+                disk.dead = True
+            disk.crash(power=True)
+            lost[synced] += not rows(path)
+    assert lost[False]
+    assert not lost[True]
+
+
+def test_a_sync_that_lies_loses_an_acknowledged_commit(disk_of: MakeDisk) -> None:
+    lost = 0
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = database(disk)
+        with closing(connect_writer(path)) as db:
+            add(db, 1)
+            disk.lying_syncs = True
+            add(db, 2, 3, 4)
+            disk.dead = True
+        disk.crash(power=True)
+        found = rows(path)
+        assert found in ([1], [1, 2, 3, 4])
+        lost += found == [1]
+    assert lost
+
+
+def test_what_a_failed_sync_did_not_write_no_later_sync_writes(disk_of: MakeDisk) -> None:
+    lost = 0
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = database(disk)
+        with closing(connect_writer(path)) as db:
+            disk.fail_after(1, "sync")
+            assert failures(db, 1) == [sqlite3.SQLITE_IOERR_FSYNC]
+            db.execute("PRAGMA synchronous = OFF")
+            add(db, 2)
+            files.sync(path.with_name("a.db-wal"))
+            disk.dead = True
+        disk.crash(power=True)
+        lost += rows(path) != [2]
+    assert lost < SEEDS
+
+
+def test_a_full_disk_refuses_what_grows(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        add(db, 1)
+        other = path.with_name("other")
+        files.create_private(other)
+        disk.full = True
+        assert failures(db, 2) == [sqlite3.SQLITE_FULL]
+        with pytest.raises(OSError, match="No space left"):
+            files.create_private(path.with_name("third"))
+        with pytest.raises(OSError, match="No space left"):
+            os.truncate(other, 10)
+        with pytest.raises(OSError, match="No space left"):
+            append(other, b"line")
+        assert os.statvfs(path).f_bavail == os.statvfs(disk.directory).f_bavail == 0
+        disk.clear_faults()
+        assert os.statvfs(path).f_bavail * os.statvfs(path).f_frsize == disk.free_bytes
+        add(db, 2)
+    assert rows(path) == [1, 2]
+
+
+def append(path: Path, line: bytes) -> None:
+    """Add a line as the witness does."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_new_connection_fails_on_a_full_disk_as_on_a_real_one(disk: Disk) -> None:
+    path = database(disk)
+    disk.full = True
+    with pytest.raises(sqlite3.OperationalError):
+        rows(path)
+    disk.full = False
+    assert rows(path) == []
+
+
+KINDS: list[tuple[Kind, int]] = [("write", sqlite3.SQLITE_IOERR_WRITE), ("sync", sqlite3.SQLITE_IOERR_FSYNC)]
+
+
+@pytest.mark.parametrize(("kind", "code"), KINDS)
+def test_the_nth_operation_fails_once_or_until_that_is_cleared(disk: Disk, kind: Kind, code: int) -> None:
+    with closing(connect_writer(database(disk))) as db:
+        assert failures(db, 1, 2) == [0, 0]
+        done: list[str] = []
+        disk.on_operation = lambda done_kind, _name: done.append(done_kind)
+        assert failures(db, 3) == [0]
+        disk.fail_after(done.count(kind) + 1, kind)
+        assert failures(db, 4, 5, 6) == [0, code, 0]
+        disk.fail_after(1, kind, until_cleared=True)
+        assert failures(db, 7, 8) == [code, code]
+        disk.clear_faults()
+        assert failures(db, 9) == [0]
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_killed_at_each_operation_of_a_commit_and_a_checkpoint(disk_of: MakeDisk, power: bool) -> None:
+    found = []
+    for number in count(1):
+        disk = disk_of(number)
+        path = database(disk)
+        acknowledged = False
+        with closing(connect_writer(path)) as db:
+            add(db, 1, 2)
+            kill_before(disk, number)
+            with suppress(sqlite3.OperationalError):
+                add(db, 3, 4)
+                acknowledged = not disk.dead
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        over = not disk.dead
+        disk.on_operation = None
+        assert disk.open_files() == []
+        disk.crash(power)
+        found.append(rows(path))
+        assert found[-1] in ([1, 2], [1, 2, 3, 4])
+        assert not acknowledged or found[-1] == [1, 2, 3, 4]
+        if over:
+            break
+    assert len(found) > 12
+    assert [1, 2] in found
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_the_database_of_posd_is_made_whole_or_not_at_all(disk_of: MakeDisk, power: bool) -> None:
+    for number in (1, 20, 200, *range(260, 270)):
+        disk = disk_of(number)
+        path = disk.directory / "posd.db"
+        kill_before(disk, number)
+        with suppress(StoreError):
+            open_database(path).close()
+        disk.on_operation = None
+        assert disk.open_files() == []
+        disk.crash(power)
+        with closing(open_database(path)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all_at_each_operation(disk_of: MakeDisk) -> None:
+    found = []
+    for number in range(1, 8):
+        for seed in range(SEEDS // 2):
+            disk = disk_of(seed)
+            path = disk.directory / "key"
+            files.write_private(path, b"old")
+            kill_before(disk, number)
+            with suppress(OSError):
+                files.write_private(path, b"new" * 1000)
+            disk.on_operation = None
+            disk.crash(power=True)
+            found.append(path.read_bytes())
+            assert path.stat().st_mode & 0o777 == 0o600
+    assert {len(content) for content in found} == {3, 3000}
+    assert set(found) == {b"old", b"new" * 1000}
+
+
+def test_names_and_contents_that_were_not_synced_are_there_in_some_runs(disk_of: MakeDisk) -> None:
+    found = set()
+    for seed in range(3 * SEEDS):
+        disk = disk_of(seed)
+        append(disk.directory / "a", b"a" * 512)
+        (disk.directory / "backups").mkdir()
+        (disk.directory / "backups" / "b").write_bytes(b"b")
+        disk.crash(power=True)
+        found.add(tuple((path.name, path.read_bytes()[:1]) for path in sorted(disk.directory.rglob("?"))))
+    assert found >= {(), (("a", b"a"),), (("a", b""),), (("a", b"a"), ("b", b"b"))}
+
+
+def test_a_dead_process_changes_nothing(disk: Disk) -> None:
+    path = database(disk)
+    lines, alive = path.with_name("lines"), path.with_name(".alive")
+    append(lines, b"one")
+    alive.write_text("boot")
+    alive.chmod(0o640)
+    os.utime(alive, (1000, 2000))
+    before = {item.name: item.stat() for item in disk.directory.iterdir()}
+    with closing(connect_writer(path)) as db, lines.open("ab") as buffered:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO t VALUES (1, 'b')")
+        descriptor = os.open(lines, os.O_RDONLY)
+        disk.dead = True
+        buffered.write(b"two")
+        with pytest.raises(sqlite3.OperationalError):
+            db.execute("COMMIT")
+        with pytest.raises(OSError, match="Input/output error"):
+            append(lines, b"two")
+        with pytest.raises(OSError, match="Input/output error"):
+            os.fsync(descriptor)
+        with pytest.raises(OSError, match="Input/output error"):
+            alive.replace(lines)
+        with pytest.raises(OSError, match="Input/output error"):
+            os.truncate(lines, 0)
+        lines.unlink()
+        os.close(descriptor)
+    disk.crash(power=False)
+    assert not disk.dead
+    assert disk.open_files() == []
+    assert rows(path) == []
+    assert lines.read_bytes() == b"one"
+    after = {item.name: item.stat() for item in disk.directory.iterdir()}
+    assert after[".alive"].st_mtime == 2000
+    assert after[".alive"].st_mode == before[".alive"].st_mode
+    assert all(after[name].st_ino != before[name].st_ino for name in before)
+
+
+def test_a_connection_of_before_the_crash_reaches_nothing_of_after(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        add(db, 1)
+        disk.dead = True
+        disk.crash(power=True)
+        assert disk.open_files() == ["a.db", "a.db-wal"]
+        with closing(connect_writer(path)) as fresh:
+            add(fresh, 2)
+            with suppress(sqlite3.Error):
+                add(db, 3)
+            disk.dead = True
+    disk.crash(power=True)
+    assert rows(path) == [1, 2]
+
+
+def test_a_bit_that_is_read_wrong_is_found_by_sqlite(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        add(db, 1)
+        disk.dead = True
+    disk.crash(power=False)
+    disk.flip("a.db-wal", 100, 3)  # the WAL's checksums tell: the commit was never there
+    with closing(connect_reader(path)) as db:
+        assert db.execute("SELECT a FROM t").fetchall() == []
+    disk.clear_faults()
+    assert rows(path) == [1]
+    disk.flip("a.db", 0, 0)
+    with pytest.raises(sqlite3.DatabaseError, match="file is not a database"):
+        rows(path)
+    disk.clear_faults()
+    assert rows(path) == [1]
+
+
+def test_two_connections_share_the_wal(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db, closing(connect_reader(path)) as reader:
+        add(db, 1)
+        assert reader.execute("SELECT a FROM t").fetchall() == [(1,)]
+        db.execute("BEGIN IMMEDIATE")
+        with closing(connect_writer(path)) as second, pytest.raises(sqlite3.OperationalError, match="locked"):
+            second.execute("BEGIN IMMEDIATE")  # and nothing has waited for it
+        db.execute("COMMIT")
+        assert disk.open_files() == ["a.db", "a.db", "a.db-wal", "a.db-wal"]
+    assert disk.open_files() == []
+
+
+def test_a_backup_is_written_and_the_files_stay_where_they_are(disk: Disk) -> None:
+    path, target = disk.directory / "posd.db", disk.directory / "backups" / "one.db"
+    target.parent.mkdir()
+    with closing(open_database(path)) as db:
+        placed = Placed(path)
+        placed.note()
+        db.execute("CREATE TABLE more (a)")
+        assert placed.missing_now() is None
+        backup.write(path, target, [b"k" * 32], "2026-11-20T10:00:00.000Z", lambda: False)
+        disk.dead = True
+    disk.crash(power=True)
+    assert backup.read(target).keys == (b"k" * 32,)
+    assert [item.name for item in sorted(target.parent.iterdir())] == ["one.db"]
+    with closing(open_database(path)) as db:
+        assert db.execute("SELECT * FROM more").fetchall() == []
+
+
+def test_each_operation_is_told_before_it_is_done(disk: Disk) -> None:
+    path = database(disk)
+    told: list[tuple[str, str, int]] = []
+    with closing(connect_writer(path)) as db:
+        wal = path.with_name("a.db-wal")
+        disk.on_operation = lambda kind, name: told.append((kind, name, wal.stat().st_size if wal.exists() else 0))
+        written, syncs = disk.written_bytes, disk.syncs
+        db.execute("INSERT INTO t VALUES (1, 'b')")
+    assert told[:5] == [
+        ("write", "a.db-wal", 0),  # its header
+        ("sync", "a.db-wal", 32),
+        ("sync", "", 32),  # SQLite makes the new file's name certain
+        ("write", "a.db-wal", 32),
+        ("write", "a.db-wal", 56),
+    ]
+    assert [(kind, name) for kind, name, _ in told[5:]] == [
+        ("sync", "a.db-wal"),
+        ("sync", "a.db-wal"),  # from here on by closing
+        ("write", "a.db"),
+        ("truncate", "a.db"),
+        ("sync", "a.db"),
+        ("unlink", "a.db-wal"),
+    ]
+    assert (disk.written_bytes - written, disk.syncs - syncs) == (32 + 24 + 1024 + 1024, 5)
+    told.clear()
+    files.write_private(path.with_name("key"), b"secret")
+    assert [(kind, name) for kind, name, _ in told] == [("sync", "key.new"), ("rename", "key.new"), ("sync", "")]
+
+
+def test_what_is_raised_inside_sqlite_is_raised_at_the_crash(disk: Disk) -> None:
+    path = database(disk)
+
+    def fail(_kind: str, _name: str) -> None:
+        raise LookupError("told")
+
+    with closing(connect_writer(path)) as db:
+        disk.on_operation = fail
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            add(db, 1)
+        disk.on_operation = None
+    with pytest.raises(LookupError, match="told"):
+        disk.crash(power=False)
+
+
+def test_files_elsewhere_and_times_are_the_system_s(disk: Disk, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "b.db"
+    told: list[str] = []
+    disk.on_operation = lambda _kind, name: told.append(name)
+    disk.full = disk.dead = True
+    with closing(connect_writer(elsewhere)) as db:
+        db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
+        add(db, 1)
+    files.write_private(tmp_path / "key", b"secret")
+    assert os.statvfs(tmp_path).f_blocks
+    assert rows(elsewhere) == [1]
+    assert told == []
+
+
+def test_sqlite_has_the_time_that_is_handed_in(tmp_path: Path, disk_of: MakeDisk) -> None:
+    with Disk(tmp_path.resolve(), Random(1), now=lambda: 86_400.5), closing(sqlite3.connect(":memory:")) as db:
+        assert db.execute("SELECT strftime('%Y-%m-%d %f', 'now')").fetchone() == ("1970-01-02 00.500",)
+
+
+def test_afterwards_the_system_s_functions_are_back(tmp_path: Path, disk_of: MakeDisk) -> None:
+    functions = (os.open, os.write, os.fsync, os.replace, os.unlink, os.statvfs)
+    with Disk(tmp_path.resolve(), Random(1)) as disk:
+        assert os.open != functions[0]
+        left = connect_writer(database(disk))
+    assert (os.open, os.write, os.fsync, os.replace, os.unlink, os.statvfs) == functions
+    with closing(left):
+        add(left, 1)
+    assert rows(tmp_path / "a.db") == [1]
+
+
+#: Does many things on a disk, and prints a digest of what is there after each crash.
+RUN = """
+import hashlib, os, pathlib, random, sqlite3, sys
+from tests.simulation.disk import Disk
+
+digest = hashlib.sha256()
+with Disk(pathlib.Path(sys.argv[1]).resolve(), random.Random(7), now=lambda: 1.8e9) as disk:
+    path = disk.directory / "a.db"
+    for life in range(8):
+        disk.lying_syncs = life == 3
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b TEXT, c TEXT DEFAULT current_timestamp)")
+        for number in range(5):
+            db.execute("INSERT INTO t (b) VALUES (hex(randomblob(400)))")
+            descriptor = os.open(disk.directory / "lines", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.write(descriptor, b"line")
+            os.close(descriptor)
+            path.with_name(f"file{number}").write_bytes(b"x" * 3000)
+        disk.dead = True
+        db.close()
+        disk.crash(power=life % 2 == 1)
+        for item in sorted(disk.directory.iterdir()):
+            digest.update(item.name.encode() + item.read_bytes())
+print(digest.hexdigest())
+"""
+
+
+def test_the_same_seed_gives_the_same_files_in_each_process(tmp_path: Path, disk_of: MakeDisk) -> None:
+    runs = []
+    for number in range(2):
+        directory = tmp_path / f"run{number}"
+        directory.mkdir()
+        environment = {**os.environ, "PYTHONHASHSEED": str(number), "PYTHONPATH": str(ROOT)}
+        runs.append(
+            subprocess.Popen([sys.executable, "-c", RUN, directory], env=environment, stdout=subprocess.PIPE, text=True)
+        )
+    digests = [done.communicate()[0] for done in runs]
+    assert len(digests[0]) == 65
+    assert digests[0] == digests[1]

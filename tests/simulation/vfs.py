@@ -1,0 +1,361 @@
+"""SQLite's access to files, with a disk of ours in between: a VFS for the library that the module sqlite3 uses.
+
+It is a copy of the default VFS under another name, as the new default. Opening, deleting, randomness, sleep and time
+are functions of this file. Of a file that is opened in the disk's directory, writing, truncating, syncing, closing and
+growing the shared memory are replaced, and reading while reads are to be damaged; each calls the original. All else
+goes straight to it.
+
+Connections keep pointers to what is here. So there is one VFS in a process, and it is never freed.
+"""
+
+import ctypes
+import errno
+import functools
+import os
+import sqlite3
+from collections.abc import Callable
+from ctypes import PYFUNCTYPE, Structure, addressof, byref, c_char_p, c_double, c_int, c_int64, c_ssize_t, c_void_p
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from tests.simulation.recorded import SHARED_MEMORY, File, Kind, Recorded, folder_of
+
+_OK = 0
+
+# Flags of `xOpen` (sqlite3.h).
+_CREATE = 0x00000004
+#: Journals and WALs: the first sync of one that may be new syncs its folder, too (os_unix.c: UNIXFILE_DIRSYNC).
+_SYNCS_FOLDER = 0x00000800 | 0x00004000 | 0x00080000
+
+#: 1970-01-01 as a Julian day, in milliseconds.
+_EPOCH_MS = 210_866_760_000_000
+_DAY_MS = 86_400_000
+
+#: SQLite's code for an I/O error of a kind.
+_IO_ERRORS: dict[Kind, int] = {
+    "write": sqlite3.SQLITE_IOERR_WRITE,
+    "truncate": sqlite3.SQLITE_IOERR_TRUNCATE,
+    "sync": sqlite3.SQLITE_IOERR_FSYNC,
+    "unlink": sqlite3.SQLITE_IOERR_DELETE,
+}
+
+# What SQLite calls, by its arguments. Also the originals are called so: one thread keeps Python's lock.
+_Open = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
+_Delete = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
+_Bytes = PYFUNCTYPE(c_int, c_void_p, c_int, c_void_p)
+_Number = PYFUNCTYPE(c_int, c_void_p, c_int)
+_Result = PYFUNCTYPE(c_int, c_void_p, c_void_p)
+_Close = PYFUNCTYPE(c_int, c_void_p)
+_Transfer = PYFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
+_Length = PYFUNCTYPE(c_int, c_void_p, c_int64)
+_Map = PYFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_void_p)
+
+_Function = Callable[..., int]
+
+#: Return the bytes at an address; `ctypes.string_at` without a function of Python around it.
+_bytes_at: Callable[[int, int], bytes] = PYFUNCTYPE(ctypes.py_object, c_void_p, c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+
+
+class Unavailable(Exception):
+    """SQLite's files cannot be put on a disk of ours here; the message says why."""
+
+
+class _Vfs(Structure):
+    """`sqlite3_vfs`."""
+
+    _fields_: ClassVar = [
+        ("version", c_int),
+        ("file_size", c_int),
+        ("path_size", c_int),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("data", c_void_p),
+        *(
+            (name, c_void_p)
+            for name in (
+                *("open", "delete", "access", "full_path", "dl_open", "dl_error", "dl_symbol", "dl_close"),
+                *("randomness", "sleep", "time", "last_error"),
+                "time_ms",  # from version 2 on
+                *("set_system_call", "get_system_call", "next_system_call"),  # from version 3 on
+            )
+        ),
+    ]
+
+
+class _Methods(Structure):
+    """`sqlite3_io_methods`."""
+
+    _fields_: ClassVar = [
+        ("version", c_int),
+        *(
+            (name, c_void_p)
+            for name in (
+                *("close", "read", "write", "truncate", "sync", "file_size", "lock", "unlock", "reserved", "control"),
+                *("sector_size", "characteristics"),
+                *("map", "shm_lock", "barrier", "unmap"),  # from version 2 on
+                *("fetch", "unfetch"),  # from version 3 on
+            )
+        ),
+    ]
+
+
+def _library() -> ctypes.CDLL:
+    """Return the library that the module sqlite3 uses in this process. Raise Unavailable."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        raise Unavailable("which library SQLite is in can be seen on Linux only (/proc/self/maps)")
+    paths = {path: None for line in maps.read_text().splitlines() if "libsqlite3" in (path := line.split()[-1])}
+    if len(paths) != 1:
+        raise Unavailable(f"Python has SQLite built in, or twice ({', '.join(paths) or 'no libsqlite3'})")
+    library = ctypes.CDLL(next(iter(paths)))
+    library.sqlite3_libversion.restype = c_char_p
+    if library.sqlite3_libversion().decode() != sqlite3.sqlite_version:
+        raise Unavailable("the library of SQLite that was found is not the one that Python uses")
+    return library
+
+
+class Vfs:
+    """The VFS of this process: `install` it for one disk, `remove` it after. Use `shared`."""
+
+    def __init__(self) -> None:
+        self._library = _library()
+        self._library.sqlite3_vfs_find.restype = c_void_p
+        self._default = self._library.sqlite3_vfs_find(None)
+        original = _Vfs.from_address(self._default)
+        if original.version < 3:
+            raise Unavailable("the VFS of this SQLite is older than version 3")
+        self._disk: Recorded | None = None
+        self._seed = 0
+        self._now: Callable[[], float] | None = None
+        #: The files of the disk that SQLite has open, by SQLite's address of each.
+        self.files: dict[int, File] = {}
+        #: Bits that a read gives wrong: (offset in the file, mask) by its name.
+        self.flips: dict[str, list[tuple[int, int]]] = {}
+        self._methods: dict[int, tuple[_Methods, int, int]] = {}  # copy, original and damaging `xRead`; by the original
+        self._copies: set[int] = set()
+        self._names_to_sync: set[int] = set()
+        self._keep: list[Any] = []  # what SQLite has pointers to
+        self._open_original: _Function = _Open(original.open)
+        self._delete_original: _Function = _Delete(original.delete)
+        self._randomness_original: _Function = _Bytes(original.randomness)
+        self._time_original: _Function = _Result(original.time_ms)
+
+        self._vfs = _Vfs.from_buffer_copy(original)
+        self._vfs.next = None
+        self._vfs.name = b"simulated"
+        self._vfs.open = self._pointer(_Open, self._open)
+        self._vfs.delete = self._pointer(_Delete, self._delete)
+        self._vfs.randomness = self._pointer(_Bytes, self._randomness)
+        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # nobody else could run
+        self._vfs.time = self._pointer(_Result, self._time)
+        self._vfs.time_ms = self._pointer(_Result, self._time_ms)
+
+    def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
+        """Let connections that are opened from now on use the disk. `now`: seconds since 1970. `seed`: for salts."""
+        if self._disk is not None:
+            raise RuntimeError("another disk is in force")
+        self._disk, self._seed, self._now = disk, seed, now
+        self._library.sqlite3_vfs_register(byref(self._vfs), 1)
+        self._library.sqlite3_randomness(0, None)  # SQLite's generator is seeded anew, by `xRandomness`
+
+    def remove(self) -> None:
+        """Let connections use the system's files."""
+        self._library.sqlite3_vfs_unregister(byref(self._vfs))
+        self._library.sqlite3_vfs_register(c_void_p(self._default), 1)
+        self._library.sqlite3_randomness(0, None)
+        self._disk = self._now = None
+        self.files.clear()
+        self._names_to_sync.clear()
+        self.flip_nothing()
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        """Let SQLite read one bit of a file wrong."""
+        self.flips.setdefault(name, []).append((offset, 1 << bit))
+        for methods, _, damaging in self._methods.values():
+            methods.read = damaging
+
+    def flip_nothing(self) -> None:
+        """Let SQLite read what is there."""
+        self.flips.clear()
+        for methods, original, _ in self._methods.values():
+            methods.read = original
+
+    def _pointer(self, prototype: Any, function: _Function) -> int:
+        """Return the address of a function for SQLite. What it raises is kept by the disk; SQLite sees an I/O error."""
+
+        def guarded(*arguments: Any) -> int:
+            try:
+                return function(*arguments)
+            except BaseException as error:  # noqa: BLE001 - it cannot pass through SQLite
+                assert self._disk is not None
+                self._disk.raised = self._disk.raised or error
+                return sqlite3.SQLITE_IOERR
+
+        callback = prototype(guarded)
+        self._keep.append(callback)
+        return ctypes.cast(callback, c_void_p).value or 0
+
+    # The VFS
+
+    def _open(self, _vfs: int, path: int | None, file: int, flags: int, out: int | None) -> int:
+        disk, name = self._disk, None
+        if disk is not None and path is not None:
+            name = disk.relative(os.fsdecode(ctypes.string_at(path)))
+        if disk is None or name is None:
+            return self._open_original(self._default, path, file, flags, out)
+        creates = bool(flags & _CREATE) and not os.path.lexists(disk.directory / name)
+        if disk.dead or (creates and disk.full):
+            return sqlite3.SQLITE_CANTOPEN
+        code = self._open_original(self._default, path, file, flags, out)
+        if code != _OK:
+            return code
+        found = self.files[file] = disk.opened(name)
+        if flags & _CREATE and flags & _SYNCS_FOLDER:
+            self._names_to_sync.add(file)
+        cell = c_void_p.from_address(file)
+        cell.value = addressof(self._copied(cell.value or 0)[0])
+        assert found.name == name
+        return _OK
+
+    def _delete(self, _vfs: int, path: int, sync_folder: int) -> int:
+        disk = self._disk
+        name = None if disk is None else disk.relative(os.fsdecode(ctypes.string_at(path)))
+        if disk is None or name is None:
+            return self._delete_original(self._default, path, sync_folder)
+        if disk.dead:
+            return _OK
+        if disk.find(name) is None:
+            return sqlite3.SQLITE_IOERR_DELETE_NOENT
+        if refused := disk.unlink(name):
+            return _OK if disk.dead else _code("unlink", refused)
+        if sync_folder and disk.sync_names(folder_of(name)):
+            return sqlite3.SQLITE_IOERR_DIR_FSYNC
+        return _OK
+
+    def _randomness(self, vfs: int, length: int, out: int) -> int:
+        if self._disk is None:
+            return self._randomness_original(vfs, length, out)
+        ctypes.memmove(out, Random(self._seed).randbytes(length), length)
+        return length
+
+    def _time(self, vfs: int, out: int) -> int:
+        moment = c_int64()
+        code = self._time_ms(vfs, addressof(moment))
+        c_double.from_address(out).value = moment.value / _DAY_MS
+        return code
+
+    def _time_ms(self, vfs: int, out: int) -> int:
+        if self._now is None:
+            return self._time_original(vfs, out)
+        c_int64.from_address(out).value = _EPOCH_MS + int(self._now() * 1000)
+        return _OK
+
+    # Open files: what SQLite calls with the address of one
+
+    def _copied(self, original: int) -> tuple[_Methods, int, int]:
+        """Return a file's methods with ours among them."""
+        if original not in self._methods:
+            found = _Methods.from_address(original)
+            copy = _Methods.from_buffer_copy(found)
+            copy.close = self._pointer(_Close, self._closing(_Close(found.close)))
+            copy.write = self._pointer(_Transfer, self._writing(_Transfer(found.write)))
+            copy.truncate = self._pointer(_Length, self._truncating(_Length(found.truncate)))
+            copy.sync = self._pointer(_Number, self._syncing(_Number(found.sync)))
+            if found.map:
+                copy.map = self._pointer(_Map, self._mapping(_Map(found.map)))
+            damaging = self._pointer(_Transfer, self._damaging(_Transfer(found.read)))
+            if self.flips:
+                copy.read = damaging
+            self._methods[original] = copy, found.read, damaging
+        return self._methods[original]
+
+    def _closing(self, original: _Function) -> _Function:
+        def close(pointer: int) -> int:
+            self.files.pop(pointer, None)
+            self._names_to_sync.discard(pointer)
+            return original(pointer)
+
+        return close
+
+    def _writing(self, original: _Function) -> _Function:
+        files = self.files
+
+        def write(pointer: int, data: int, length: int, offset: int) -> int:
+            file, disk = files.get(pointer), self._disk
+            if file is None or disk is None:
+                return original(pointer, data, length, offset)
+            end = offset + length
+            if refused := disk.refusal("write", file.name, end > file.size):
+                return _code("write", refused)
+            if code := original(pointer, data, length, offset):
+                return code
+            file.unsynced.append((offset, _bytes_at(data, length)))
+            if end > file.size:
+                file.size = end
+            disk.written_bytes += length
+            return _OK
+
+        return write
+
+    def _truncating(self, original: _Function) -> _Function:
+        def truncate(pointer: int, length: int) -> int:
+            file, disk = self.files.get(pointer), self._disk
+            if file is None or disk is None:
+                return original(pointer, length)
+            if refused := disk.refusal("truncate", file.name, length > file.size):
+                return _code("truncate", refused)
+            code = original(pointer, length)
+            if code == _OK:
+                file.truncate(length)
+            return code
+
+        return truncate
+
+    def _syncing(self, original: _Function) -> _Function:
+        def sync(pointer: int, flags: int) -> int:
+            file, disk = self.files.get(pointer), self._disk
+            if file is None or disk is None:
+                return original(pointer, flags)
+            if refused := disk.sync(file):
+                return _code("sync", refused)
+            if pointer in self._names_to_sync:
+                self._names_to_sync.discard(pointer)
+                disk.sync_names(folder_of(file.name))  # SQLite does not look at what comes of it, and does it once
+            return _OK
+
+        return sync
+
+    def _mapping(self, original: _Function) -> _Function:
+        def map_(pointer: int, region: int, size: int, extend: int, out: int) -> int:
+            file, disk = self.files.get(pointer), self._disk
+            if file is not None and disk is not None and disk.full and extend:
+                shared = disk.directory / f"{file.name}{SHARED_MEMORY}"
+                if not shared.exists() or shared.stat().st_size < (region + 1) * size:
+                    return sqlite3.SQLITE_IOERR_SHMSIZE
+            return original(pointer, region, size, extend, out)
+
+        return map_
+
+    def _damaging(self, original: _Function) -> _Function:
+        def read(pointer: int, data: int, length: int, offset: int) -> int:
+            code = original(pointer, data, length, offset)
+            file = self.files.get(pointer)
+            for at, mask in self.flips.get(file.name, ()) if file is not None else ():
+                if offset <= at < offset + length:
+                    ctypes.c_ubyte.from_address(data + at - offset).value ^= mask
+            return code
+
+        return read
+
+
+def _code(kind: Kind, refused: int) -> int:
+    return sqlite3.SQLITE_FULL if refused == errno.ENOSPC else _IO_ERRORS[kind]
+
+
+@functools.cache
+def shared() -> Vfs:
+    """Return the VFS of this process. Raise Unavailable."""
+    return Vfs()

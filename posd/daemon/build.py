@@ -194,6 +194,7 @@ def payments(base: Base) -> PaymentParts:
         outstanding,
         _reconciling(config),
         now,
+        base.surroundings.chance,
         conflict=lambda serial: conflict(serial) is not None,
     )
     inbox = Inbox(
@@ -271,7 +272,7 @@ def printing(base: Base) -> PrintParts:
     now = base.surroundings.now
     jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
-    spooler = Spooler(store, fleet, turns, limits, now)
+    spooler = Spooler(store, fleet, turns, limits, now, base.surroundings.chance)
     inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)
     fleet.addresses.listen(spooler.returned)
     store.hub.listen_later(print_record.tell, print_record.Moved)
@@ -336,7 +337,8 @@ def presence(base: Base, door: WebhookDoor) -> Presence:
 
 def liveness(base: Base, paying: PaymentParts) -> Liveness:
     """Build what looks at the terminals by itself."""
-    return Liveness(base.terminals.fleet, base.config.discovery.check_seconds, paying.reconciler.open_terminals)
+    every, chance = base.config.discovery.check_seconds, base.surroundings.chance
+    return Liveness(base.terminals.fleet, every, paying.reconciler.open_terminals, chance)
 
 
 @dataclass(frozen=True, slots=True)

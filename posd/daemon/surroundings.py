@@ -1,5 +1,6 @@
 """What the daemon has around it, beside its event loop, its files and its environment: handed in where it is built."""
 
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Surroundings:
     started: Callable[[], float] = kernel.started
     #: Whether a time service keeps the clock that says so many seconds since 1970.
     kernel_state: Callable[[float], Kernel] = kernel.state
+    #: Chance: from 0 to 1, another each time. No secret is made of it.
+    chance: Callable[[], float] = random.random
     #: Bind a listening socket: host, port, and the key of the configuration that says so. Raise SocketError.
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
     #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.

@@ -8,7 +8,6 @@ to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an 
 """
 
 import asyncio
-import random
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -95,9 +94,12 @@ class Reconciler:
         outstanding: CallsInFlight,
         settings: Settings,
         now: Callable[[], datetime],
+        chance: Callable[[], float],
         conflict: Callable[[str], bool] = lambda _serial: False,
     ) -> None:
-        """`conflict` tells whether several devices claim to be the terminal of a serial."""
+        """`chance`: from 0 to 1, another each time, so that searches are out of step. `conflict` tells whether several
+        devices claim to be the terminal of a serial.
+        """
         self._conflict = conflict
         self._store = store
         self._searching = searching
@@ -105,6 +107,7 @@ class Reconciler:
         self._outstanding = outstanding
         self._settings = settings
         self._now = now
+        self._chance = chance
         self._watched: dict[str, _Watched] = {}
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._queued: set[str] = set()  # calls of the plan that wait for their turn
@@ -349,7 +352,7 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
-        now, jitter = monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        now, jitter = monotonic(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
             del self._watched[identity]  # it was asked for
             return

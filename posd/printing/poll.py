@@ -8,7 +8,6 @@ Source: terminal API, Printing.
 """
 
 import asyncio
-import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -57,12 +56,15 @@ class Spooler:
         turns: Turns,
         limits: Limits,
         now: Callable[[], datetime],
+        chance: Callable[[], float],
     ) -> None:
+        """`chance`: from 0 to 1, another each time, so that polls are out of step."""
         self._store = store
         self._fleet = fleet
         self._turns = turns
         self._limits = limits
         self._now = now
+        self._chance = chance
         self._plans: dict[str, Plan] = {}
         self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
         self._lines: dict[str, _Line] = {}
@@ -200,7 +202,7 @@ class Spooler:
 
     def _plan(self, identity: str, terminal: str, line: _Line, due: float, reached: bool | None) -> None:
         """Plan the next question after one; `reached` is None where the terminal was not called."""
-        now, jitter = monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        now, jitter = monotonic(), self._chance()
         if reached is False:
             line.away = schedule.not_reached(line.away, self._limits, now, jitter)
         elif reached:

@@ -1,7 +1,6 @@
 """Looks at the terminals by itself when there is a reason to, politely: see `due` for when."""
 
 import asyncio
-import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -90,12 +89,16 @@ class Liveness:
     """Run `run` as a task; cancel it to stop.
 
     `every`: seconds between two looks without any reason, 0 for none. `busy` names the terminals with open payments.
+    `chance`: from 0 to 1, another each time.
     """
 
-    def __init__(self, fleet: Fleet, every: float, busy: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, fleet: Fleet, every: float, busy: Callable[[], Collection[str]], chance: Callable[[], float]
+    ) -> None:
         self._fleet = fleet
         self._busy = busy
         self._seconds = every
+        self._chance = chance
         self._pulses: dict[str, Pulse] = {}
         self._every: dict[str, float] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
@@ -126,7 +129,7 @@ class Liveness:
         """Have a pulse for each terminal of the fleet, and for no other."""
         start = monotonic() - SPACING_SECONDS
         serials = self._fleet.serials
-        pauses = {serial: self._seconds * (1 - SPREAD * random.random()) for serial in serials}  # noqa: S311
+        pauses = {serial: self._seconds * (1 - SPREAD * self._chance()) for serial in serials}
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
         self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
 

@@ -1,6 +1,7 @@
 """The print spooler as a task: idle where nothing is open, and small with anything that a terminal makes it plan."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -48,7 +49,7 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     await store.write(lambda unit: record.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profiles)
-    spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now)
+    spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now, random.random)
     try:
         yield spooler
     finally:

@@ -1,6 +1,7 @@
 """The reconciler as a task: it ends when it is told to, at every step."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -38,7 +39,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     searching = Searching(store, fleet, "", outstanding, now)
     aborts = Aborts(store, fleet, outstanding, now)
     settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)
-    reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
+    reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
     identity = str(uuid4())
     payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())
     await store.write(lambda unit: begin(unit, payment, "orphan"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -52,7 +53,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         searching = Searching(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)
         settings = Settings(Limits(3600, 3600, 3600), settle=0, probe_with_abort=True)
-        reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
+        reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
 
         async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:
             fleet.addresses.announce(announced("other", other))

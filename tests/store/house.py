@@ -7,6 +7,7 @@ runs by itself. A crash is `leave_to` and `die`: the files as they are on disk a
 
 import asyncio
 import json
+import random
 import shutil
 import sqlite3
 from collections import Counter
@@ -171,7 +172,7 @@ class House:
         self.aborts = Aborts(store, self.fleet, self.outstanding, clock)
         searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock)
         settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
-        self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock)
+        self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock, random.random)
         self.operators = Operators(store, self.outstanding, clock)
         self.heard: list[Change] = []
         store.hub.listen(self.heard.extend, Change)

@@ -1,6 +1,7 @@
 """The fleet with real terminals over TLS: which address a call goes to, and what is told of the others (design 8)."""
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -419,7 +420,7 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     fleet.addresses.announce(announced("one", right))
     fleet.addresses.announce(announced("two", other, serial="SN-NEW"))
     busy: list[str] = []
-    liveness = Liveness(fleet, 0, lambda: busy)
+    liveness = Liveness(fleet, 0, lambda: busy, random.random)
     entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
     fleet.adopt(members.made(configured(tmp_path, entry)), EDITIONS)
     assert fleet.serials == ("SN-NEW",)

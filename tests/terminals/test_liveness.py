@@ -1,6 +1,7 @@
 """posd looks at terminals by itself: when there is a reason to, and politely (design 8). Real connections over TLS."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,7 +72,7 @@ def fleet_of(
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
     """Let posd look at the fleet for the block; nothing of it is left then."""
     before = asyncio.all_tasks()
-    liveness = Liveness(fleet, every, lambda: busy)
+    liveness = Liveness(fleet, every, lambda: busy, random.random)
     task = asyncio.create_task(liveness.run())
     yield liveness
     task.cancel()
@@ -141,7 +142,7 @@ async def test_where_a_payment_is_open_it_is_looked_at(tmp_path: Path, terminal:
 
 async def test_without_a_reason_nothing_is_done_and_nothing_wakes(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
-    liveness = Liveness(fleet, 0, lambda: ())
+    liveness = Liveness(fleet, 0, lambda: (), random.random)
     assert liveness._start_looks() is None
     fleet.heard_from("SN-1", AT)
     assert liveness._start_looks() is None

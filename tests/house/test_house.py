@@ -1,8 +1,39 @@
 """What holds of the structure of posd's code beside the contracts of import-linter."""
 
+import ast
 import tomllib
 
 from tests.house import source
+
+#: What tells the time or draws by chance without being handed in.
+BY_ITSELF = frozenset(
+    (
+        *("datetime.now", "datetime.today", "datetime.utcnow", "date.today"),
+        *(
+            "time.time",
+            "time.time_ns",
+            "time.monotonic",
+            "time.monotonic_ns",
+            "time.perf_counter",
+            "time.clock_gettime",
+        ),
+        *("random.random", "random.uniform", "random.choice", "random.Random", "ifaddr.get_adapters"),
+    )
+)
+#: Modules of the daemon in which that stands, and why.
+MAY = {
+    "posd.base.clocks": "the clocks themselves",
+    "posd.clock.kernel": "a clock itself",
+    "posd.daemon.reload": "the service manager compares it with the machine's clock",
+    "posd.daemon.surroundings": "the real things",
+    "posd.storage.placed": "it is compared with the time of a folder, which is the kernel's",
+    "posd.terminals.interfaces": "the network itself",
+    "posd.tls.issue": "the command line's alone",
+    "posd.tls.required_names": "the network itself",
+    "posd.tls.served": "a short form that the daemon does not use",
+}
+#: Folders and files that are no part of the daemon.
+OTHERS = ("posd.cli", "posd.client", "posd.simulator", "posd.sandbox", "posd.testing")
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -23,3 +54,27 @@ def test_every_rule_without_io_is_covered_branch_by_branch() -> None:
     rules = contracts["The rules do no I/O"]["source_modules"]
     assert project["coverage"]["run"]["include"] == [f"{name.replace('.', '/')}.py" for name in rules]
     assert set(rules) <= source.modules().keys()
+
+
+def test_no_part_of_the_daemon_reads_a_clock_or_draws_by_chance_by_itself() -> None:
+    """All of it is in `posd.daemon.surroundings`, or the event loop's: so the daemon can be run in another time."""
+    parts = {name: module for name, module in source.modules().items() if not name.startswith(OTHERS)}
+    assert {name for name, module in parts.items() if _named(module.tree) & BY_ITSELF} == MAY.keys()
+
+
+def test_what_a_module_reads_by_itself_is_found() -> None:
+    text = "from time import monotonic\nasync def f(now=datetime.now):\n    await sleep(random.random())\n"
+    assert _named(ast.parse(text)) == {"time.monotonic", "datetime.now", "random.random"}
+
+
+def _named(tree: ast.Module) -> set[str]:
+    """Return the attributes of names, and what is imported from modules, as `time.monotonic`."""
+    nodes = list(ast.walk(tree))
+    imported = {
+        f"{node.module}.{alias.name}" for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    return imported | {
+        f"{node.value.id}.{node.attr}"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }

@@ -224,6 +224,30 @@ async def test_connections_are_limited(home: Path, places: str) -> None:
         assert lan.noise.counts["too_many_connections"] >= 1
 
 
+async def test_memory_is_given_back_after_many_connections_and_not_after_each(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "TRIM_SECONDS", SHORT)
+
+    async def come_and_go(lan: Lan, count: int) -> None:
+        for _ in range(count):
+            _, writer = await asyncio.open_connection("127.0.0.1", lan.port)
+            writer.transport.abort()
+        async with asyncio.timeout(PATIENCE):
+            while lan.listener._ended < count:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+
+    gate = Gate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
+    async with listening(home, gate) as lan:
+        await come_and_go(lan, server.TRIM_CONNECTIONS - 1)
+        assert lan.listener._trimming is None
+        await come_and_go(lan, 1)
+        async with asyncio.timeout(PATIENCE):
+            while lan.listener._ended:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        assert lan.listener._trimming is None
+
+
 async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -> None:
     context = ssl.create_default_context(cafile=str(posd.ca))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 EVERY_SECONDS = 0.1
 #: How long what strangers hold may take to be given back after they are gone, in seconds.
 GIVEN_BACK_SECONDS = 30.0
-#: And memory after that: posd gives it back two seconds after the end of a connection.
+#: And memory after that: posd gives it back two seconds after the end of many connections.
 SETTLE_SECONDS = 3.0
 
 

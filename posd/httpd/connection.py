@@ -145,7 +145,7 @@ class Context(WorkerContext):
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(None)
         self.heads = Heads(now)
-        self.idle: set[Idle] = set()
+        self.idle: dict[Idle, None] = {}  # in the order in which they became so
 
     async def terminate_idle(self) -> None:
         """End the connections on which nothing is under way, and each other one after its request."""
@@ -172,14 +172,14 @@ class Idle:
         if self._context.terminated.is_set():
             self.end()
             return
-        self._context.idle.add(self)
+        self._context.idle[self] = None
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._look)
 
     async def stop(self) -> None:
         """Wait no more."""
         self._since = None
-        self._context.idle.discard(self)
+        self._context.idle.pop(self, None)
 
     def _look(self) -> None:
         """End the connection where it has been idle for so long: one timer for many requests."""
@@ -194,7 +194,7 @@ class Idle:
 
     def end(self) -> None:
         """End the connection."""
-        self._context.idle.discard(self)
+        self._context.idle.pop(self, None)
         if self._ending is None or self._ending.done():
             self._ending = asyncio.get_running_loop().create_task(self._finish())
 

@@ -105,7 +105,8 @@ def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
     """Yield the ids next to a transaction in its chain."""
     yield from (name for name in (item.original, item.derives_from) if name is not None)
     yield from _ids(db, "derives_from = ?", item.client_transaction_id).values()
-    for reference in {name.upper() for name in (item.given_reference, item.transaction_reference) if name}:
+    references = (name.upper() for name in (item.given_reference, item.transaction_reference) if name)
+    for reference in dict.fromkeys(references):
         yield from _ids(db, "given_reference = ?", reference).values()
         yield from _ids(db, _SENT_UNDER, reference).values()
 

@@ -37,7 +37,7 @@ class IdentityConflicts:
         self._fleet = fleet
         self._outstanding = outstanding
         self._now = now
-        self._looked: set[str] = set()  # terminals that were looked at, or about which a conflict began or ended
+        self._looked: dict[str, None] = {}  # terminals that were looked at, or about which a conflict began or ended
         self._right: dict[str, str] = {}  # terminal -> address at which it answered rightly after all
         self._kept: dict[str, str | None] = {}  # terminal -> other serial, as it is on disk
         self._marked: set[str] = set()  # terminals with payments that have the attention
@@ -62,7 +62,7 @@ class IdentityConflicts:
 
     def _take(self, terminal: str) -> None:
         if terminal in self._marked or terminal in self._kept or self._fleet.addresses.conflict(terminal) is not None:
-            self._looked.add(terminal)
+            self._looked[terminal] = None
             self._wake.set()
 
     def _changed(self, changes: Sequence[Moved]) -> None:
@@ -102,7 +102,7 @@ class IdentityConflicts:
                 detail = dispute.detail if dispute is not None else None
                 await self._store.write(partial(self._record, terminal=terminal, detail=detail))
                 (self._marked.discard if detail is None else self._marked.add)(terminal)
-            self._looked.discard(terminal)
+            self._looked.pop(terminal, None)
 
     async def _keep(self, terminal: str) -> None:
         """Keep over restarts what the device at the address of a terminal said it is, in an error, or says no more."""

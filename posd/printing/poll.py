@@ -69,7 +69,7 @@ class Spooler:
         self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
         self._lines: dict[str, _Line] = {}
         self._stuck: list[tuple[float, str]] = []  # a heap, like the lines
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
         self._closing = False
         #: How often a terminal was asked since the start of the process, by whether it answered.
@@ -263,8 +263,8 @@ class Spooler:
                     return at
                 self._keep(identity, self._terminals.get(identity), schedule.told(plan))
                 task = asyncio.create_task(self._note_stuck(identity), name=f"print-stuck-{identity}")
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
+                self._telling[task] = None
+                task.add_done_callback(self._telling.pop)
             heappop(self._stuck)
         return NEVER
 

@@ -41,12 +41,12 @@ class Waiter:
         self._future: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
-        self._hub.waiters.setdefault(self._subject, set()).add(self)
+        self._hub.waiters.setdefault(self._subject, {})[self] = None
         return self
 
     def __exit__(self, *_: object) -> None:
         waiters = self._hub.waiters[self._subject]
-        waiters.discard(self)
+        waiters.pop(self, None)
         if not waiters:
             del self._hub.waiters[self._subject]
 
@@ -110,8 +110,8 @@ class Hub:
     """Wakes those who wait for a change of a subject. Used on the event loop only."""
 
     def __init__(self) -> None:
-        #: Who waits now, by subject; a `Waiter` enters itself.
-        self.waiters: dict[str, set[Waiter]] = {}
+        #: Who waits now, by subject, in the order in which they came; a `Waiter` enters itself.
+        self.waiters: dict[str, dict[Waiter, None]] = {}
         self._first = _Listeners()
         self._later = _Listeners()
         self.draining = False

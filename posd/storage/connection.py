@@ -20,9 +20,6 @@ BUSY_TIMEOUT_MS = 2000
 
 log = structlog.get_logger("posd.store")
 
-#: Databases whose damage was told of: once is enough for the log, every call hears of it by itself.
-_told: set[Path] = set()
-
 #: In a backup: the callback keys, which are never in a database that is in use.
 KEY_TABLE = "backup_key"
 
@@ -274,11 +271,18 @@ def unusable(path: Path, error: BaseException) -> StoreError:
     )
 
 
-def tell_damage(path: Path, error: BaseException | None) -> None:
-    """Log, once, that the database was found damaged while it is in use, and what to do."""
-    if error is not None and is_damage(error) and path not in _told:
-        _told.add(path)
-        log.error("store.damaged", database=str(path), error=str(error), detail=_NEXT)
+class Damage:
+    """Tells that a database was found damaged while it is in use: once is enough for the log, each call hears of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told = False
+
+    def tell(self, error: BaseException | None) -> None:
+        """Log it with what to do, where an error says so for the first time."""
+        if error is not None and is_damage(error) and not self._told:
+            self._told = True
+            log.error("store.damaged", database=str(self._path), error=str(error), detail=_NEXT)
 
 
 def is_damage(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ import aiosqlite
 
 from posd.base.clocks import wall
 from posd.storage.changes import Hub
-from posd.storage.connection import connect_reader, lock, tell_damage
+from posd.storage.connection import connect_reader, lock
 from posd.storage.errors import StorageUnavailable, StoreError
 from posd.storage.writer import Unit, Writer, broken, connect, hand_over, impatient
 
@@ -86,7 +86,7 @@ class Store:
         try:
             return await hand_over(reader, partial(copy_context().run, _snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
-            tell_damage(self._path, error)
+            self._writer.damage.tell(error)
             if broken(error):
                 await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
@@ -113,7 +113,7 @@ class Store:
             finally:
                 await reader.close()
         except sqlite3.DatabaseError as error:
-            tell_damage(self._path, error)
+            self._writer.damage.tell(error)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
         return None
 

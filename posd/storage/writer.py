@@ -21,7 +21,7 @@ import structlog
 from posd.base.clocks import monotonic, wall
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
-from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
+from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.placed import Placed
 
@@ -273,6 +273,7 @@ class Writer:
         self._trusted = True
         self._placed = Placed(path)
         self._placed.note()
+        self.damage = Damage(path)
         self.moved: str | None = None  # which file was not where it was opened at the newest look, in words
         self._saved = False  # what was in a log that lost its name is in the database file
         self.error: str | None = None  # why the newest commit failed, None where it did not
@@ -392,7 +393,7 @@ class Writer:
         if failed:
             self.error = str(failed[0])
             self.look()
-            tell_damage(self._path, failed[0].__cause__)
+            self.damage.tell(failed[0].__cause__)
         elif written.anything:  # a commit of nothing succeeds on a full disk too
             self.error = None
         if written.sync_seconds is not None:

@@ -83,7 +83,7 @@ class Device:
         self._window = window
         self._now = now
         self._hurried = False
-        self._deadlines: set[asyncio.Timeout] = set()
+        self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order in which they were set
         self._client = httpx2.AsyncClient(
             verify=trust,
             trust_env=False,
@@ -142,7 +142,7 @@ class Device:
 
         try:
             async with deadline:
-                self._deadlines.add(deadline)
+                self._deadlines[deadline] = None
                 return await self._send(method, url, body, trace)
         except TimeoutError:
             reason = (
@@ -154,7 +154,7 @@ class Device:
             refused = trust.refusal(error)
             reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
-            self._deadlines.discard(deadline)
+            self._deadlines.pop(deadline, None)
         return Lost(reason) if writing.is_set() else NotSent(reason)
 
     async def _send(self, method: str, url: str, body: bytes | None, trace: object) -> Replied:
@@ -226,14 +226,14 @@ class Device:
         now = asyncio.get_running_loop().time()
         last = now if self._hurried else min(now + self.connect_timeout, until or now + self.connect_timeout)
         deadline = asyncio.timeout_at(last)
-        self._deadlines.add(deadline)
+        self._deadlines[deadline] = None
         try:
             async with deadline:
                 certificate = await trust.shown(url, self._server_name)
         except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: of a name
             certificate = None
         finally:
-            self._deadlines.discard(deadline)
+            self._deadlines.pop(deadline, None)
         expected = trust.called(url, self._server_name)
         return trust.words(error, certificate, expected, self._ca_file, self._now())
 

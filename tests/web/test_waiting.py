@@ -57,6 +57,21 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
     assert hub.waiters == {}
 
 
+async def test_those_who_wait_are_woken_in_the_order_in_which_they_came() -> None:
+    hub, woken = Hub(), list[int]()
+
+    async def wait(number: int) -> None:
+        with hub.subscribe("one") as waiter:
+            await waiter.wait()
+            woken.append(number)
+
+    waiting = [asyncio.create_task(wait(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    hub.publish([CHANGE])
+    await asyncio.gather(*waiting)
+    assert woken == list(range(100))
+
+
 BEAT = b":\n\n"
 
 

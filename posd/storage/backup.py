@@ -273,7 +273,7 @@ def write_into(
 def _remove_unfinished(directory: Path) -> None:
     """Remove the unfinished files of killed backups. Errors are ignored: the next backup tries again."""
     with suppress(OSError):
-        for path in list(directory.glob(unfinished(Path(NAMES)).name)):
+        for path in sorted(directory.glob(unfinished(Path(NAMES)).name)):
             files.remove_database(path)
 
 

@@ -449,7 +449,8 @@ def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
 
 
 def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) -> list[Listener]:
-    api, noise, places = base.config.local_api, base.noise, limits.places(sockets.descriptors(limits.DESCRIPTORS))
+    api, noise = base.config.local_api, base.noise
+    places = limits.places(base.surroundings.descriptors(limits.DESCRIPTORS))
     return [
         Listener(
             app,

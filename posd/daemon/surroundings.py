@@ -41,6 +41,8 @@ class Surroundings:
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
     #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.
     unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
+    #: Have so many file descriptors, where that may be; return how many there are.
+    descriptors: Callable[[int], int] = sockets.descriptors
     #: The network interfaces as they are now. Raise OSError where the system does not tell.
     snapshot: Callable[[], Snapshot] = interfaces.snapshot
     #: Yield at once, and when they may have changed. Raise OSError at the first step where the system does not tell.

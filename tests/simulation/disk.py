@@ -2,7 +2,8 @@
 
 `recorded` says what is assumed of it, and `vfs` how SQLite comes to it. Here are the functions of `os` that are
 replaced: only what they do in the machine's directory is changed. `pathlib`, `tempfile` and asyncio call them there.
-Everything has to happen in one thread.
+What a file object writes goes past them: no fault reaches it, and it is recorded when the file is synced or the machine
+crashes. Everything has to happen in one thread.
 """
 
 import errno
@@ -158,8 +159,6 @@ class Disk(Recorded):
         self, path: _Path, target: _Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
         old, new = self._name(path, src_dir_fd), self._name(target, dst_dir_fd)
-        if self.dead and (old or new):
-            raise _error(errno.EIO, path)
         if not old or not new or self.find(old) is None:
             return _replace(path, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         if refused := self.rename(old, new):
@@ -172,7 +171,7 @@ class Disk(Recorded):
             return None
         if not name or self.find(name) is None:
             return _unlink(path, dir_fd=dir_fd)
-        if (refused := self.unlink(name)) and not self.dead:
+        if refused := self.unlink(name):
             raise _error(refused, path)
         return None
 
@@ -196,8 +195,6 @@ class Disk(Recorded):
             name = self.relative(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
             if name is None or stat.S_ISDIR(found.st_mode):
                 return name
-            if self.dead:
-                raise _error(errno.EIO)
             file = self.find(name)
             if file is None or file.inode != found.st_ino:
                 return None  # it has lost its name

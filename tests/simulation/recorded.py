@@ -47,7 +47,7 @@ class File:
 
     __slots__ = ("certain", "inode", "name", "recorded", "size", "stat", "unsynced", "whole")
 
-    def __init__(self, name: str, inode: int = 0, content: bytes = b"", stat: os.stat_result | None = None) -> None:
+    def __init__(self, name: str, inode: int = 0, content: bytes = b"") -> None:
         self.name = name
         self.inode = inode
         self.certain = bytearray(content)
@@ -55,7 +55,7 @@ class File:
         self.size = len(content)
         self.recorded = False
         self.whole = True
-        self.stat = stat  # of when it was last looked at, or lost its name
+        self.stat: os.stat_result | None = None  # of when the process died, or the file lost its name
 
     def write(self, offset: int, data: bytes) -> None:
         """Record a write."""
@@ -149,11 +149,14 @@ class Recorded:
 
     def settle(self) -> None:
         """Take all files as they are now for certain, as on a machine that was set up long ago. None may be open."""
+        self._settled({name: content for name, (content, _) in self._read().items()})
+
+    def _settled(self, files: Mapping[str, bytes]) -> None:
         self._names.clear()
         self._live = {}
-        for name, (content, stat) in self._read().items():
+        for name, content in files.items():
             if not name.endswith(SHARED_MEMORY):
-                self._live[name] = File(name, stat.st_ino, content, stat)
+                self._live[name] = File(name, os.lstat(self._prefix + name).st_ino, content)
         self._certain = dict(self._live)
         self._inodes = {file.inode: file for file in self._live.values()}
 
@@ -196,11 +199,13 @@ class Recorded:
 
     def find(self, name: str) -> File | None:
         """Return the file of that name, None where there is none. One that was made unseen is recorded now."""
+        file = self._live.get(name)
+        if self._dead:
+            return file
         try:
             found = os.lstat(self._prefix + name)
         except FileNotFoundError:
             return None
-        file = self._live.get(name)
         if (file is None or file.inode != found.st_ino) and S_ISREG(found.st_mode):
             file = self.made(name, found.st_ino)
         return file
@@ -319,8 +324,9 @@ class Recorded:
         """Put in place, as new files, what a kill leaves, or a power cut. What was alive must be gone by now."""
         self.dead = True
         if power:
-            self._put(self._cut())
-            self.settle()
+            files = self._cut()
+            self._put(files)
+            self._settled({name: content for name, (content, _) in files.items()})
         else:
             self._put(self._left)
             self._inodes = {}

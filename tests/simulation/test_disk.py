@@ -175,21 +175,62 @@ def test_a_sync_that_lies_loses_an_acknowledged_commit(disk_of: MakeDisk) -> Non
     assert lost
 
 
-def test_what_a_failed_sync_did_not_write_no_later_sync_writes(disk_of: MakeDisk) -> None:
-    lost = 0
+def test_what_a_sync_that_failed_did_not_write_no_later_sync_writes(disk_of: MakeDisk) -> None:
+    found = set()
     for seed in range(SEEDS):
         disk = disk_of(seed)
-        path = database(disk)
-        with closing(connect_writer(path)) as db:
-            disk.fail_after(1, "sync")
-            assert failures(db, 1) == [sqlite3.SQLITE_IOERR_FSYNC]
-            db.execute("PRAGMA synchronous = OFF")
-            add(db, 2)
-            files.sync(path.with_name("a.db-wal"))
-            disk.dead = True
+        path = disk.directory / "lines"
+        files.write_private(path, b"")
+        append(path, b"a" * 512 * 8)
+        disk.fail_after(1, "sync")
+        with pytest.raises(OSError, match="Input/output error"):
+            files.sync(path)
+        append(path, b"b" * 512)
+        files.sync(path)
+        assert path.read_bytes() == b"a" * 512 * 8 + b"b" * 512
         disk.crash(power=True)
-        lost += rows(path) != [2]
-    assert lost < SEEDS
+        content = path.read_bytes()
+        assert content.endswith(b"b" * 512)
+        found.add(content.count(b"a") // 512)
+    assert len(found - {8}) > 3
+
+
+def test_a_commit_whose_sync_failed_is_rolled_back(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        disk.fail_after(1, "sync")
+        assert failures(db, 1) == [sqlite3.SQLITE_IOERR_FSYNC]
+        assert db.execute("SELECT a FROM t").fetchall() == []
+
+
+def test_a_rolled_back_journal_comes_back_unless_its_removal_is_synced(disk_of: MakeDisk) -> None:
+    lost = {"FULL": 0, "EXTRA": 0}
+    for synchronous in lost:
+        for seed in range(SEEDS):
+            disk = disk_of(seed)
+            path = database(disk)
+            with closing(sqlite3.connect(path, isolation_level=None)) as db:
+                db.execute("PRAGMA journal_mode = DELETE")
+                db.execute(f"PRAGMA synchronous = {synchronous}")
+                add(db, 1)
+                disk.dead = True
+            disk.crash(power=True)
+            lost[synchronous] += not rows(path)
+    assert lost["FULL"]
+    assert not lost["EXTRA"]
+
+
+def test_a_name_whose_sync_was_a_lie_is_the_old_one_in_some_runs(disk_of: MakeDisk) -> None:
+    found = set()
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = disk.directory / "key"
+        files.write_private(path, b"old")
+        disk.lying_syncs = True
+        files.write_private(path, b"new")
+        disk.crash(power=True)
+        found.add(path.read_bytes())
+    assert found >= {b"old", b"new"}
 
 
 def test_a_full_disk_refuses_what_grows(disk: Disk) -> None:
@@ -222,7 +263,41 @@ def append(path: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def test_a_new_connection_fails_on_a_full_disk_as_on_a_real_one(disk: Disk) -> None:
+def test_a_full_disk_takes_what_does_not_grow(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        for number in range(9):
+            add(db, number)
+        db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        disk.full = True
+        assert failures(db, 9) == [0]  # over the old part of the WAL
+    lines = path.with_name("lines")
+    lines.write_bytes(b"old")
+    descriptor = os.open(lines, os.O_WRONLY)
+    os.write(descriptor, b"new")
+    os.fsync(descriptor)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, b"now")
+    os.ftruncate(descriptor, 2)
+    os.close(descriptor)
+    disk.clear_faults()
+    disk.crash(power=False)
+    assert lines.read_bytes() == b"no"
+
+
+def test_shared_memory_cannot_grow_on_a_full_disk(disk: Disk) -> None:
+    path = database(disk)
+    with closing(connect_writer(path)) as db:
+        add(db, 1)
+        disk.dead = True
+    disk.crash(power=False)
+    disk.full = True
+    with closing(sqlite3.connect(path)) as db, pytest.raises(sqlite3.OperationalError) as caught:
+        db.execute("SELECT a FROM t")
+    assert caught.value.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
+def test_a_new_connection_fails_on_a_full_disk(disk: Disk) -> None:
     path = database(disk)
     disk.full = True
     with pytest.raises(sqlite3.OperationalError):
@@ -345,8 +420,14 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
             alive.replace(lines)
         with pytest.raises(OSError, match="Input/output error"):
             os.truncate(lines, 0)
+        with pytest.raises(OSError, match="Input/output error"):
+            files.create_private(path.with_name("more"))
         lines.unlink()
         os.close(descriptor)
+        with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+            rows(path)
+        path.with_name("more").write_bytes(b"past the disk")
+        path.with_name("more").replace(path.with_name("more still"))
     disk.crash(power=False)
     assert not disk.dead
     assert disk.open_files() == []
@@ -358,20 +439,24 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
     assert all(after[name].st_ino != before[name].st_ino for name in before)
 
 
-def test_a_connection_of_before_the_crash_reaches_nothing_of_after(disk: Disk) -> None:
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_open_before_the_crash_reaches_nothing_of_after(disk: Disk, power: bool) -> None:
     path = database(disk)
+    lines = path.with_name("lines")
+    files.write_private(lines, b"one")
     with closing(connect_writer(path)) as db:
         add(db, 1)
-        disk.dead = True
-        disk.crash(power=True)
+        descriptor = os.open(lines, os.O_WRONLY | os.O_APPEND)
+        disk.crash(power)
         assert disk.open_files() == ["a.db", "a.db-wal"]
-        with closing(connect_writer(path)) as fresh:
-            add(fresh, 2)
-            with suppress(sqlite3.Error):
-                add(db, 3)
-            disk.dead = True
+        add(db, 3)
+        os.write(descriptor, b"two")
+        os.close(descriptor)
+        assert rows(path) == [1]
+        disk.dead = True
     disk.crash(power=True)
-    assert rows(path) == [1, 2]
+    assert rows(path) == [1]
+    assert lines.read_bytes() == b"one"
 
 
 def test_a_bit_that_is_read_wrong_is_found_by_sqlite(disk: Disk) -> None:
@@ -451,7 +536,7 @@ def test_each_operation_is_told_before_it_is_done(disk: Disk) -> None:
     assert [(kind, name) for kind, name, _ in told] == [("sync", "key.new"), ("rename", "key.new"), ("sync", "")]
 
 
-def test_what_is_raised_inside_sqlite_is_raised_at_the_crash(disk: Disk) -> None:
+def test_what_is_raised_inside_sqlite_is_raised_at_the_crash_or_the_end(disk: Disk) -> None:
     path = database(disk)
 
     def fail(_kind: str, _name: str) -> None:
@@ -464,6 +549,10 @@ def test_what_is_raised_inside_sqlite_is_raised_at_the_crash(disk: Disk) -> None
         disk.on_operation = None
     with pytest.raises(LookupError, match="told"):
         disk.crash(power=False)
+    disk.raised = LookupError("at the end")
+    with pytest.raises(LookupError, match="at the end"):
+        disk.__exit__(None, None, None)
+    disk.__enter__()
 
 
 def test_files_elsewhere_and_times_are_the_system_s(disk: Disk, tmp_path: Path) -> None:

@@ -440,23 +440,24 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_what_was_open_before_the_crash_reaches_nothing_of_after(disk: Disk, power: bool) -> None:
-    path = database(disk)
-    lines = path.with_name("lines")
-    files.write_private(lines, b"one")
-    with closing(connect_writer(path)) as db:
-        add(db, 1)
-        descriptor = os.open(lines, os.O_WRONLY | os.O_APPEND)
-        disk.crash(power)
-        assert disk.open_files() == ["a.db", "a.db-wal"]
-        add(db, 3)
-        os.write(descriptor, b"two")
-        os.close(descriptor)
+def test_what_was_open_before_the_crash_reaches_nothing_of_after(disk_of: MakeDisk, power: bool) -> None:
+    for seed in range(SEEDS // 2):
+        disk = disk_of(seed)
+        path = database(disk)
+        lines = path.with_name("lines")
+        files.write_private(lines, b"one")
+        with closing(connect_writer(path)) as db:
+            add(db, 1)
+            descriptor = os.open(lines, os.O_WRONLY | os.O_APPEND)
+            disk.crash(power)
+            assert disk.open_files() == ["a.db", "a.db-wal"]
+            add(db, 3)
+            os.write(descriptor, b"two")
+            os.close(descriptor)
+            disk.dead = True
+        disk.crash(power=True)
         assert rows(path) == [1]
-        disk.dead = True
-    disk.crash(power=True)
-    assert rows(path) == [1]
-    assert lines.read_bytes() == b"one"
+        assert lines.read_bytes() == b"one"
 
 
 def test_a_bit_that_is_read_wrong_is_found_by_sqlite(disk: Disk) -> None:

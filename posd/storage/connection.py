@@ -78,7 +78,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
         "trusted_schema = OFF",
     ):
-        db.execute(f"PRAGMA {pragma}").close()
+        db.execute(f"PRAGMA {pragma}").fetchall()  # to its end: only there it says that it failed
     return db
 
 
@@ -111,7 +111,9 @@ def sync_wal(path: Path) -> None:
 
 
 def connect_again(path: Path) -> sqlite3.Connection:
-    """Open the writing connection after a commit of uncertain end. Raise OSError or sqlite3.Error: still not trusted.
+    """Open the writing connection after a commit of uncertain end, which an earlier process may have left as well.
+
+    Raise OSError or sqlite3.Error: still not trusted.
 
     A sync that failed may report success the next time, although nothing came to disk. So what reads as committed is
     written once more, into the database file itself, and synced there, before anything is said of it. What was written
@@ -123,6 +125,11 @@ def connect_again(path: Path) -> sqlite3.Connection:
     if busy or frames != checkpointed:
         db.close()
         raise sqlite3.OperationalError("what was written last is not yet in the database file")
+    try:
+        files.sync(path.parent)  # the log has its name: SQLite does not look at whether its own sync of that fails
+    except OSError:
+        db.close()
+        raise
     return db
 
 
@@ -175,7 +182,7 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
         path.chmod(0o600)
         sync_wal(path)
         _examine(path)
-        db = connect_writer(path)
+        db = connect_again(path)
     except OSError as error:
         raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
     except sqlite3.Error as error:
@@ -237,9 +244,9 @@ def _make(path: Path, at: datetime) -> None:
     files.create_private(fresh)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see `make_shrinkable`
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()  # see `make_shrinkable`
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
-        db.execute("PRAGMA journal_mode = WAL").close()
+        db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
     files.sync(fresh)

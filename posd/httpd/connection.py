@@ -187,10 +187,11 @@ class Idle:
         if self._since is None:
             return
         loop = asyncio.get_running_loop()
-        if loop.time() - self._since >= self._seconds:
+        over = self._since + self._seconds
+        if loop.time() >= over:
             self.end()
         else:
-            self._timer = loop.call_at(self._since + self._seconds, self._look)
+            self._timer = loop.call_at(over, self._look)
 
     def end(self) -> None:
         """End the connection."""

@@ -1,0 +1,218 @@
+"""What must hold, checked as it happens and at the end, against the acquirer's truth."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.bank import FINALS, RESULTS, Truth
+from tests.simulation.http import Reply
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import Line
+    from tests.simulation.terminal import Payment
+    from tests.simulation.till import Basket
+    from tests.simulation.world import World
+
+#: Lines of the log that are always a fault.
+FAULTS: Final = frozenset({"posd.internal_error", "posd.crashed", "posd.library", "log.unlisted"})
+
+
+class Wrong(AssertionError):
+    """A promise does not hold; the message says which, of what, and how."""
+
+
+class Checks:
+    """The promises."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.failures: list[str] = []
+        #: id -> the results that were shown for it, in their order.
+        self.shown: dict[str, list[str]] = {}
+        self.feed: list[dict[str, Any]] = []
+        self.database_id: str | None = None
+
+    def fail(self, what: str) -> None:
+        """Note that a promise does not hold."""
+        if what not in self.failures:
+            self.failures.append(what)
+            self.world.note("CHECK", what)
+
+    def holds(self, fact: bool, what: str) -> None:
+        """Note it where a fact is not so."""
+        if not fact:
+            self.fail(what)
+
+    # As it happens.
+
+    def start(self, truth: Truth, _operation: str) -> None:
+        """A start has reached a terminal."""
+        self.holds(len(truth.starts) == 1, f"{truth.identity} was sent {len(truth.starts)} times")
+
+    def print_start(self, identity: str) -> None:
+        """A print job has reached a terminal."""
+        self.world.printed[identity] = self.world.printed.get(identity, 0) + 1
+        self.holds(self.world.printed[identity] == 1, f"print job {identity} was sent twice")
+
+    def event(self, payment: "Payment", event: bytes, reply: Reply) -> None:
+        """An event was answered."""
+        truth = self.world.bank.of(payment.identity)
+        self.world.seen("event-answer", str(reply.status))
+        if 200 <= reply.status < 300:
+            truth.acknowledged.append(event)
+        elif reply.status not in (400, 403, 413, 429, 503):
+            self.fail(f"an event of {payment.identity} was answered {reply.status}: {reply.body[:200]!r}")
+        if reply.status in (400, 403) and payment.habit.events in ("plain", "twice", "shuffled", "late", "some-lost"):
+            self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
+
+    def reply(self, reply: Reply) -> None:
+        """A till or a person was answered."""
+        if reply.status == 500:
+            self.fail(f"a call was answered 500: {reply.body[:300]!r}")
+
+    def refused_start(self, identity: str, reply: Reply) -> None:
+        """A start was refused: nothing of it was sent, and nothing is recorded."""
+        self.holds(not self.world.bank.of(identity).starts, f"{identity} was refused ({reply.status}) and sent")
+        self.world.refused.append(identity)
+
+    def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
+        """A till was answered by a problem that its call cannot have."""
+        self.fail(f"sale {basket.sale.number} was answered {reply.status}: {reply.body[:300]!r}")
+
+    def outcome(self, identity: str, document: dict[str, Any]) -> None:
+        """A till has heard an outcome."""
+        result = document["result"]
+        truth = self.world.bank.of(identity)
+        self.world.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
+        shown = self.shown.setdefault(identity, [])
+        if shown and shown[-1] != result and not document["supersedes"]:
+            self.fail(f"{identity} was {shown[-1]} and is {result}, and nothing says why")
+        shown.append(result)
+        for problem in self._of(truth, result):
+            self.fail(problem)
+
+    def _of(self, truth: Truth, result: str) -> Iterator[str]:
+        """Yield what is wrong with an outcome."""
+        if result in truth.words:
+            return
+        said = {RESULTS[status] for status in truth.said}
+        if result == "approved" and not truth.charged and "approved" not in said:
+            yield f"{truth.identity} is approved, and no terminal said so"
+        if result in ("declined", "rejected", "canceled") and result not in said:
+            yield f"{truth.identity} is {result}, and no terminal said so (said: {sorted(said)}, ended {truth.end})"
+        if truth.lied:
+            return
+        if truth.charged and result != "approved":
+            yield f"{truth.identity} is {result}, and the customer was charged"
+        if result == "not_started" and truth.end not in (None, "REFUSED") and truth.starts:
+            yield f"{truth.identity} is not_started, and it ran: {truth.end}"
+
+    def forgotten(self, identity: str) -> None:
+        """posd does not know an id that it has answered for."""
+        self.fail(f"{identity} was answered for, and is not known any more")
+
+    def basket(self, basket: "Basket") -> None:
+        """A till is done with a sale."""
+        self.world.done += 1
+
+    # At the start of each life, and at the end.
+
+    def cannot_start(self, error: BaseException | None) -> None:
+        """The daemon has ended by itself: that has to have a cause in the disk."""
+        if not ({"disk-full", "disk-error"} & set(self.world.now_wrong.values())):
+            self.fail(f"the daemon cannot start: {error!r}")
+
+    def disk(self) -> None:
+        """What was acknowledged is on the disk."""
+        path = self.world.machine.database
+        if not path.exists():
+            return
+        with closing(sqlite3.connect(path)) as db:
+            for (message,) in db.execute("PRAGMA integrity_check"):
+                self.holds(message == "ok", f"integrity: {message}")
+            for identity, truth in self.world.bank.truths.items():
+                if not truth.acknowledged:
+                    continue
+                kept = {
+                    bytes(body)
+                    for (body,) in db.execute("SELECT body FROM events WHERE client_transaction_id = ?", (identity,))
+                }
+                kept |= {
+                    bytes(body) for (body,) in db.execute("SELECT body FROM quarantine WHERE subject = ?", (identity,))
+                }
+                for body in truth.acknowledged:
+                    if body not in kept and self.world.habit_of(identity).events != "flood":
+                        self.fail(f"an event of {identity} was acknowledged and is not there: {body[:160]!r}")
+
+    def line(self, line: "Line") -> None:
+        """A line was logged."""
+        if line.event in FAULTS:
+            self.fail(f"the log has {line.event}: {json.dumps(line.fields, default=str)[:900]}")
+        if line.level in ("warning", "error"):
+            self.world.seen("log", line.event)
+
+    def change(self, change: dict[str, Any], database_id: str) -> None:
+        """A change came on the feed."""
+        if self.database_id is not None and database_id != self.database_id:
+            self.fail("the feed has another database_id")
+        self.database_id = database_id
+        expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
+        self.holds(change["seq"] == expected, f"the feed goes from {expected - 1} to {change['seq']}")
+        self.feed.append(change)
+
+    def end(self, transactions: list[dict[str, Any]]) -> None:
+        """The run is over, all faults have ended long ago, and nothing is on its way any more."""
+        known = {item["client_transaction_id"]: item for item in transactions}
+        for identity, truth in self.world.bank.truths.items():
+            document = known.get(identity)
+            if truth.starts and document is None:
+                self.fail(f"{identity} was sent and is not known")
+            if document is None:
+                continue
+            attention = {item["code"] for item in document["attention"]}
+            if document["phase"] != "final":
+                self._open(truth, document, attention)
+                continue
+            result = document["outcome"]["result"]
+            wrong = [*self._of(truth, result)]
+            if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
+                wrong = [f"{identity} is {result}, and the acquirer says {truth.end}"]
+            for problem in wrong:
+                self.fail(problem)
+            last = [change for change in self.feed if change["id"] == identity]
+            if last and last[-1]["result"] != result:
+                self.fail(f"the feed ends {identity} as {last[-1]['result']}, and it is {result}")
+        for identity in self.world.refused:
+            self.holds(identity not in known, f"{identity} was refused and is recorded")
+        for till in self.world.tills:
+            for basket in till.baskets:
+                self._basket(basket, known)
+
+    def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
+        """A payment is open when all is over: it has to be shown, and nobody else can have closed it."""
+        identity = truth.identity
+        if document["next_step"] != "ask_person" and not document["released"]:
+            self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
+        habit = self.world.habit_of(identity)
+        if truth.end in FINALS and habit.search == "usual" and not truth.lied and document["phase"] != "in_doubt":
+            told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
+            self.fail(f"{identity} ended as {truth.end}, a search would say so, and it is open: {told}")
+
+    def _basket(self, basket: "Basket", known: dict[str, Any]) -> None:
+        """A customer is charged once where the till believes so, and not where it does not."""
+        if basket.sale.manner == "print" or basket.belief is None:
+            if basket.belief is None:
+                self.fail(f"sale {basket.sale.number} never came to an end")
+            return
+        truths = [self.world.bank.of(identity) for identity in basket.ids]
+        if any(truth.lied or truth.words for truth in truths):
+            return
+        charges = sum(truth.charged for truth in truths)
+        if basket.belief == "paid" and charges != 1:
+            self.fail(f"sale {basket.sale.number} is paid, and the customer was charged {charges} times")
+        if basket.belief == "unpaid" and charges:
+            self.fail(f"sale {basket.sale.number} is unpaid, and the customer was charged")
+        if charges > 1:
+            self.fail(f"sale {basket.sale.number}: the customer was charged {charges} times")

@@ -1,0 +1,109 @@
+"""What a terminal does with one payment: an axis each for how it ends, how the start is answered, how its events come,
+what a search and an abort are answered. A payment has one value of each; most are the ordinary one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+#: How the payment ends, if nothing comes between.
+ENDS: Final[Mapping[str, float]] = {"approve": 60, "decline": 12, "reject": 8, "cancel": 8, "wait": 6, "retry-card": 6}
+
+#: How the start is answered. What runs all the same ends in `-runs`.
+REPLIES: Final[Mapping[str, float]] = {
+    "ack": 70,
+    "slow": 4,
+    "late-ack": 3,
+    "lost-runs": 3,
+    "lost": 2,
+    "silent-runs": 2,
+    "silent": 1,
+    "cut-runs": 2,
+    "html-runs": 1,
+    "other-id-runs": 1,
+    "wrong-serial": 1,
+    "error-in-200": 1,
+    "refused": 4,
+    "refused-runs": 0.5,
+    "failed": 2,
+    "failed-runs": 2,
+}
+
+#: How its events come.
+EVENTS: Final[Mapping[str, float]] = {
+    "plain": 70,
+    "twice": 5,
+    "shuffled": 4,
+    "some-lost": 4,
+    "final-lost": 3,
+    "late": 3,
+    "damaged": 2,
+    "broken": 2,
+    "id-reused": 1,
+    "unknown-status": 1,
+    "contradicted": 0.5,
+    "wrong-serial": 1,
+    "foreign": 1,
+    "flood": 0.3,
+}
+
+#: What a search finds.
+SEARCHES: Final[Mapping[str, float]] = {
+    "usual": 80,
+    "none": 4,
+    "stale": 3,
+    "another": 2,
+    "missing": 3,
+    "failed": 3,
+    "html": 2,
+    "cut": 1,
+    "silent": 1,
+    "contradicts": 0.5,
+}
+
+#: What an abort does.
+ABORTS: Final[Mapping[str, float]] = {
+    "cancels": 70,
+    "ignored": 8,
+    "raced": 6,
+    "nothing": 4,
+    "lost": 4,
+    "silent": 2,
+    "failed": 3,
+    "empty": 3,
+}
+
+#: What says something that is not so, of the end of a payment.
+LIES: Final = frozenset({"refused-runs", "contradicted", "contradicts", "nothing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """What the terminal does with one payment."""
+
+    end: str = "approve"
+    reply: str = "ack"
+    events: str = "plain"
+    search: str = "usual"
+    abort: str = "cancels"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the payment runs, however the start is answered."""
+        return self.reply in ("ack", "slow", "late-ack", "wrong-serial") or self.reply.endswith("-runs")
+
+    @property
+    def lies(self) -> bool:
+        """Whether the terminal may say something of the end that is not so."""
+        return not LIES.isdisjoint((self.reply, self.events, self.search))
+
+
+def draw(random: Random, *, bad: float) -> Habit:
+    """Draw a habit; `bad` is the share of the axes that are not left ordinary."""
+
+    def of(axis: Mapping[str, float]) -> str:
+        if axis is not ENDS and random.random() >= bad:
+            return next(iter(axis))
+        return random.choices(list(axis), list(axis.values()))[0]
+
+    return Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS))

@@ -1,0 +1,265 @@
+"""An event loop of virtual time: nothing is waited for, and the order of all that happens follows from the seed.
+
+When nothing is ready to run, the clock goes on to the next timer. Threads, sub-processes and signals are the loop's
+too: what would run on a thread runs here as one step, a little later. What the daemon's code starts bears the number of
+the daemon's life in its context, so that a life can be ended in the middle of anything, as a kill does it.
+"""
+
+import asyncio
+import contextvars
+import gc
+import socket
+import sys
+import warnings
+import weakref
+from asyncio import tasks
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Network
+
+T = TypeVar("T")
+
+#: The life of the daemon that the running code belongs to; 0: the world around it.
+LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
+
+#: A context that belongs to no life.
+OUTSIDE: Final = contextvars.Context()
+
+#: The monotonic clock at the beginning: a machine that was booted a while ago. Seconds.
+BEGIN: Final = 1000.0
+
+
+class Stuck(Exception):
+    """Nothing will ever happen any more: no timer is set, and nothing is on its way."""
+
+
+class _Selector:
+    """Takes the place of what waits for the kernel: the wait is a step of the clock."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Let the time pass until the next timer."""
+        if timeout is None:
+            raise Stuck
+        if timeout > 0:
+            self._loop.advance()
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop. `network` is whose transports it makes."""
+
+    def __init__(self, network: "Network") -> None:
+        super().__init__()
+        self._selector = _Selector(self)
+        self._now = BEGIN
+        self._clock_resolution = 1e-9
+        self.network = network
+        network.loop = self
+        #: How long what is done on a thread takes, in seconds, drawn for each; asked twice for each: until it runs,
+        #: and until its caller hears.
+        self.thread_seconds: Callable[[], float] = lambda: 0.0005
+        #: What a sub-process is: the arguments -> exit code and what it wrote to stderr.
+        self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
+        #: The daemon's signal handlers.
+        self.signals: dict[int, Callable[[], object]] = {}
+        #: Exceptions that nobody caught, in the words of asyncio, for those that no handler of the daemon takes.
+        self.uncaught: list[Mapping[str, Any]] = []
+        self.set_debug(False)
+        self._tasks: dict[int, weakref.WeakSet[asyncio.Task[Any]]] = {}
+        self.set_task_factory(self._task)
+
+    # The clock.
+
+    def time(self) -> float:
+        """Return the virtual monotonic time, in seconds."""
+        return self._now
+
+    def advance(self) -> None:
+        """Go on to the next timer."""
+        self._now = max(self._now, self._scheduled[0]._when)
+
+    def _process_events(self, _events: list[Any]) -> None:
+        """Nothing comes from outside."""
+
+    def _write_to_self(self) -> None:
+        """No thread has to be woken."""
+
+    # Lives.
+
+    def end_life(self, life: int) -> None:
+        """End a life of the daemon at once: no callback and no task of it runs any more.
+
+        Its coroutines are closed, as Python closes what nothing refers to; the caller sees to it that nothing that they
+        do then has an effect.
+        """
+        self._cancel(life)
+        self.signals.clear()
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _error: None
+        generators = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=lambda _generator: None)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                in_life(life, _close_tasks, list(self._tasks.pop(life, ())))
+                in_life(life, gc.collect)
+        finally:
+            sys.unraisablehook = hook
+            sys.set_asyncgen_hooks(*generators)
+            self.set_exception_handler(self._not_caught)
+        # What the closing of all that has set off is of a dead daemon as well.
+        self._cancel(life)
+
+    def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
+        """Note what nobody caught; a task of a daemon that is gone may still be woken, and fails."""
+        if LIFE.get() == 0 and "never retrieved" not in context["message"]:
+            self.uncaught.append(context)
+
+    def _cancel(self, life: int) -> None:
+        for handle in (*self._ready, *self._scheduled):
+            if handle._context.get(LIFE, 0) == life:  # type: ignore[attr-defined]
+                handle.cancel()
+
+    def _task(self, _loop: Any, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
+        task = tasks.Task(coro, loop=self, **options)
+        if life := LIFE.get():
+            self._tasks.setdefault(life, weakref.WeakSet()).add(task)
+        return task
+
+    def next(self, handle: asyncio.Handle) -> None:
+        """Have it run before all else."""
+        self._ready.appendleft(handle)
+
+    # Threads, sub-processes, signals.
+
+    def run_in_executor(self, _executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
+        """Run a function as one step, a little later; its caller hears a little after that."""
+        future: asyncio.Future[T] = self.create_future()
+        self.step(lambda: func(*args), future)
+        return future
+
+    def step(self, function: Callable[[], T], future: "asyncio.Future[T] | None") -> None:
+        """Do as a thread would: run a function, and set the future's result."""
+
+        def run() -> None:
+            try:
+                result = function()
+            except BaseException as error:  # noqa: BLE001 - the caller hears of it
+                self.call_later(self.thread_seconds(), _fail, future, error)
+            else:
+                self.call_later(self.thread_seconds(), _set, future, result)
+
+        self.call_later(self.thread_seconds(), run)
+
+    async def subprocess_exec(self, protocol_factory: Any, *args: Any, **_options: Any) -> Any:
+        """Run a program as one step."""
+        code, said = await self.run_in_executor(None, self.program, tuple(map(str, args)))
+        protocol = protocol_factory()
+        transport = _Process(protocol, code)
+        protocol.connection_made(transport)
+        if said:
+            protocol.pipe_data_received(2, said)
+        self.call_soon(protocol.pipe_connection_lost, 2, None)
+        self.call_soon(protocol.process_exited)
+        return transport, protocol
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        """Note what the daemon does when it is told something by a signal."""
+        context = contextvars.copy_context()
+        self.signals[sig] = lambda: self.call_soon(callback, *args, context=context)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Forget it."""
+        return self.signals.pop(sig, None) is not None
+
+    # The network.
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        """Have a callback called when there is something to read."""
+        fd.add_reader(callback, args)
+
+    def remove_reader(self, fd: Any) -> bool:  # type: ignore[override]
+        """Call it no more."""
+        return bool(fd.remove_reader())
+
+    async def sock_accept(self, sock: Any) -> Any:
+        """Wait for a connection on a listening socket."""
+        return await sock.accepted()
+
+    async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> Any:  # type: ignore[override]
+        """Resolve a name as the network does at this time."""
+        return await self.network.resolve(host, port)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Connect from this machine."""
+        return await self.network.connect(protocol_factory, host, port, **options)
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **options: Any) -> Any:
+        """Make a transport of a connection that was accepted."""
+        return await sock.serve(protocol_factory, **options)
+
+
+def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
+    for task in doomed:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine = task.get_coro()
+        if coroutine is not None:
+            with suppress(BaseException):
+                coroutine.close()
+
+
+class _Process(asyncio.SubprocessTransport):
+    """A sub-process that has ended."""
+
+    def __init__(self, protocol: Any, code: int) -> None:
+        super().__init__()
+        self._protocol, self._code = protocol, code
+
+    def get_pid(self) -> int:
+        return 4242
+
+    def get_returncode(self) -> int | None:
+        return self._code
+
+    def get_pipe_transport(self, _fd: int) -> Any:
+        return None
+
+    def kill(self) -> None:
+        """It has ended."""
+
+    async def _wait(self) -> int:
+        return self._code
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _set(future: "asyncio.Future[Any] | None", result: Any) -> None:
+    if future is not None and not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[Any] | None", error: BaseException) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
+
+
+def resolved(host: str, port: int) -> Any:
+    """Return the answer of a resolver for an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return [(family, socket.SOCK_STREAM, 6, "", (host, port))]
+
+
+def in_life(life: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function as code of a life of the daemon."""
+    context = contextvars.copy_context()
+    context.run(LIFE.set, life)
+    return context.run(function, *arguments)
+
+
+__all__ = ["BEGIN", "LIFE", "OUTSIDE", "Stuck", "VirtualLoop", "in_life", "resolved"]

@@ -1,0 +1,357 @@
+"""The machine at the till: its disk, its clocks, its configuration, and the lives of the daemon on it."""
+
+import asyncio
+import gc
+import os
+import signal
+import sqlite3
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+
+from posd import tls
+from posd.clock.rules import Kernel
+from posd.config import Config, load
+from posd.daemon import main
+from posd.daemon.surroundings import Surroundings
+from posd.terminals.discovery import Discovery
+from posd.terminals.interfaces import Interface, Snapshot
+from posd.tls import issue
+from tests.simulation.disk import Disk
+from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
+from tests.simulation.network import Network
+
+#: Where the machines' files lie: in memory, where the system has such a place.
+MEMORY = Path("/dev/shm")
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of the daemon's log: the life that wrote it, when (virtual monotonic seconds), and what it says."""
+
+    life: int
+    at: float
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+
+
+class _Sink:
+    """Takes each line of the log, in place of the journal."""
+
+    def __init__(self) -> None:
+        self.take: Callable[[str, dict[str, Any]], None] = lambda _level, _fields: None
+
+    def __call__(self, _logger: Any, level: str, fields: Any) -> Any:
+        self.take(level, dict(fields))
+        raise structlog.DropEvent
+
+
+_sink = _Sink()
+
+
+@cache
+def log_here() -> None:
+    """Have all loggers of this process write to the machine that runs."""
+    structlog.configure(
+        processors=[_sink],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+        cache_logger_on_first_use=True,
+    )
+
+
+@cache
+def certificate_files() -> Path:
+    """Make the certificate of a listener, once for a process: its keys take longer than a payment."""
+    directory = Path(mkdtemp(prefix="posd-simulation-"))
+    with patch.object(issue, "_now", lambda: BORN):
+        tls.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
+    return directory / "tls"
+
+
+#: When the machines were set up, by a clock that was right.
+BORN = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
+
+
+@dataclass
+class Clocks:
+    """The machine's clocks. The wall clock is the true time and an error, which someone may change."""
+
+    loop: VirtualLoop
+    began: datetime
+    error: timedelta = timedelta()
+    kernel: Kernel = Kernel.SYNCHRONISED
+    slept: float = 0.0
+
+    @property
+    def true(self) -> datetime:
+        """The true time."""
+        return self.began + timedelta(seconds=self.loop.time() + self.slept)
+
+    def now(self) -> datetime:
+        """What the wall clock says."""
+        return self.true + self.error
+
+    def elapsed(self) -> float:
+        """The seconds since the boot, with those in which the machine slept."""
+        return self.loop.time() + self.slept
+
+
+@dataclass
+class Machine:
+    """The machine; `text` is the daemon's configuration, without what depends on where its files lie."""
+
+    loop: VirtualLoop
+    network: Network
+    random: Random
+    began: datetime
+    text: str
+    life: int = 0
+    lines: list[Line] = field(default_factory=list)
+    #: Told of each line of the log.
+    on_line: Callable[[Line], None] = lambda _line: None
+    #: Told of each operation on the disk.
+    on_operation: Callable[[str, str], None] = lambda _kind, _name: None
+    #: What hears announcements, in place of zeroconf.
+    discovery: Callable[..., Discovery] = Discovery
+
+    def __post_init__(self) -> None:
+        base = Path(mkdtemp(prefix="posd-simulation-", dir=MEMORY if MEMORY.is_dir() else None)).resolve()
+        self.home = base
+        self.clocks = Clocks(self.loop, self.began)
+        (base / "state").mkdir()
+        (base / "run").mkdir()
+        copytree(certificate_files(), base / "state" / "tls")
+        self.write_configuration()
+        self.disk = Disk(base / "state", self.random, lambda: self.clocks.now().timestamp())
+        self.task: asyncio.Task[None] | None = None
+        self.addresses = {"eth0": frozenset({self.network.machine})}
+        self._changed = asyncio.Event()
+        self._boot = 1
+        self._kill_at: int | None = None
+        self._killing = False
+        #: Ends once the daemon's life has ended by a kill.
+        self.killed: asyncio.Event = asyncio.Event()
+        self.started: asyncio.Event = asyncio.Event()
+        self.power_fails = False
+        self.operations = 0
+        self._connections: list[sqlite3.Connection] = []
+
+    @property
+    def till_socket(self) -> str:
+        """The path of the tills' socket."""
+        return str(self.home / "run" / "till.sock")
+
+    @property
+    def admin_socket(self) -> str:
+        """The path of the operators' socket."""
+        return str(self.home / "run" / "admin.sock")
+
+    @property
+    def database(self) -> Path:
+        """The database file."""
+        return self.home / "state" / "posd.db"
+
+    def write_configuration(self) -> None:
+        """Write the configuration file."""
+        (self.home / "config.toml").write_text(self.text.replace("@HOME@", str(self.home)))
+
+    def configuration(self) -> Config:
+        """Read it as the daemon does."""
+        return load(self.home / "config.toml")
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Have disk and log be this machine's, until the end; then its files are removed."""
+        log_here()
+        _sink.take = self._take
+        self.loop.program = self._program
+        # The daemon freezes what stays for good; here it does not stay: other lives follow.
+        with patch.dict(os.environ), patch.object(gc, "freeze", lambda: None), self._watched():
+            self._new_boot()
+            try:
+                with self.disk:
+                    self.disk.on_operation = self._operation
+                    try:
+                        yield
+                    finally:
+                        self.disk.on_operation = None
+            finally:
+                _sink.take = lambda _level, _fields: None
+                rmtree(self.home, ignore_errors=True)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Know the connections that the daemon has to its database: the kernel closes them when it is killed."""
+        connect = sqlite3.connect
+
+        def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            made = connect(*arguments, **options)
+            if LIFE.get():
+                self._connections.append(made)
+            return made
+
+        with patch.object(sqlite3, "connect", connected):
+            yield
+
+    def _take(self, level: str, fields: dict[str, Any]) -> None:
+        life = LIFE.get()
+        if self.network.is_dead(life):
+            return
+        line = Line(life, self.loop.time(), level, fields.pop("event"), fields)
+        if line.event == "posd.started":
+            self.started.set()
+        self.lines.append(line)
+        self.on_line(line)
+
+    def _operation(self, kind: str, name: str) -> None:
+        self.operations += 1
+        if self.life:
+            self.on_operation(kind, name)
+        if self._kill_at is not None and self.operations >= self._kill_at and not self._killing:
+            self._begin_to_kill()
+
+    # Lives.
+
+    def start(self) -> None:
+        """Start the daemon."""
+        self.life += 1
+        self.started.clear()
+        self.killed.clear()
+        config = self.configuration()
+        around = Surroundings(
+            now=self.clocks.now,
+            elapsed=self.clocks.elapsed,
+            started=partial(float, self.clocks.elapsed()),
+            kernel_state=lambda _now: self.clocks.kernel,
+            tcp_socket=self.network.tcp_socket,
+            unix_socket=self.network.unix_socket,
+            snapshot=self._snapshot,
+            reports=self._reports,
+            chance=self.random.random,
+            descriptors=lambda _wanted: 4096,
+            local_addresses=lambda: [self.network.machine],
+            facing=self._facing,
+            discovery=self.discovery,
+        )
+        self.task = in_life(self.life, lambda: self.loop.create_task(main.serve(config, around), name="posd"))
+
+    def kill_at(self, operations: int, *, power: bool = False) -> None:
+        """Kill the daemon at the n-th operation on the disk from now."""
+        self._kill_at = self.operations + operations
+        self.power_fails = power
+
+    def kill(self, *, power: bool = False) -> None:
+        """Kill the daemon now, or cut the power of the machine."""
+        self.power_fails = power
+        if not self._killing:
+            self._begin_to_kill()
+
+    def _let_go(self) -> None:
+        """Do as the kernel does with the files of a process that is gone."""
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+        gc.collect()
+        if left := self.disk.open_files():
+            raise AssertionError(f"a daemon that is gone has still open: {left}")
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a descriptor, not a path
+            with suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}").startswith(f"{self.home}/"):  # noqa: PTH115
+                    os.close(int(name))
+
+    def _begin_to_kill(self) -> None:
+        # The code that runs now goes on to its end, but nothing of what it does counts any more.
+        self._killing = True
+        self._kill_at = None
+        self.disk.dead = True
+        self.network.mute(self.life)
+        handle = asyncio.Handle(self._end, (), self.loop, OUTSIDE)
+        self.loop.next(handle)
+
+    def _end(self) -> None:
+        life = self.life
+        self.task = None
+        self.loop.end_life(life)
+        self.network.end_life(life)
+        self._let_go()
+        if self.power_fails:
+            self._new_boot()
+        self.disk.crash(self.power_fails)
+        self._killing = False
+        self.killed.set()
+
+    async def stop(self) -> None:
+        """Stop the daemon as the service manager does; it has to end within its time."""
+        task = self.task
+        if task is None:
+            return
+        self.loop.signals[signal.SIGTERM]()
+        killed = asyncio.create_task(self.killed.wait())
+        await asyncio.wait({task, killed}, return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
+        if task.done() and not task.cancelled() and self.task is task:
+            self.end_quietly()
+            task.result()
+
+    def end_quietly(self) -> None:
+        """Take away what is left of a daemon that has ended by itself."""
+        self.task = None
+        self.network.mute(self.life)
+        self.loop.end_life(self.life)
+        self.network.end_life(self.life)
+        self._let_go()
+
+    def failure(self) -> BaseException | None:
+        """Return what the daemon ended with by itself, None where it runs or did not."""
+        if self.task is not None and self.task.done() and not self.task.cancelled():
+            return self.task.exception()
+        return None
+
+    def reload(self) -> None:
+        """Have it read its configuration anew."""
+        with suppress(KeyError):
+            self.loop.signals[signal.SIGHUP]()
+
+    def _new_boot(self) -> None:
+        self._boot = getattr(self, "_boot", 0) + 1
+        os.environ["POSD_BOOT_ID"] = f"{self._boot:032x}"
+
+    # Surroundings.
+
+    def _snapshot(self) -> Snapshot:
+        found = [
+            Interface(name, index, addresses, running=bool(addresses))
+            for index, (name, addresses) in enumerate(self.addresses.items(), 1)
+        ]
+        return Snapshot(frozenset(found))
+
+    async def _reports(self) -> AsyncIterator[None]:
+        while True:
+            self._changed.clear()
+            yield
+            await self._changed.wait()
+
+    async def _facing(self, _url: str) -> str:
+        return self.network.machine
+
+    def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
+        """Be `posd tls renew`, the one program that the daemon runs."""
+        assert "renew" in arguments, arguments
+        with patch.object(issue, "_now", self.clocks.now):
+            try:
+                tls.renew(self.home / "state" / "tls")
+            except (tls.TlsError, OSError, ssl.SSLError) as error:
+                return 1, str(error).encode()
+        return 0, b""

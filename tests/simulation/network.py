@@ -1,0 +1,635 @@
+"""The network between the machine, the terminals and the tills: connections in memory, with what befalls them.
+
+A connection has two ends. What is written at one arrives at the other after the latency of the way between them, in its
+order; while the way is down it is held, as TCP does, and a connection that is cut ends at both. Addresses that nobody
+has do not answer; a port that nobody listens on refuses. TLS is the real one where the client says so; where it does
+not, the bytes go in clear and the listener takes them as if they were deciphered, which saves half of the time of a
+payment (what TLS refuses is tested with those that do).
+"""
+
+import asyncio
+import contextvars
+import errno
+import os
+import socket
+import ssl as ssl_module
+import struct
+from asyncio import protocols, sslproto
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.loop import LIFE, OUTSIDE, resolved
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import VirtualLoop
+
+#: How long a Unix socket takes, in seconds.
+LOCAL_SECONDS: Final = 0.00002
+#: What the kernel holds of what was written and not taken, in bytes: of a Unix socket about so much.
+KERNEL_BYTES: Final = 208 * 1024
+#: After which the kernel says that there is no way to a host that does not answer in its own network, in seconds.
+UNREACHABLE_SECONDS: Final = 3.06
+#: The file descriptor that nothing has.
+NO_DESCRIPTOR: Final = -1
+
+_CREDENTIALS = struct.Struct("iII")
+_MIX = 0xFFFFFFFFFFFFFFFF
+
+
+def mixed(seed: int, count: int) -> float:
+    """Return a number in [0, 1) for the n-th draw from a seed: cheap, and the same everywhere (splitmix64)."""
+    state = (seed + (count + 1) * 0x9E3779B97F4A7C15) & _MIX
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MIX
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MIX
+    return ((state ^ (state >> 31)) >> 11) / (1 << 53)
+
+
+@dataclass(eq=False)
+class Way:
+    """The way between the machine and one host, in both directions."""
+
+    seed: int
+    #: Shortest and longest latency, in seconds.
+    latency: tuple[float, float] = (0.0003, 0.003)
+    #: Whether anything gets through.
+    up: bool = True
+    #: Whether the host answers for its address at all; where not, who connects hears so after a while.
+    there: bool = True
+    connections: list["Connection"] = field(default_factory=list)
+    _drawn: int = 0
+    _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
+
+    def delay(self) -> float:
+        """Draw a latency."""
+        self._drawn += 1
+        low, high = self.latency
+        return low + (high - low) * mixed(self.seed, self._drawn)
+
+    async def opened(self) -> None:
+        """Wait until it is up."""
+        if not self.up:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    def raise_up(self) -> None:
+        """Let through what was held."""
+        self.up = True
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        for connection in self.connections[:]:
+            connection.go_on()
+
+    def cut(self) -> None:
+        """Reset all connections on it."""
+        for connection in self.connections[:]:
+            connection.reset()
+
+
+class Connection:
+    """Two ends and the way between them."""
+
+    def __init__(self, loop: "VirtualLoop", way: Way, near: "End", far: "End") -> None:
+        self.loop, self.way = loop, way
+        near.peer, far.peer = far, near
+        self.ends = (near, far)
+        near.connection = far.connection = self
+        way.connections.append(self)
+
+    def go_on(self) -> None:
+        """Deliver what was held while the way was down."""
+        for end in self.ends:
+            held, end.held = end.held, []
+            for what in held:
+                self.loop.call_soon(end.arrive, what, context=end.context)
+
+    def reset(self) -> None:
+        """End it at both ends, without a word."""
+        for end in self.ends:
+            end.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+
+    def over(self) -> None:
+        """Forget it, when both ends have ended."""
+        if self in self.way.connections and all(end.ended for end in self.ends):
+            self.way.connections.remove(self)
+
+
+#: What arrives at an end beside bytes: that the other has written all, and that it is gone.
+_EOF, _RESET = object(), object()
+
+
+class End(asyncio.Transport):
+    """One end of a connection: a transport for the code at it, and what stands for its socket."""
+
+    def __init__(self, network: "Network", name: Any, peer_name: Any, family: int, life: int) -> None:
+        super().__init__()
+        self._network, self._loop = network, network.loop
+        self.name, self.peer_name, self.family, self.life = name, peer_name, family, life
+        self.credentials: tuple[int, int, int] = (0, 0, 0)
+        self.encrypted = False
+        self.protocol: Any = None
+        self._buffered = False
+        self.peer: End = self
+        self.connection: Connection | None = None
+        self.held: list[Any] = []
+        self.ended = self.closing = False
+        self._wrote_eof = self._heard_eof = False
+        self.context = contextvars.copy_context()
+        self._inbox: deque[Any] = deque()
+        self._paused = False
+        self._last_arrival = 0.0
+        self._untaken = 0  # bytes that the other side has not taken
+        self._limit = KERNEL_BYTES + 65536
+        self._writing_paused = False
+        self._reader: tuple[Callable[..., object], tuple[Any, ...]] | None = None
+        self.assumed: Any = None
+
+    # As a socket.
+
+    def fileno(self) -> int:
+        """It has no descriptor."""
+        return NO_DESCRIPTOR
+
+    def setblocking(self, _flag: bool) -> None:
+        """It never blocks."""
+
+    def setsockopt(self, *_: Any) -> None:
+        """Take any option."""
+
+    def getsockopt(self, _level: int, _option: int, _length: int = 0) -> bytes:
+        """Say who is at the other end of a Unix socket."""
+        return _CREDENTIALS.pack(*self.credentials)
+
+    def getsockname(self) -> Any:
+        """Return its own address."""
+        return self.name
+
+    def getpeername(self) -> Any:
+        """Return the other's address."""
+        return self.peer_name
+
+    def recv(self, size: int) -> bytes:
+        """Take what has come. Raise BlockingIOError, OSError."""
+        if not self._inbox:
+            if self._heard_eof:
+                return b""
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        what = self._inbox.popleft()
+        if what is _RESET:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        if what is _EOF:
+            self._heard_eof = True
+            return b""
+        piece, rest = what[:size], what[size:]
+        if rest:
+            self._inbox.appendleft(rest)
+        self._taken(len(piece))
+        return bytes(piece)
+
+    def send(self, data: bytes) -> int:
+        """Write. Raise OSError where it is over."""
+        if self.ended or self._wrote_eof:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        self.write(data)
+        return len(data)
+
+    def shutdown(self, _how: int) -> None:
+        """Write no more."""
+        self.write_eof()
+
+    def add_reader(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Call back when there is something to receive."""
+        self._reader = (callback, args)
+        if self._inbox:
+            self._loop.call_soon(callback, *args)
+
+    def remove_reader(self) -> bool:
+        """Do not call back any more."""
+        had, self._reader = self._reader is not None, None
+        return had
+
+    async def serve(self, factory: Callable[[], Any], *, ssl: Any = None, **options: Any) -> Any:
+        """Make it the transport of a protocol, as asyncio does of an accepted connection."""
+        protocol = factory()
+        if ssl is not None and self.peer.encrypted:
+            return await _secured(self, protocol, ssl, server_side=True, **options)
+        if ssl is not None:
+            self.assumed = _Assumed(None)
+        self.attach(protocol)
+        return self, protocol
+
+    def attach(self, protocol: Any) -> None:
+        """Give the protocol what comes from now on."""
+        self.set_protocol(protocol)
+        self.context = contextvars.copy_context()
+        protocol.connection_made(self)
+        if self._inbox:
+            self._loop.call_soon(self._drain, context=self.context)
+
+    # As a transport.
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what asyncio's transports know."""
+        match name:
+            case "socket":
+                return self
+            case "peername":
+                return self.peer_name
+            case "sockname":
+                return self.name
+            case "ssl_object":
+                return self.assumed or default
+        return default
+
+    def set_protocol(self, protocol: Any) -> None:
+        """Change the protocol."""
+        self.protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> Any:
+        """Return the protocol."""
+        return self.protocol
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self.closing
+
+    def is_reading(self) -> bool:
+        """Whether what comes is handed on."""
+        return not self._paused
+
+    def pause_reading(self) -> None:
+        """Hand nothing on for now."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Hand on what comes."""
+        if self._paused:
+            self._paused = False
+            if self._inbox:
+                self._loop.call_soon(self._drain, context=self.context)
+
+    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no limit of its own."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set how much may lie beside what the kernel holds."""
+        self._limit = KERNEL_BYTES + (65536 if high is None else high)
+
+    def get_write_buffer_size(self) -> int:
+        """Return what the kernel would not hold any more."""
+        return max(0, self._untaken - KERNEL_BYTES)
+
+    def can_write_eof(self) -> bool:
+        """It can, in clear."""
+        return True
+
+    def write(self, data: Any) -> None:
+        """Send bytes to the other end."""
+        if self.ended or self.closing or self._wrote_eof or not data or self._network.is_dead(self.life):
+            return
+        data = bytes(data)
+        self._untaken += len(data)
+        self._send(data)
+        if self._untaken > self._limit and not self._writing_paused and self.protocol is not None:
+            self._writing_paused = True
+            self.protocol.pause_writing()
+
+    def write_eof(self) -> None:
+        """Say that no more comes."""
+        if not self._wrote_eof and not self.ended:
+            self._wrote_eof = True
+            self._send(_EOF)
+
+    def close(self) -> None:
+        """Close, after what was written."""
+        if self.closing:
+            return
+        self.closing = True
+        self.write_eof()
+        if self.protocol is None:
+            self.end(None)
+        else:
+            self._loop.call_soon(self.end, None, context=self.context)
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self.ended:
+            return
+        self.closing = True
+        self._send(_RESET)
+        if self.protocol is None:
+            self.end(None)
+        else:
+            self._loop.call_soon(self.end, None, context=self.context)
+
+    def _force_close(self, _error: BaseException | None) -> None:
+        """Do what asyncio's TLS asks of its transport where it fails."""
+        self.abort()
+
+    # What arrives.
+
+    def _send(self, what: Any) -> None:
+        connection = self.connection
+        if connection is None or self._network.is_dead(self.life):
+            return
+        peer = self.peer
+        when = self._loop.time() + connection.way.delay()
+        when = max(when, peer._last_arrival + 1e-9)
+        peer._last_arrival = when
+        self._loop.call_at(when, peer.arrive, what, context=peer.context)
+
+    def arrive(self, what: Any) -> None:
+        """Take what comes over the way, where it is up."""
+        if self.ended or self.connection is None:
+            return
+        if self.held or not self.connection.way.up:
+            self.held.append(what)
+            return
+        self._inbox.append(what)
+        if self._reader is not None:
+            callback, args = self._reader
+            callback(*args)
+        elif self.protocol is not None and not self._paused:
+            self._drain()
+
+    def _drain(self) -> None:
+        while self._inbox and not self._paused and not self.ended and self.protocol is not None:
+            what = self._inbox.popleft()
+            if what is _RESET:
+                self.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+            elif what is _EOF:
+                self._heard_eof = True
+                if not self.protocol.eof_received() and not self.closing:
+                    self.close()
+            else:
+                self._taken(len(what))
+                if self._buffered:
+                    protocols._feed_data_to_buffered_proto(self.protocol, what)  # type: ignore[attr-defined]
+                else:
+                    self.protocol.data_received(what)
+
+    def _taken(self, count: int) -> None:
+        peer = self.peer
+        peer._untaken -= count
+        if peer._writing_paused and peer._untaken <= peer._limit // 2:
+            peer._writing_paused = False
+            if peer.protocol is not None and not peer.ended:
+                self._loop.call_soon(peer.protocol.resume_writing, context=peer.context)
+
+    def end(self, error: Exception | None) -> None:
+        """Have the protocol hear that the connection is over."""
+        if self.ended:
+            return
+        self.ended = self.closing = True
+        self._inbox.clear()
+        self.held.clear()
+        if self.protocol is not None and not self._network.is_dead(self.life):
+            self._loop.call_soon(self.protocol.connection_lost, error, context=self.context)
+        if self.connection is not None:
+            self.connection.over()
+
+
+class _Assumed:
+    """What stands for TLS where the bytes go in clear: the certificate that the server would have shown."""
+
+    def __init__(self, certificate: bytes | None) -> None:
+        self._certificate = certificate
+
+    def selected_alpn_protocol(self) -> str | None:
+        """No protocol was agreed on."""
+        return None
+
+    def getpeercert(self, binary_form: bool = False) -> bytes | None:
+        """Return the certificate."""
+        return self._certificate
+
+
+class Listening:
+    """A listening socket; `place` is (host, port) or a path."""
+
+    def __init__(self, network: "Network", place: Any, family: int) -> None:
+        self._network, self._place, self.family = network, place, family
+        self.life = LIFE.get()
+        self._queue: deque[End] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._backlog = 0
+        #: Handles each connection by itself, in place of accepting: for those of the world.
+        self.handler: Callable[[End], None] | None = None
+
+    def fileno(self) -> int:
+        """It has no descriptor."""
+        return NO_DESCRIPTOR
+
+    def setblocking(self, _flag: bool) -> None:
+        """It never blocks."""
+
+    def getsockname(self) -> Any:
+        """Return where it listens."""
+        return self._place
+
+    def listen(self, backlog: int) -> None:
+        """Take connections from now on."""
+        self._backlog = backlog
+        self._network.listeners[self._place] = self
+
+    def close(self) -> None:
+        """Listen no more; who waits is reset."""
+        if self._network.listeners.get(self._place) is self:
+            del self._network.listeners[self._place]
+        while self._queue:
+            self._queue.popleft().abort()
+
+    def offer(self, end: End) -> bool:
+        """Put a connection into the queue; False where that is full."""
+        if self.handler is not None:
+            OUTSIDE.copy().run(self.handler, end)  # who connects may be the daemon
+            return True
+        if len(self._queue) >= self._backlog:
+            return False
+        self._queue.append(end)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+        return True
+
+    def remove_reader(self) -> bool:
+        """Nothing is read by a callback."""
+        return False
+
+    def accept(self) -> tuple[End, Any]:
+        """Take a connection. Raise BlockingIOError where none waits."""
+        if (error := self._network.accept_error) is not None:
+            raise error
+        while self._queue:
+            end = self._queue.popleft()
+            if not end.ended:
+                return end, end.peer_name
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def accepted(self) -> tuple[End, Any]:
+        """Take a connection, when one comes."""
+        while True:
+            try:
+                return self.accept()
+            except BlockingIOError:
+                self._waiting = self._network.loop.create_future()
+                await self._waiting
+
+
+class Network:
+    """Who listens where, and which way there is. `machine` is the machine's address."""
+
+    loop: "VirtualLoop"
+
+    def __init__(self, seed: int, machine: str = "10.0.0.2") -> None:
+        self.seed = seed
+        self.machine = machine
+        self.listeners: dict[Any, Listening] = {}
+        self.ways: dict[str, Way] = {}
+        self.names: dict[str, str] = {}
+        self.local = Way(seed, (LOCAL_SECONDS, LOCAL_SECONDS * 2))
+        #: Set while no connection can be accepted (no descriptors).
+        self.accept_error: OSError | None = None
+        self._dead: set[int] = set()
+        self._ports = 40000
+        #: Told of each connection that is made or fails: (from, to, what became of it).
+        self.told: Callable[[str, Any, str], None] = lambda _from, _to, _what: None
+
+    def way(self, host: str) -> Way:
+        """Return the way to a host."""
+        if host in (self.machine, "127.0.0.1"):
+            return self.local
+        if host not in self.ways:
+            self.ways[host] = Way(self.seed ^ (hash_of(host) << 1))
+        return self.ways[host]
+
+    def is_dead(self, life: int) -> bool:
+        """Whether a life of the daemon is over."""
+        return life in self._dead
+
+    def mute(self, life: int) -> None:
+        """Let nothing more out of a life of the daemon: it is being killed."""
+        self._dead.add(life)
+
+    def end_life(self, life: int) -> None:
+        """Do as the kernel does with the sockets of a process that is gone."""
+        for place, listening in list(self.listeners.items()):
+            if listening.life == life:
+                self.listeners.pop(place, None)
+                listening.close()
+        for way in (self.local, *self.ways.values()):
+            for connection in way.connections[:]:
+                for end in connection.ends:
+                    if end.life == life and not end.ended:
+                        peer = end.peer
+                        end.end(None)
+                        if not peer.ended and (peer.life != life):
+                            self.loop.call_later(way.delay(), peer.arrive, _RESET, context=peer.context)
+                if all(end.ended or end.life == life for end in connection.ends):
+                    connection.over()
+
+    def tcp_socket(self, host: str, port: int, _key: str = "") -> Any:
+        """Return a socket bound there; all addresses of the machine are one."""
+        if host in ("0.0.0.0", "::", "127.0.0.1"):
+            host = self.machine
+        return Listening(self, (host, port), socket.AF_INET)
+
+    def unix_socket(self, path: Any, _group: str = "") -> Any:
+        """Return a Unix socket bound there."""
+        return Listening(self, str(path), socket.AF_UNIX)
+
+    def serve(self, host: str, port: int, handler: Callable[[End], None]) -> Listening:
+        """Listen at a host of the world."""
+        listening = Listening(self, (host, port), socket.AF_INET)
+        listening.handler = handler
+        listening.listen(128)
+        return listening
+
+    async def resolve(self, host: Any, port: Any) -> Any:
+        """Resolve a name. Raise OSError."""
+        host = host.decode() if isinstance(host, bytes) else host
+        address = self.names.get(host, host)
+        if not address[:1].isdigit() and ":" not in address:
+            await asyncio.sleep(0.02)
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolved(address, int(port or 0))
+
+    async def connect(self, factory: Callable[[], Any], host: Any, port: Any, **options: Any) -> Any:
+        """Connect from the machine, as the loop's create_connection. Raise OSError."""
+        ssl, name = options.get("ssl"), options.get("server_hostname")
+        host = self.names.get(host, host)
+        if host == "127.0.0.1":
+            host = self.machine
+        end = await self.dial(self.machine, (host, port), encrypted=ssl is not None)
+        protocol = factory()
+        if ssl is not None:
+            given = {key: value for key, value in options.items() if key.startswith("ssl_")}
+            return await _secured(end, protocol, ssl, server_side=False, server_hostname=name or host, **given)
+        end.attach(protocol)
+        return end, protocol
+
+    async def dial(
+        self, origin: str, place: Any, *, credentials: tuple[int, int, int] = (0, 0, 0), encrypted: bool = False
+    ) -> End:
+        """Connect from a host to (host, port) or to a path. Raise OSError."""
+        local = isinstance(place, str)
+        way = self.local if local else self.way(origin if place[0] == self.machine else place[0])
+        if not way.there:
+            await asyncio.sleep(UNREACHABLE_SECONDS)
+            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        await asyncio.sleep(way.delay())
+        await way.opened()
+        listening = self.listeners.get(place)
+        if listening is None:
+            await asyncio.sleep(way.delay())
+            code = errno.ENOENT if local else errno.ECONNREFUSED
+            raise (FileNotFoundError if local else ConnectionRefusedError)(code, os.strerror(code))
+        self._ports = 40000 + (self._ports - 39999) % 20000
+        family = socket.AF_UNIX if local else socket.AF_INET
+        mine = "" if local else (origin, self._ports)
+        near = End(self, mine, place, family, LIFE.get())
+        far = End(self, place, mine, family, listening.life)
+        near.encrypted = encrypted
+        far.credentials = credentials
+        Connection(self.loop, way, near, far)
+        if not listening.offer(far):
+            near.end(None)
+            far.end(None)
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        await asyncio.sleep(way.delay())
+        return near
+
+
+async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **options: Any) -> Any:
+    """Speak TLS over an end, as asyncio does. Raise OSError."""
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    wrapped = sslproto.SSLProtocol(  # type: ignore[call-arg]
+        loop,  # type: ignore[arg-type]
+        protocol,
+        context,
+        waiter,
+        server_side=options.pop("server_side"),
+        server_hostname=options.pop("server_hostname", None),
+        ssl_handshake_timeout=options.get("ssl_handshake_timeout"),
+        ssl_shutdown_timeout=options.get("ssl_shutdown_timeout"),
+    )
+    end.attach(wrapped)
+    try:
+        await waiter
+    except BaseException:
+        end.abort()
+        raise
+    return wrapped._app_transport, protocol  # type: ignore[attr-defined]
+
+
+def hash_of(text: str) -> int:
+    """Return a number for a text, the same everywhere (FNV-1a, 64 bit)."""
+    found = 0xCBF29CE484222325
+    for byte in text.encode():
+        found = ((found ^ byte) * 0x100000001B3) & _MIX
+    return found

@@ -1,0 +1,116 @@
+"""The person of the shop: looks at what is open, asks the acquirer, closes what will not end by itself."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.bank import FINALS, RESULTS
+from tests.simulation.http import Broken, Client, Reply
+
+if TYPE_CHECKING:
+    from tests.simulation.till import Till
+    from tests.simulation.world import World
+
+
+class Person:
+    """One for all tills."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self._asked: dict[str, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def look(self, identity: str) -> None:
+        """Be asked about a payment that does not end; see to it after a while."""
+        if identity in self._asked:
+            return
+        self._asked[identity] = None
+        task = asyncio.get_running_loop().create_task(self._see_to(identity))
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.broke(error)
+
+    async def asked(self, code: str, till: "Till") -> None:
+        """Be asked about a problem that a person solves."""
+        await asyncio.sleep(10.0)
+        if code == "restore_unseen":
+            await self.call("POST", "/v1/restore/seen", {"operator": "P", "note": "looked"})
+        if code == "identity_conflict":
+            terminal = self.world.terminals[till.number]
+            said = {"operator": "P", "note": "looked", "base_url": terminal.base_url}
+            await self.call("POST", f"/v1/terminals/{till.serial}/identity", said)
+        if code == "clock_unsure":
+            await self.call("POST", "/v1/clock/confirm", {"operator": "P", "note": "looked"})
+
+    async def _see_to(self, identity: str) -> None:
+        random = self.world.random("person", identity)
+        await asyncio.sleep(random.uniform(20.0, 300.0))
+        truth = self.world.bank.of(identity)
+        while True:
+            reply = await self.call("GET", f"/v1/transactions/{identity}")
+            if reply.status == 404 or (reply.status == 200 and reply.json["phase"] == "final"):
+                break
+            document = reply.json if reply.status == 200 else {}
+            if document.get("next_step") != "ask_person":
+                await asyncio.sleep(60.0)
+                if document.get("next_step") == "wait":
+                    break  # it goes on by itself; the till asks again
+                continue
+            if random.random() < 0.3:
+                await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
+            if random.random() < 0.15:
+                await self.call("POST", f"/v1/transactions/{identity}/release", {"operator": "P", "note": "released"})
+            running = any(
+                terminal.running is not None and terminal.running.identity == identity
+                for terminal in self.world.terminals
+            )
+            if running:
+                await asyncio.sleep(30.0)
+                continue
+            result = RESULTS[truth.end] if truth.end in FINALS else "not_started"
+            if truth.end in ("GONE", None) and truth.starts:
+                result = "canceled"
+            wrong = random.random() < self.world.wrong_words
+            if wrong:
+                result = "declined" if result == "approved" else "approved"
+            reply = await self.call(
+                "POST",
+                f"/v1/transactions/{identity}/resolve",
+                {"result": result, "operator": "P", "note": "by the slip"},
+            )
+            if reply.status == 200:
+                truth.words.append(result)
+                self.world.seen("word", "wrong" if wrong else "right")
+                break
+            self.world.seen("problem", reply.json["code"])
+            await asyncio.sleep(30.0)
+        self._asked.pop(identity, None)
+
+    async def call(self, method: str, path: str, body: Any = None) -> Reply:
+        """Call on the operators' socket until it is answered."""
+        while True:
+            client = None
+            try:
+                async with asyncio.timeout(60):
+                    client = Client(
+                        await self.world.network.dial(
+                            "person", self.world.machine.admin_socket, credentials=(900, 0, 0)
+                        )
+                    )
+                    reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
+            except (OSError, Broken, TimeoutError):
+                await asyncio.sleep(2.0)
+                continue
+            finally:
+                if client is not None:
+                    client.close()
+            self.world.note("person", method, path, reply.status, reply.body)
+            self.world.checks.reply(reply)
+            if reply.status == 503:
+                await asyncio.sleep(2.0)
+                continue
+            return reply

@@ -1,0 +1,156 @@
+"""The plan of a run: which sales the tills make, and what goes wrong when. A seed gives always the same plan.
+
+Each sale and each fault draws from a source of its own, so that a run with some of them left out is otherwise the same:
+that is how a failure is made smaller.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+#: What a till does with a sale, and how often.
+MANNERS: Final[Mapping[str, float]] = {
+    "wait": 50,
+    "poll": 8,
+    "listen": 8,
+    "twice": 8,
+    "abort": 10,
+    "forget": 6,
+    "reuse": 2,
+    "barge": 4,
+    "print": 8,
+}
+
+#: What goes wrong, and how often in a run of a hundred sales.
+FAULTS: Final[Mapping[str, float]] = {
+    "kill": 1.0,
+    "kill-at-operation": 2.0,
+    "power": 0.5,
+    "power-at-operation": 1.0,
+    "restart": 0.7,
+    "disk-full": 0.4,
+    "disk-error": 0.6,
+    "disk-slow": 0.5,
+    "link-down": 1.2,
+    "links-down": 0.3,
+    "link-cut": 1.5,
+    "link-slow": 0.7,
+    "terminal-off": 0.8,
+    "terminal-forgets": 0.5,
+    "till-crash": 1.5,
+    "clock-ahead": 0.2,
+    "clock-back": 0.2,
+    "reload": 0.4,
+    "strangers": 0.4,
+    "no-descriptors": 0.2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """A customer at a till: how long after the one before, in seconds, what it costs, and what the till does."""
+
+    number: int
+    till: int
+    after: float
+    cents: int
+    manner: str
+    #: How much goes wrong at the terminal: the share of its habits that are not left ordinary.
+    bad: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong: when, in seconds of the run, what, with which terminal or till, for how long."""
+
+    number: int
+    at: float
+    kind: str
+    target: int
+    seconds: float
+    #: One more number, of its own meaning for each kind.
+    value: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a run that the seed decides."""
+
+    seed: int
+    tills: int
+    sales: tuple[Sale, ...]
+    faults: tuple[Fault, ...]
+    confirmed: bool
+    probes: bool
+    reply_timeout: float
+    timezone: str
+    #: The terminals that are spoken to over TLS, by number.
+    secure: frozenset[int]
+    #: Shortest and longest time that a step on a thread takes, in seconds.
+    disk: tuple[float, float]
+
+    def serial(self, number: int) -> str:
+        """Return the serial of a terminal, by number: each till has one."""
+        return f"SN-{number % self.tills:03}"
+
+    def with_only(self, sales: Collection[int], faults: Collection[int]) -> "Plan":
+        """Return the same plan without the other sales and faults."""
+        return replace(
+            self,
+            sales=tuple(sale for sale in self.sales if sale.number in sales),
+            faults=tuple(fault for fault in self.faults if fault.number in faults),
+        )
+
+
+def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS)) -> Plan:
+    """Draw a plan; `faults` are the kinds that may come."""
+    random = Random(f"plan/{seed}")
+    tills = random.choice((1, 2, 4, 8, 8, 12))
+    bad = random.choice((0.0, 0.03, 0.1, 0.3))
+    pace = random.choice((1.0, 10.0, 40.0))
+    sales = tuple(_sale(seed, number, tills, bad, pace) for number in range(payments))
+    lasts = max(1.0, payments / tills * (25.0 + pace))
+    return Plan(
+        seed,
+        tills,
+        sales,
+        tuple(_faults(seed, payments, lasts, faults)),
+        confirmed=random.random() < 0.5,
+        probes=random.random() < 0.3,
+        reply_timeout=random.choice((2.0, 5.0, 20.0)),
+        timezone=random.choice(("America/Guayaquil", "Europe/Madrid")),
+        secure=frozenset(number for number in range(tills) if random.random() < 0.12),
+        disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
+    )
+
+
+def _sale(seed: int, number: int, tills: int, bad: float, pace: float) -> Sale:
+    random = Random(f"sale/{seed}/{number}")
+    manner = random.choices(list(MANNERS), list(MANNERS.values()))[0]
+    return Sale(
+        number, random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000), manner, bad
+    )
+
+
+def _faults(seed: int, payments: int, lasts: float, allowed: Collection[str]) -> Sequence[Fault]:
+    found = []
+    number = 0
+    for kind, often in FAULTS.items():
+        random = Random(f"faults/{seed}/{kind}")
+        count = int(often * payments / 100 * random.choice((0, 0.5, 1, 3)) + random.random())
+        for _ in range(count):
+            number += 1
+            if kind in allowed:
+                at, length = random.uniform(0, lasts), random.choice((1.0, 8.0, 40.0, 200.0, 900.0))
+                found.append(
+                    Fault(
+                        number,
+                        at,
+                        kind,
+                        random.randrange(64),
+                        random.uniform(0.1, 1) * length,
+                        random.randrange(1 << 30),
+                    )
+                )
+    return sorted(found, key=lambda fault: (fault.at, fault.number))

@@ -1,0 +1,593 @@
+"""A terminal of the world: it takes starts, runs them, delivers events by the spec's policy, answers what it is asked.
+
+It shares no code with the daemon nor with the simulator that ships. What it does of its own accord stands in the spec;
+what it does wrong is the payment's habit.
+"""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from tests.simulation.bank import FINALS
+from tests.simulation.habits import Habit
+from tests.simulation.http import Asked, Broken, Client, Reply, Server
+from tests.simulation.network import End, Listening
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: The delivery of an event (spec 6.2): attempts, the window in seconds, base and cap of the backoff in seconds.
+ATTEMPTS: Final = 10
+WINDOW: Final = 900.0
+BASE, CAP = 2.0, 60.0
+#: How long it waits for the answer to an event, in seconds; the spec does not say.
+PATIENCE: Final = 10.0
+#: What is tried again (spec 6.2).
+RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+#: How long it waits for a card, in seconds.
+CARD_LIMIT: Final = 90.0
+
+RESULTS_OF_END: Final = {
+    "approve": "APPROVAL",
+    "retry-card": "APPROVAL",
+    "decline": "DECLINED",
+    "reject": "TERMINAL_REJECTED",
+    "cancel": "TERMINAL_CANCELED",
+    "wait": "TERMINAL_REJECTED",
+}
+
+
+@dataclass
+class Payment:
+    """One payment at a terminal."""
+
+    identity: str
+    serial: str
+    habit: Habit
+    random: Random
+    url: str
+    request: dict[str, Any]
+    status: str | None = None
+    newest: bytes = b""
+    previous: bytes = b""
+    final: bytes = b""
+    sent: bool = False
+    reading: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    count: int = 0
+    #: What was not delivered yet, in its order.
+    queue: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+    first: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class Terminal:
+    """One terminal."""
+
+    world: "World"
+    serial: str
+    address: str
+    secure: bool = False
+    on: bool = True
+    running: Payment | None = None
+    known: dict[str, Payment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._listening: Listening | None = None
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.listen()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return 6869 if self.secure else 6868
+
+    @property
+    def base_url(self) -> str:
+        """Where it is called."""
+        return f"{'https' if self.secure else 'http'}://{self.address}:{self.port}"
+
+    def listen(self) -> None:
+        """Take calls."""
+        self._listening = self.world.network.serve(self.address, self.port, self._connected)
+
+    def _connected(self, end: End) -> None:
+        server = Server(end, self._handle)
+        if self.secure:
+            self._spawn(self._secure(end, server), "tls")
+        else:
+            end.attach(server)
+
+    async def _secure(self, end: End, server: Server) -> None:
+        with suppress(OSError):
+            transport, _ = await end.serve(lambda: server, ssl=self.world.terminal_tls)
+            server.end = transport
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.serial} {name}")
+        self._tasks[task] = name
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.broke(error)
+
+    # Being switched off.
+
+    async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
+        """Lose the power for a while. What runs is gone; what the acquirer has, it has. Events that wait are kept in a
+        queue, which a terminal that `forgets` loses too."""
+        self.on = False
+        way = self.world.network.way(self.address)
+        way.there = False
+        if self._listening is not None:
+            self._listening.close()
+        way.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        if (payment := self.running) is not None:
+            self.running = None
+            truth = self.world.bank.of(payment.identity)
+            if truth.end is None:
+                truth.end = RESULTS_OF_END[payment.habit.end] if payment.sent else "GONE"
+            payment.ended.set()
+        for payment in self.known.values():
+            if forgets:
+                payment.queue = asyncio.Queue()
+        await asyncio.sleep(seconds)
+        way.there = True
+        self.listen()
+        self.on = True
+        for payment in self.known.values():
+            if not payment.queue.empty():
+                self._spawn(self._deliver_all(payment), "replay")
+
+    def move(self, address: str) -> None:
+        """Get another address."""
+        if self._listening is not None:
+            self._listening.close()
+        self.world.network.way(self.address).cut()
+        self.address = address
+        if self.on:
+            self.listen()
+
+    # Being called.
+
+    async def _handle(self, asked: Asked, server: Server) -> None:
+        try:
+            await self._handled(asked, server)
+        except Exception as error:  # noqa: BLE001 - the run fails by it
+            self.world.broke(error)
+
+    async def _handled(self, asked: Asked, server: Server) -> None:
+        path = asked.target.partition("?")[0]
+        self.world.note(self.serial, "called", asked.method, path)
+        if path.endswith("/abort"):
+            await self._abort(server)
+        elif path.endswith("/transaction_search_online"):
+            await self._search(json.loads(asked.body)["client_transaction_id"], server)
+        elif path.endswith("/print"):
+            await self._print(json.loads(asked.body), server)
+        elif path.endswith("/print_job"):
+            self._print_job(asked.target.rpartition("=")[2], server)
+        else:
+            await self._start(path.rpartition("/")[2], asked, server)
+
+    async def _start(self, operation: str, asked: Asked, server: Server) -> None:
+        request = json.loads(asked.body, parse_float=Decimal)
+        identity = request["client_transaction_id"]
+        truth = self.world.bank.of(identity)
+        truth.starts.append(self.serial)
+        amount = request.get("amount") or {}
+        truth.amount = sum((value for value in amount.values() if isinstance(value, int | Decimal)), Decimal())
+        self.world.checks.start(truth, operation)
+        habit = self.world.habit_of(identity)
+        random = self.world.random("terminal", identity)
+        if self.running is not None:
+            self.world.seen("start", "busy")
+            truth.refused, truth.end = True, truth.end or "REFUSED"
+            server.answer(409, self._error("TER-003", "busy"))
+            return
+        self.world.seen("reply", habit.reply)
+        payment = Payment(identity, self.serial, habit, random, request.get("events_webhook_url", ""), request)
+        if habit.runs:
+            self.known[identity] = self.running = payment
+            self._spawn(self._run(payment), f"run {identity}")
+            self._spawn(self._deliver_all(payment), f"deliver {identity}")
+        else:
+            truth.end = "REFUSED"
+        await self._answer_start(payment, server)
+
+    async def _answer_start(self, payment: Payment, server: Server) -> None:
+        habit, truth, random = payment.habit, self.world.bank.of(payment.identity), payment.random
+        ack = {
+            "status": "TERMINAL_ACKNOWLEDGED",
+            "previous_status": "",
+            "event_id": str(UUID(int=random.getrandbits(128), version=4)),
+            "client_transaction_id": payment.identity,
+            "operation": {"type": "charge"},
+            "terminal": {"serialNumber": self.serial, "model": "M", "terminal_id": "T"},
+        }
+        await asyncio.sleep(0.05 + random.random() * 0.2)
+        match habit.reply.removesuffix("-runs"):
+            case "slow":
+                await asyncio.sleep(random.uniform(1.0, self.world.plan.reply_timeout * 0.9))
+            case "late-ack":
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.world.plan.reply_timeout * 0.8):
+                        await payment.ended.wait()
+            case "lost":
+                server.abort()
+                return
+            case "silent":
+                await asyncio.sleep(120)
+                server.abort()
+                return
+            case "cut":
+                body = json.dumps(ack).encode()
+                server.raw(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body[:30])
+                server.close()
+                return
+            case "html":
+                server.answer(200, b"<html>welcome</html>", content_type="text/html")
+                return
+            case "other-id":
+                ack["client_transaction_id"] = str(UUID(int=random.getrandbits(128), version=4))
+                ack["operation"] = {"client_transaction_id": ack["client_transaction_id"]}
+            case "wrong-serial":
+                ack["terminal"] = {"serialNumber": self.world.other_serial(self.serial), "model": "M"}
+            case "error-in-200":
+                server.answer(200, self._error("TER-004", "cannot"))
+                return
+            case "refused":
+                truth.refused = True
+                truth.lied |= habit.runs
+                server.answer(random.choice((400, 401, 409, 422)), self._error("PAR-003", "no"))
+                return
+            case "failed":
+                server.answer(500, self._error("TER-004", "failed"))
+                return
+        server.answer(200, json.dumps(ack).encode())
+
+    @staticmethod
+    def _error(code: str, message: str) -> bytes:
+        return json.dumps({"type": "TERMINAL", "code": code, "message": message}).encode()
+
+    # The course of a payment.
+
+    async def _run(self, payment: Payment) -> None:
+        random, habit = payment.random, payment.habit
+        await asyncio.sleep(random.uniform(1.0, 2.0))
+        self._emit(payment, "TERMINAL_ACKNOWLEDGED")
+        if habit.end == "cancel":
+            end = await self._until_aborted(payment, random.uniform(0.5, 6.0)) or "TERMINAL_CANCELED"
+        elif habit.end == "wait":
+            end = await self._until_aborted(payment, CARD_LIMIT) or "TERMINAL_REJECTED"
+        else:
+            end = await self._with_card(payment)
+        self._emit(payment, end)
+        payment.ended.set()
+        if self.running is payment:
+            self.running = None
+
+    async def _with_card(self, payment: Payment) -> str:
+        random, habit = payment.random, payment.habit
+        if end := await self._until_aborted(payment, random.uniform(2.0, 15.0)):
+            return end
+        payment.reading = True
+        self._emit(payment, "CARD_PRESENTED")
+        if habit.end == "retry-card":
+            if end := await self._until_aborted(payment, random.uniform(1.0, 5.0)):
+                return end
+            self._emit(payment, "CARD_PRESENTED")
+        if end := await self._until_aborted(payment, random.uniform(0.5, 4.0)):
+            return end
+        if habit.end == "reject":
+            return "TERMINAL_REJECTED"
+        payment.sent = True
+        self._emit(payment, "APPROVAL_REQUESTED")
+        await asyncio.sleep(random.uniform(0.5, 6.0))
+        return RESULTS_OF_END[habit.end]
+
+    @staticmethod
+    async def _until_aborted(payment: Payment, seconds: float) -> str | None:
+        try:
+            async with asyncio.timeout(seconds):
+                await payment.aborted.wait()
+        except TimeoutError:
+            return None
+        if payment.habit.abort == "raced":
+            payment.aborted.clear()
+            return None
+        return "TERMINAL_CANCELED"
+
+    def _emit(self, payment: Payment, status: str) -> None:
+        """Something has happened to a payment: its event begins its way."""
+        truth, habit, random = self.world.bank.of(payment.identity), payment.habit, payment.random
+        event = self._event(payment, status)
+        payment.previous, payment.newest = payment.newest, event
+        payment.status = status
+        if status in FINALS:
+            truth.end = status
+            payment.final = event
+        self.world.note(self.serial, "state", payment.identity, status)
+        self.world.seen("events", habit.events)
+        kind = habit.events
+        final = status in FINALS
+        if kind == "final-lost" and final:
+            return
+        if kind == "some-lost" and not final and random.random() < 0.5:
+            return
+        if kind == "unknown-status" and status == "CARD_PRESENTED":
+            payment.queue.put_nowait(self._event(payment, "PIN_REQUESTED"))
+        if kind == "damaged" and final:
+            event = event.replace(b'"brand": "B', b'"brand": "\xff')
+        if kind == "broken" and final:
+            truth.lied = True  # what comes is refused for good: only a search tells the end
+            event = event[: len(event) - 20]
+        if kind == "wrong-serial":
+            event = event.replace(self.serial.encode(), self.world.other_serial(self.serial).encode())
+        if kind == "foreign" and final:
+            self._spawn(self._once(payment, event.replace(self.serial.encode(), b"SN-FOREIGN")), "foreign")
+        if kind == "flood" and final:
+            for _ in range(120):
+                payment.queue.put_nowait(self._event(payment, "CARD_PRESENTED"))
+        if kind == "shuffled":
+            self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, event)), "shuffled")
+            return
+        if kind == "late":
+            self._spawn(self._after(random.uniform(5, 60.0), self._deliver(payment, event)), "late")
+            return
+        payment.queue.put_nowait(event)
+        if kind == "twice":
+            self._spawn(self._after(random.uniform(0, 30.0), self._deliver(payment, event)), "twice")
+        if kind == "id-reused" and final:
+            other = event.replace(b'"brand": "B', b'"brand": "C')
+            self._spawn(self._after(random.uniform(5, 20.0), self._deliver(payment, other)), "id reused")
+        if kind == "contradicted" and final:
+            truth.lied = True
+            other = self._event(payment, "DECLINED" if status == "APPROVAL" else "APPROVAL")
+            self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
+
+    def _event(self, payment: Payment, status: str) -> bytes:
+        payment.count += 1
+        random = payment.random
+        at = self.world.machine.clocks.true.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+        document: dict[str, Any] = {
+            "event_id": str(UUID(int=random.getrandbits(128), version=4)),
+            "occurred_at": at,
+            "status": status,
+            "merchant_id": "M-1",
+            "client_transaction_id": payment.identity,
+            "terminal": {"serial_number": self.serial, "brand": "Brand", "model": "Model"},
+        }
+        if payment.status is not None:
+            document["previous_status"] = payment.status
+        if payment.reading:
+            document["reading_type"] = "CONTACTLESS"
+        if status in ("DECLINED", "TERMINAL_REJECTED"):
+            document["failure_reason"] = {"type": "TERMINAL", "code": "51", "message": "no"}
+        if status in FINALS and status != "DECLINED":
+            amount = {"currency": "USD", "subtotal_iva0": float(self.world.bank.of(payment.identity).amount), "tip": 0}
+            document["operation"] = {
+                "type": "CHARGE",
+                "client_transaction_id": payment.identity,
+                "amount": amount,
+                "metadata": payment.request.get("metadata") or {},
+            }
+        if status == "APPROVAL":
+            document["raw_response"] = {
+                "transaction_reference": str(UUID(int=random.getrandbits(128), version=4)),
+                "ticket_number": f"{random.randrange(10**6):06}",
+                "authorized_amount": float(self.world.bank.of(payment.identity).amount),
+                "card_type": "credit",
+                "message_fields": {"F38": "A1B2C3", "F39": "00"},
+            }
+        return json.dumps(document, default=str).encode()
+
+    # Delivery (spec 6.2).
+
+    @staticmethod
+    async def _after(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        except BaseException:
+            work.close()
+            raise
+        await work
+
+    async def _deliver_all(self, payment: Payment) -> None:
+        """Deliver a payment's events, in their order, until it has ended and all are gone."""
+        while True:
+            if payment.queue.empty() and payment.ended.is_set():
+                return
+            getting = asyncio.ensure_future(payment.queue.get())
+            ended = asyncio.ensure_future(payment.ended.wait())
+            try:
+                await asyncio.wait((getting, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+                if not getting.done():
+                    getting.cancel()
+            if not getting.cancelled() and getting.done():
+                event = getting.result()
+                try:
+                    await self._deliver(payment, event)
+                except asyncio.CancelledError:  # the power went: it is the first again
+                    rest = [event]
+                    while not payment.queue.empty():
+                        rest.append(payment.queue.get_nowait())
+                    for item in rest:
+                        payment.queue.put_nowait(item)
+                    raise
+
+    async def _deliver(self, payment: Payment, event: bytes) -> None:
+        began, loop = asyncio.get_running_loop().time(), asyncio.get_running_loop()
+        for attempt in range(ATTEMPTS):
+            status = await self._once(payment, event)
+            if status is not None and status not in RETRIED:
+                return
+            delay = min(CAP, BASE * 2.0**attempt) + payment.random.random() * BASE
+            if loop.time() + delay - began > WINDOW:
+                return
+            await asyncio.sleep(delay)
+
+    async def _once(self, payment: Payment, event: bytes) -> int | None:
+        """Make one attempt; return the answer's status, None where there was none."""
+        status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
+        if status in FINALS:
+            self.world.bank.of(payment.identity).said.append(status)
+        reply = await self.post(payment.url, event)
+        if reply is None:
+            return None
+        self.world.checks.event(payment, event, reply)
+        return reply.status
+
+    async def post(self, url: str, body: bytes) -> Reply | None:
+        """Post to the machine; None where no answer came."""
+        scheme, _, rest = url.partition("://")
+        place, _, path = rest.partition("/")
+        host, _, port = place.rpartition(":")
+        assert scheme == "https", url
+        client = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                client = Client(await self.world.network.dial(self.address, (host, int(port))))
+                reply = await client.call("POST", f"/{path}", body)
+        except (OSError, Broken, TimeoutError) as error:
+            self.world.note(self.serial, "no answer", type(error).__name__)
+            return None
+        finally:
+            if client is not None:
+                client.close()
+        self.world.note(self.serial, "posted", reply.status, body)
+        return reply
+
+    # What it is asked.
+
+    async def _abort(self, server: Server) -> None:
+        payment = self.running
+        if payment is None:
+            server.answer(409)
+            return
+        self.world.seen("abort", payment.habit.abort)
+        truth = self.world.bank.of(payment.identity)
+        match payment.habit.abort:
+            case "nothing":
+                truth.lied = True
+                server.answer(409)
+                return
+            case "lost":
+                payment.aborted.set()
+                server.abort()
+                return
+            case "silent":
+                await asyncio.sleep(120)
+                server.abort()
+                return
+            case "failed":
+                server.answer(500, self._error("TER-004", "failed"))
+                return
+            case "ignored":
+                pass
+            case _:
+                payment.aborted.set()
+        if payment.habit.abort == "empty":
+            server.answer(200, b"{}")
+        else:
+            server.answer(200, b'{"status": "ABORTED"}')
+
+    async def _search(self, identity: str, server: Server) -> None:
+        payment = self.known.get(identity)
+        habit = self.world.habit_of(identity)
+        self.world.seen("search", habit.search)
+        truth = self.world.bank.of(identity)
+        found: list[Any] = []
+        if payment is not None:
+            if not payment.final and truth.end in FINALS:
+                payment.final = self._event(payment, truth.end)
+            known = payment.final or (payment.newest if payment.sent else b"")
+            found = [json.loads(known)] if known else []
+        body: bytes | None = None
+        match habit.search:
+            case "none":
+                found = []
+            case "stale":
+                found = [json.loads(payment.previous)] if payment is not None and payment.previous else []
+            case "another":
+                found = [json.loads(next(iter(self.known.values())).newest or b"{}")] if self.known else []
+                found = [item for item in found if item.get("client_transaction_id") != identity and item]
+            case "missing":
+                server.answer(404)
+                return
+            case "failed":
+                server.answer(500)
+                return
+            case "html":
+                server.answer(200, b"<html>", content_type="text/html")
+                return
+            case "cut":
+                server.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[{")
+                server.close()
+                return
+            case "silent":
+                await asyncio.sleep(120)
+                server.abort()
+                return
+            case "contradicts" if payment is not None and payment.final:
+                truth.lied = True
+                status = "DECLINED" if truth.end == "APPROVAL" else "APPROVAL"
+                found = [json.loads(self._event(payment, status))]
+        for item in found:
+            if item.get("client_transaction_id") == identity and item["status"] in FINALS:
+                truth.said.append(item["status"])
+        body = json.dumps(found).encode()
+        server.answer(200, body)
+
+    # Print jobs.
+
+    async def _print(self, request: dict[str, Any], server: Server) -> None:
+        identity = request["printJobId"]
+        random = self.world.random("print", identity)
+        self.world.checks.print_start(identity)
+        self.jobs[identity] = {"printJobId": identity, "status": "PENDING", "externalReference": ""}
+        kind = random.choices(("ok", "fails", "no-webhook", "refused", "lost"), (70, 10, 10, 5, 5))[0]
+        self.world.seen("print", kind)
+        if kind == "refused":
+            del self.jobs[identity]
+            server.answer(422, self._error("PAR-001", "no"))
+            return
+        self._spawn(self._printing(request, random, kind), f"print {identity}")
+        if kind == "lost":
+            server.abort()
+            return
+        server.answer(202, json.dumps(self.jobs[identity]).encode())
+
+    async def _printing(self, request: dict[str, Any], random: Random, kind: str) -> None:
+        job = self.jobs[request["printJobId"]]
+        await asyncio.sleep(random.uniform(0.5, 3.0))
+        job["status"] = "IN_PROGRESS"
+        await asyncio.sleep(random.uniform(0.5, 5.0))
+        if kind == "fails":
+            job |= {"status": "FAILED", "errorCode": "PAPER", "errorMessage": "no paper"}
+        else:
+            job["status"] = "COMPLETED"
+        if kind != "no-webhook":
+            await self.post(request["webhookUrl"], json.dumps(job).encode())
+
+    def _print_job(self, identity: str, server: Server) -> None:
+        job = self.jobs.get(identity)
+        if job is None:
+            server.answer(404)
+        else:
+            server.answer(200, json.dumps(job).encode())

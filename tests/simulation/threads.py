@@ -1,0 +1,69 @@
+"""The threads of SQLite's connections, without threads: each function that one would run is a step of the loop."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiosqlite.core
+
+from tests.simulation.loop import VirtualLoop
+
+
+class _Queue:
+    """Takes the place of the queue to a connection's thread: steps in their order, one at a time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._waiting: list[tuple[Any, Callable[[], Any]]] = []
+        self._busy = False
+
+    def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
+        """Run a function when those before it have run."""
+        if self._loop.is_closed():
+            return  # an object of a daemon that is gone ends late
+        self._waiting.append(item)
+        if not self._busy:
+            self._busy = True
+            self._next()
+
+    def _next(self) -> None:
+        self._loop.call_later(self._loop.thread_seconds(), self._run)
+
+    def _run(self) -> None:
+        future, function = self._waiting.pop(0)
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001 - the caller hears of it
+            told, what = aiosqlite.core.set_exception, error
+        else:
+            told, what = aiosqlite.core.set_result, result
+        if future is not None:
+            self._loop.call_later(self._loop.thread_seconds(), told, future, what)
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._next()
+
+
+class _Thread:
+    """Takes the place of the thread, which has nothing to do."""
+
+    def __init__(self, **_options: Any) -> None:
+        """Take what a thread takes."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def join(self) -> None:
+        """It has ended."""
+
+
+@contextmanager
+def without_threads(loop: VirtualLoop) -> Iterator[None]:
+    """Have aiosqlite's connections take steps of this loop."""
+    before = aiosqlite.core.SimpleQueue, aiosqlite.core.Thread
+    aiosqlite.core.SimpleQueue = lambda: _Queue(loop)  # type: ignore[assignment,misc]
+    aiosqlite.core.Thread = _Thread  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        aiosqlite.core.SimpleQueue, aiosqlite.core.Thread = before  # type: ignore[misc]

@@ -1,0 +1,312 @@
+"""A till of the world: it stores an id, asks, repeats until it is answered, and does what `next_step` says.
+
+What it has stored survives its crashes. It never begins a sale anew under another id unless it is told that it may.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from tests.simulation.http import Broken, Client, Reply
+from tests.simulation.plan import Sale
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: How often a sale is tried under a new id before the customer goes.
+TRIES: Final = 3
+#: How long a call may take before the till asks again, in seconds.
+PATIENCE: Final = 60.0
+
+
+@dataclass
+class Basket:
+    """What a till has stored of a sale."""
+
+    sale: Sale
+    #: The ids under which it was asked for, in their order.
+    ids: list[str] = field(default_factory=list)
+    #: What the till believes in the end: `paid`, `unpaid`, `left` (a person has taken it in hand).
+    belief: str | None = None
+    #: What a person told the till to believe of it.
+    by_person: bool = False
+
+
+class Till:
+    """One till, with the sales that it has to make."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world, self.number = world, number
+        self.serial = world.plan.serial(number)
+        self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
+        self._client: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+        self._aside: dict[asyncio.Task[Any], None] = {}
+        self.done = asyncio.Event()
+
+    def start(self) -> None:
+        """Switch it on."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"till {self.number}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.broke(error)
+            self.done.set()
+
+    async def crash(self, seconds: float) -> None:
+        """End in the middle of anything; go on after a while with what is stored."""
+        if self._task is None or self._task.done():
+            return
+        self._task.cancel()
+        for task in list(self._aside):
+            task.cancel()
+        self._drop()
+        await asyncio.sleep(seconds)
+        self.start()
+
+    def _drop(self) -> None:
+        if self._client is not None:
+            self._client.abort()
+            self._client = None
+
+    async def _run(self) -> None:
+        for basket in self.baskets:
+            if basket.belief is None:
+                if not basket.ids:
+                    await asyncio.sleep(basket.sale.after)
+                await self._sell(basket)
+        self._drop()
+        self.done.set()
+
+    def _next_id(self, basket: Basket) -> str:
+        random = self.world.random("id", basket.sale.number, len(basket.ids))
+        identity = str(UUID(int=random.getrandbits(128), version=4))
+        self.world.give_habit(identity, basket.sale, len(basket.ids))
+        basket.ids.append(identity)
+        return identity
+
+    def _request(self, basket: Basket) -> dict[str, Any]:
+        sale = basket.sale
+        return {
+            "terminal": self.serial,
+            "amount": {"subtotal_iva0": f"{sale.cents // 100}.{sale.cents % 100:02}"},
+            "sale": f"basket-{sale.number}",
+            "metadata": {"ticket": sale.number},
+        }
+
+    async def _sell(self, basket: Basket) -> None:
+        if basket.sale.manner == "print":
+            await self._print(basket)
+            return
+        while True:
+            identity = basket.ids[-1] if basket.ids else self._next_id(basket)
+            step = await self._pay(basket, identity)
+            self.world.note(f"till {self.number}", "step", identity, step)
+            if step == "new_id_ok" and len(basket.ids) < TRIES and self._comes_again(basket):
+                await asyncio.sleep(2.0)
+                self._next_id(basket)
+                continue
+            basket.belief = {"done": "paid", "new_id_ok": "unpaid"}.get(step, "left")
+            self.world.checks.basket(basket)
+            return
+
+    def _comes_again(self, basket: Basket) -> bool:
+        return self.world.random("again", basket.sale.number, len(basket.ids)).random() < 0.6
+
+    async def _pay(self, basket: Basket, identity: str) -> str:
+        """Start it and wait; return what the till is to do."""
+        manner = basket.sale.manner
+        path, request = f"/v1/transactions/{identity}", self._request(basket)
+        if manner == "twice":
+            self._beside(self._call_once("PUT", path, request))
+        while True:
+            reply = await self._call("PUT", path, request)
+            if reply.status in (200, 201):
+                break
+            code = reply.json["code"]
+            self.world.seen("problem", code)
+            if code in ("draining", "storage_unavailable", "internal_error"):
+                await asyncio.sleep(1.0)
+            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
+                await self.world.person.asked(code, self)
+            elif code in ("terminal_busy", "sale_conflict"):
+                blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
+                if not await self._blocked(basket, blocking):
+                    return "new_id_ok"
+            else:
+                self.world.checks.unexpected_problem(basket, reply)
+                return "new_id_ok"
+        if manner == "barge":
+            await self._barge(basket)
+        if manner == "reuse":
+            await self._reuse(path, request)
+        if manner == "abort":
+            await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
+            reply = await self._call("POST", f"{path}/abort")
+            self.world.seen("abort-answer", reply.json.get("code", str(reply.status)))
+        if manner == "forget":
+            await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
+        return await self._await(basket, identity)
+
+    async def _blocked(self, basket: Basket, blocking: str) -> bool:
+        """Wait for what is in the way, where that can be; whether to try again."""
+        own = blocking in basket.ids
+        reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
+        if reply.status == 200:
+            return not own or reply.json["result"] != "approved"
+        self.world.person.look(blocking)
+        return True
+
+    async def _barge(self, basket: Basket) -> None:
+        """Ask for another payment on the terminal at once: nothing of it may be sent while the first is open."""
+        other = str(UUID(int=self.world.random("barge", basket.sale.number).getrandbits(128), version=4))
+        self.world.give_habit(other, basket.sale, 99)
+        request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
+        reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
+        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
+            self.world.strays.append(other)
+        else:
+            self.world.seen("problem", reply.json["code"])
+            self.world.checks.refused_start(other, reply)
+
+    async def _reuse(self, path: str, request: dict[str, Any]) -> None:
+        reply = await self._call("PUT", path, request | {"amount": {"subtotal_iva0": "1234567.89"}})
+        if reply.status != 503:
+            self.world.checks.holds((reply.status, reply.json["code"]) == (409, "id_reused"), "an id was taken twice")
+
+    async def _await(self, basket: Basket, identity: str) -> str:
+        """Wait for the outcome; return the step that it, or a person, says."""
+        path = f"/v1/transactions/{identity}"
+        while True:
+            if basket.sale.manner == "listen":
+                await self._listen(path)
+            seconds = 2 if basket.sale.manner == "poll" else 45
+            reply = await self._call("GET", f"{path}/outcome?timeout={seconds}")
+            if reply.status == 200:
+                self.world.checks.outcome(identity, reply.json)
+                return str(reply.json["next_step"])
+            if reply.status == 202:
+                document = reply.json
+                self.world.seen("waiting", f"{document['phase']} {document['next_step']}")
+                if document["next_step"] == "ask_person":
+                    self.world.person.look(identity)
+                if document["released"]:
+                    return "ask_person"
+                if basket.sale.manner == "poll":
+                    await asyncio.sleep(1.0)
+            elif reply.status == 404:
+                self.world.checks.forgotten(identity)
+                return "ask_person"
+            else:
+                await asyncio.sleep(1.0)
+
+    async def _listen(self, path: str) -> None:
+        """Hear the stream of events until it ends or breaks."""
+        with suppress(OSError, Broken, TimeoutError):
+            end = await self._dial()
+            listener = _Listener(end)
+            try:
+                async with asyncio.timeout(120):
+                    await listener.run(path)
+            finally:
+                end.abort()
+
+    async def _print(self, basket: Basket) -> None:
+        identity = f"job-{basket.sale.number}"
+        basket.ids = [identity]
+        request = {"terminal": self.serial, "document": {"commands": [{"type": "text", "text": "hello"}]}}
+        while True:
+            reply = await self._call("PUT", f"/v1/print-jobs/{identity}", request)
+            if reply.status in (200, 201):
+                break
+            if reply.status != 503:
+                self.world.checks.unexpected_problem(basket, reply)
+                basket.belief = "unpaid"
+                return
+            await asyncio.sleep(2.0)
+        while True:
+            reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")
+            if reply.status == 200:
+                self.world.seen("print-end", str(reply.json["status"]))
+                basket.belief = "unpaid"
+                return
+            if reply.status == 202 and any(
+                item["code"] in ("print_stuck", "in_doubt") for item in reply.json["attention"]
+            ):
+                basket.belief = "left"
+                return
+            await asyncio.sleep(1.0)
+
+    # Calls.
+
+    def _beside(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._aside[task] = None
+        task.add_done_callback(lambda done: self._aside.pop(done, None))
+
+    async def _dial(self) -> Any:
+        return await self.world.network.dial(
+            "till", self.world.machine.till_socket, credentials=(1000 + self.number, 1000, 1000)
+        )
+
+    async def _call(self, method: str, path: str, body: Any = None) -> Reply:
+        """Call until it is answered; a daemon that is away comes back."""
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    if self._client is None or self._client.over:
+                        self._client = Client(await self._dial())
+                    reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
+            except (OSError, Broken, TimeoutError):
+                self._drop()
+                await asyncio.sleep(0.5)
+                continue
+            self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
+            self.world.checks.reply(reply)
+            return reply
+
+    async def _call_once(self, method: str, path: str, body: Any) -> Reply | None:
+        """Call on a connection of its own; None where no answer came."""
+        client = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                client = Client(await self._dial())
+                reply = await client.call(method, path, json.dumps(body).encode())
+        except (OSError, Broken, TimeoutError):
+            return None
+        finally:
+            if client is not None:
+                client.close()
+        self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
+        return reply
+
+
+class _Listener(asyncio.Protocol):
+    """Hears a stream of events until the outcome comes."""
+
+    def __init__(self, end: Any) -> None:
+        self._end = end
+        self._over = asyncio.Event()
+        self._tail = b""
+        end.attach(self)
+
+    async def run(self, path: str) -> None:
+        self._end.write(f"GET {path}/events HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n".encode())
+        await self._over.wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-200_000:]
+        if b"event: outcome" in self._tail:
+            self._over.set()
+
+    def eof_received(self) -> bool:
+        self._over.set()
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._over.set()

@@ -1,0 +1,174 @@
+"""What goes wrong in a run: a function for each kind of fault. Each ends what it began."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from posd.clock.rules import Kernel
+from tests.simulation.plan import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.terminal import Terminal
+    from tests.simulation.world import World
+
+Trouble = Callable[["World", Fault], Awaitable[None]]
+
+
+def _terminal(world: "World", fault: Fault) -> "Terminal":
+    return world.terminals[fault.target % len(world.terminals)]
+
+
+async def _kill(world: "World", fault: Fault) -> None:
+    await world.crash(fault, power=False)
+
+
+async def _kill_at_operation(world: "World", fault: Fault) -> None:
+    await world.crash(fault, power=False, operations=1 + fault.value % 60)
+
+
+async def _power(world: "World", fault: Fault) -> None:
+    await world.crash(fault, power=True)
+
+
+async def _power_at_operation(world: "World", fault: Fault) -> None:
+    await world.crash(fault, power=True, operations=1 + fault.value % 60)
+
+
+async def _restart(world: "World", fault: Fault) -> None:
+    await world.restart(fault)
+
+
+async def _disk_full(world: "World", fault: Fault) -> None:
+    world.machine.disk.full = True
+    await asyncio.sleep(fault.seconds)
+    world.machine.disk.full = False
+
+
+async def _disk_error(world: "World", fault: Fault) -> None:
+    kind = ("write", "sync", "sync", "truncate")[fault.value % 4]
+    world.machine.disk.fail_after(1 + fault.value // 4 % 20, kind)  # type: ignore[arg-type]
+    await asyncio.sleep(fault.seconds)
+    world.machine.disk.clear_faults()
+
+
+async def _disk_slow(world: "World", fault: Fault) -> None:
+    world.slower = 20.0
+    await asyncio.sleep(fault.seconds)
+    world.slower = 1.0
+
+
+async def _link_down(world: "World", fault: Fault) -> None:
+    way = world.network.way(_terminal(world, fault).address)
+    way.up = False
+    await asyncio.sleep(fault.seconds)
+    way.raise_up()
+
+
+async def _links_down(world: "World", fault: Fault) -> None:
+    ways = [world.network.way(terminal.address) for terminal in world.terminals]
+    for way in ways:
+        way.up = False
+    await asyncio.sleep(fault.seconds)
+    for way in ways:
+        way.raise_up()
+
+
+async def _link_cut(world: "World", fault: Fault) -> None:
+    world.network.way(_terminal(world, fault).address).cut()
+
+
+async def _link_slow(world: "World", fault: Fault) -> None:
+    way = world.network.way(_terminal(world, fault).address)
+    before, way.latency = way.latency, (0.05, 0.4 + fault.value % 16 / 4)
+    await asyncio.sleep(fault.seconds)
+    way.latency = before
+
+
+async def _terminal_off(world: "World", fault: Fault) -> None:
+    terminal = _terminal(world, fault)
+    if terminal.on:
+        await terminal.power_cycle(fault.seconds, forgets=False)
+
+
+async def _terminal_forgets(world: "World", fault: Fault) -> None:
+    terminal = _terminal(world, fault)
+    if terminal.on:
+        await terminal.power_cycle(fault.seconds, forgets=True)
+
+
+async def _till_crash(world: "World", fault: Fault) -> None:
+    await world.tills[fault.target % len(world.tills)].crash(min(fault.seconds, 60.0))
+
+
+async def _clock(world: "World", fault: Fault, sign: int) -> None:
+    clocks = world.machine.clocks
+    clocks.error = sign * timedelta(seconds=(400, 5_000, 90_000, 40_000_000)[fault.value % 4])
+    clocks.kernel = Kernel.UNSYNCHRONISED
+    await asyncio.sleep(fault.seconds)
+    clocks.error = timedelta()
+    clocks.kernel = Kernel.SYNCHRONISED
+
+
+async def _clock_ahead(world: "World", fault: Fault) -> None:
+    await _clock(world, fault, 1)
+
+
+async def _clock_back(world: "World", fault: Fault) -> None:
+    await _clock(world, fault, -1)
+
+
+async def _reload(world: "World", _fault: Fault) -> None:
+    world.machine.reload()
+
+
+async def _strangers(world: "World", fault: Fault) -> None:
+    """Have somebody on the LAN open connections, and say nonsense or nothing."""
+    host = f"10.0.9.{fault.value % 200}"
+    ends = []
+    for number in range(20 + fault.value % 200):
+        with suppress(OSError):
+            end = await world.network.dial(host, (world.network.machine, 8443))
+            end.attach(asyncio.Protocol())
+            end.write(
+                (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, b"POST /w/x HTTP/1.1\r\ncontent-length: 9")[
+                    number % 4
+                ]
+            )
+            ends.append(end)
+    await asyncio.sleep(fault.seconds)
+    for end in ends:
+        end.abort()
+
+
+async def _no_descriptors(world: "World", fault: Fault) -> None:
+    world.network.accept_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    await asyncio.sleep(min(fault.seconds, 60.0))
+    world.network.accept_error = None
+
+
+TROUBLES: Final[Mapping[str, Trouble]] = {
+    "kill": _kill,
+    "kill-at-operation": _kill_at_operation,
+    "power": _power,
+    "power-at-operation": _power_at_operation,
+    "restart": _restart,
+    "disk-full": _disk_full,
+    "disk-error": _disk_error,
+    "disk-slow": _disk_slow,
+    "link-down": _link_down,
+    "links-down": _links_down,
+    "link-cut": _link_cut,
+    "link-slow": _link_slow,
+    "terminal-off": _terminal_off,
+    "terminal-forgets": _terminal_forgets,
+    "till-crash": _till_crash,
+    "clock-ahead": _clock_ahead,
+    "clock-back": _clock_back,
+    "reload": _reload,
+    "strangers": _strangers,
+    "no-descriptors": _no_descriptors,
+}

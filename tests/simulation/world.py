@@ -1,0 +1,357 @@
+"""All of a run: the machine, the network, terminals, tills, the person, the acquirer, and what goes wrong."""
+
+import asyncio
+import hashlib
+import ssl
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+import trustme
+
+from tests.simulation.bank import Bank
+from tests.simulation.checks import Checks
+from tests.simulation.habits import Habit, draw
+from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.machine import BORN, Machine
+from tests.simulation.network import Network, mixed
+from tests.simulation.person import Person
+from tests.simulation.plan import Fault, Plan, Sale
+from tests.simulation.terminal import Terminal
+from tests.simulation.threads import without_threads
+from tests.simulation.till import Till
+from tests.simulation.trouble import TROUBLES
+
+#: After the last sale and the last fault, until nothing may be on its way any more, in seconds: the terminals' window
+#: of 15 minutes, the silence after which posd asks, and the person's time.
+QUIET_SECONDS: Final = 2400.0
+#: Longest that a run may take, in virtual seconds, beside what its plan takes: then it is stuck.
+MOST_SECONDS: Final = 14 * 86_400.0
+
+
+@dataclass
+class Result:
+    """What became of a run."""
+
+    plan: Plan
+    failures: list[str]
+    digest: str
+    story: list[str]
+    seen: Counter[tuple[str, str]]
+    payments: int
+    virtual_seconds: float
+    lives: int
+
+
+@cache
+def _authority() -> tuple[trustme.CA, str]:
+    authority = trustme.CA()
+    return authority, authority.cert_pem.bytes().decode()
+
+
+class World:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, *, story: bool = False) -> None:
+        self.plan = plan
+        self.network = Network(plan.seed)
+        self.loop = VirtualLoop(self.network)
+        self.loop.thread_seconds = self._step_seconds
+        self.bank = Bank()
+        self.checks = Checks(self)
+        self.printed: dict[str, int] = {}
+        self.refused: list[str] = []
+        self.strays: list[str] = []
+        self.done = 0
+        self.slower = 1.0
+        self.wrong_words = 0.0
+        self._steps = 0
+        self._habits: dict[str, Habit] = {}
+        self.seen_pairs: Counter[tuple[str, str]] = Counter()
+        self._digest = hashlib.sha256()
+        self.story: list[str] | None = [] if story else None
+        self.errors: list[BaseException] = []
+        self._crashing = asyncio.Lock()
+        self.machine: Machine
+        self.terminals: list[Terminal] = []
+        self.tills: list[Till] = []
+        self.person: Person
+        self.now_wrong: dict[int, str] = {}
+
+    # What all parts ask for.
+
+    def random(self, *what: object) -> Random:
+        """Return a source of chance of its own for something."""
+        return Random(f"{self.plan.seed}/{what}")
+
+    def note(self, *what: object) -> None:
+        """Write down that something happened: it is part of the digest, and of the story where one is wanted."""
+        line = f"{self.loop.time():.6f} {' '.join(map(_text, what))}"
+        self._digest.update(line.encode())
+        if self.story is not None:
+            self.story.append(line)
+
+    def seen(self, what: str, value: str) -> None:
+        """Count that something was met, and with which faults under way."""
+        self.seen_pairs[f"{what}: {value}", "none" if not self.now_wrong else ""] += 1
+        for kind in self.now_wrong.values():
+            self.seen_pairs[f"{what}: {value}", kind] += 1
+
+    def broke(self, error: BaseException) -> None:
+        """The world itself has failed: the run is worth nothing."""
+        self.errors.append(error)
+        self.loop.stop()
+
+    def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
+        """Draw what the terminal does with an id."""
+        self._habits[identity] = draw(self.random("habit", sale.number, attempt), bad=sale.bad)
+
+    def habit_of(self, identity: str) -> Habit:
+        """Return what the terminal does with an id."""
+        return self._habits.get(identity, Habit())
+
+    def other_serial(self, serial: str) -> str:
+        """Return another serial of the fleet."""
+        return self.plan.serial(int(serial.rpartition("-")[2]) + 1)
+
+    def _step_seconds(self) -> float:
+        self._steps += 1
+        low, high = self.plan.disk
+        return (low + (high - low) * mixed(self.plan.seed, self._steps)) * self.slower
+
+    # The run.
+
+    def run(self) -> Result:
+        """Play it. What fails is in the result; raise what the world itself failed of."""
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.machine = Machine(self.loop, self.network, self.random("disk"), BORN, self._configuration())
+            self.machine.on_line = self._line
+            with without_threads(self.loop), self.machine.in_force():
+                try:
+                    self.loop.run_until_complete(self._play())
+                except (Stuck, RuntimeError) as error:
+                    if not self.errors:
+                        self.checks.fail(f"nothing happens any more: {error!r}")
+                finally:
+                    self._end()
+        finally:
+            asyncio.set_event_loop(None)
+            self.loop.close()
+        if self.errors:
+            raise self.errors[0]
+        return Result(
+            self.plan,
+            self.checks.failures,
+            self._digest.hexdigest(),
+            self.story or [],
+            self.seen_pairs,
+            sum(len(basket.ids) for till in self.tills for basket in till.baskets),
+            self.loop.time(),
+            self.machine.life,
+        )
+
+    def _end(self) -> None:
+        """Take the world down, also where it failed."""
+        machine = self.machine
+        machine.disk.on_operation = None
+        if machine.task is not None and not machine.task.done():
+            machine.disk.dead = True
+            self.network.mute(machine.life)
+            self.loop.end_life(machine.life)
+            self.network.end_life(machine.life)
+            machine.task = None
+            machine.disk.crash(power=False)
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(_turns(5))
+
+    def _configuration(self) -> str:
+        plan = self.plan
+        confirmed = "true" if plan.confirmed else "false"
+        text = [
+            '[merchant]\nid = "M-1"',
+            f'timezone = "{plan.timezone}"',
+            '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""',
+            f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{self.network.machine}"',
+            '[database]\npath = "@HOME@/state/posd.db"',
+            "[discovery]\nenabled = false",
+            f"[reconcile]\nprobe_with_abort = {'true' if plan.probes else 'false'}",
+            f"[profile.search]\nconfirmed = {confirmed}\n[profile.abort]\nconfirmed = {confirmed}",
+            f"[terminal_defaults]\nreply_timeout_seconds = {plan.reply_timeout}",
+        ]
+        if plan.secure:
+            text.append('ca_file = "@HOME@/ca.pem"')
+        for number in range(plan.tills):
+            scheme, port = ("https", 6869) if number in plan.secure else ("http", 6868)
+            text.append(
+                f'[[terminals]]\nserial = "{plan.serial(number)}"\nbase_url = "{scheme}://10.0.1.{number + 1}:{port}"'
+            )
+        return "\n".join(text) + "\n"
+
+    @property
+    def terminal_tls(self) -> ssl.SSLContext:
+        """What the terminals show that are spoken to over TLS."""
+        return _terminal_context()
+
+    async def _play(self) -> None:
+        machine, plan = self.machine, self.plan
+        if plan.secure:
+            (machine.home / "ca.pem").write_text(_authority()[1])
+        self.person = Person(self)
+        self.terminals = [
+            Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
+            for number in range(plan.tills)
+        ]
+        self.tills = [Till(self, number) for number in range(plan.tills)]
+        machine.start()
+        await self._started()
+        follower = asyncio.create_task(self._follow(), name="feed")
+        for till in self.tills:
+            till.start()
+        troubles = asyncio.create_task(self._troubles(), name="troubles")
+        await asyncio.wait(
+            [asyncio.create_task(till.done.wait(), name="done") for till in self.tills], timeout=MOST_SECONDS
+        )
+        await troubles
+        async with self._crashing:
+            pass
+        await asyncio.sleep(QUIET_SECONDS)
+        follower.cancel()
+        await self._follow_once()
+        self.checks.end(await self._transactions())
+        await machine.stop()
+        self.checks.disk()
+
+    def _line(self, line: Any) -> None:
+        self.note("log", line.level, line.event)
+        self.checks.line(line)
+
+    async def _started(self) -> None:
+        """Wait until the daemon is ready, or has said why it cannot be; then it is started again after a while."""
+        machine = self.machine
+        while True:
+            task = machine.task
+            assert task is not None
+            started = asyncio.create_task(machine.started.wait())
+            await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED, timeout=600)
+            started.cancel()
+            if machine.started.is_set():
+                return
+            if not task.done():
+                if machine.task is None:  # it was killed meanwhile
+                    return
+                self.checks.fail("the daemon is not ready after ten minutes")
+                return
+            error = machine.failure()
+            self.note("cannot start", error)
+            self.seen("cannot-start", type(error).__name__)
+            self.checks.cannot_start(error)
+            if machine.task is not task:
+                return
+            machine.end_quietly()
+            await asyncio.sleep(5.0)
+            machine.start()
+
+    async def crash(self, fault: Fault, *, power: bool, operations: int | None = None) -> None:
+        """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while."""
+        async with self._crashing:
+            machine = self.machine
+            if machine.task is None or machine.task.done():
+                return
+            if operations is None:
+                machine.kill(power=power)
+            else:
+                machine.kill_at(operations, power=power)
+            await machine.killed.wait()
+            self.note("killed", power)
+            self.checks.disk()
+            await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 1.0)
+            machine.start()
+            await self._started()
+
+    async def restart(self, fault: Fault) -> None:
+        """Stop the daemon in order, and start it again."""
+        async with self._crashing:
+            machine = self.machine
+            began = self.loop.time()
+            await machine.stop()
+            self.checks.holds(self.loop.time() - began < 4.0 * self.slower, "the stop took too long")
+            self.note("stopped")
+            self.checks.disk()
+            await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 0.5)
+            machine.start()
+            await self._started()
+
+    async def _troubles(self) -> None:
+        began = self.loop.time()
+        under_way = []
+        for fault in self.plan.faults:
+            wait = began + fault.at - self.loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            if all(till.done.is_set() for till in self.tills):
+                break
+            under_way.append(asyncio.create_task(self._trouble(fault), name=fault.kind))
+        await asyncio.gather(*under_way)
+
+    async def _trouble(self, fault: Fault) -> None:
+        self.note("fault", fault.kind, fault.target, round(fault.seconds, 3))
+        self.now_wrong[fault.number] = fault.kind
+        try:
+            await TROUBLES[fault.kind](self, fault)
+        finally:
+            del self.now_wrong[fault.number]
+        self.note("fault ends", fault.kind)
+
+    # The feed, and the books at the end.
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(20.0)
+            await self._follow_once()
+
+    async def _follow_once(self) -> None:
+        while True:
+            after = self.checks.feed[-1]["seq"] if self.checks.feed else 0
+            reply = await self.person.call("GET", f"/v1/feed?after={after}&limit=500")
+            if reply.status != 200:
+                return
+            document = reply.json
+            for change in document["changes"]:
+                self.checks.change(change, document["database_id"])
+            if len(document["changes"]) < 500:
+                return
+
+    async def _transactions(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            reply = await self.person.call("GET", f"/v1/transactions?limit=500{cursor}")
+            found += reply.json["transactions"]
+            if reply.json["next_cursor"] is None:
+                return found
+            cursor = f"&cursor={reply.json['next_cursor']}"
+
+
+def _text(what: object) -> str:
+    if isinstance(what, bytes):
+        return hashlib.sha256(what).hexdigest()[:12] + (
+            " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""
+        )
+    return str(what)
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@cache
+def _terminal_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    addresses = [f"10.0.1.{number + 1}" for number in range(64)]
+    _authority()[0].issue_cert(*addresses).configure_cert(context)
+    return context

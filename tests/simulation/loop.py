@@ -71,6 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: Exceptions that nobody caught, in the words of asyncio, for those that no handler of the daemon takes.
         self.uncaught: list[Mapping[str, Any]] = []
         self.set_debug(False)
+        self._ended: set[int] = set()
         self._tasks: dict[int, weakref.WeakSet[asyncio.Task[Any]]] = {}
         self.set_task_factory(self._task)
 
@@ -92,12 +93,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # Lives.
 
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        """Call back in this turn or the next; nothing that belongs to a life that has ended."""
+        life = LIFE.get() if context is None else context.get(LIFE, 0)
+        if life in self._ended:
+            return asyncio.Handle(callback, args, self, context)
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a moment; nothing that belongs to a life that has ended."""
+        life = LIFE.get() if context is None else context.get(LIFE, 0)
+        if life in self._ended:
+            return asyncio.TimerHandle(when, callback, args, self, context)
+        return super().call_at(when, callback, *args, context=context)
+
     def end_life(self, life: int) -> None:
         """End a life of the daemon at once: no callback and no task of it runs any more.
 
         Its coroutines are closed, as Python closes what nothing refers to; the caller sees to it that nothing that they
         do then has an effect.
         """
+        self._ended.add(life)
         self._cancel(life)
         self.signals.clear()
         hook, sys.unraisablehook = sys.unraisablehook, lambda _error: None
@@ -112,8 +130,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             sys.unraisablehook = hook
             sys.set_asyncgen_hooks(*generators)
             self.set_exception_handler(self._not_caught)
-        # What the closing of all that has set off is of a dead daemon as well.
-        self._cancel(life)
 
     def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
         """Note what nobody caught; a task of a daemon that is gone may still be woken, and fails."""

@@ -62,8 +62,10 @@ _sink = _Sink()
 
 
 @cache
-def log_here() -> None:
-    """Have all loggers of this process write to the machine that runs."""
+def prepare_process() -> None:
+    """Have all loggers of this process write to the machine that runs, and garbage be found quickly."""
+    gc.collect()
+    gc.freeze()  # what the process has loaded stays: after each life only what is left of it is searched
     structlog.configure(
         processors=[_sink],
         wrapper_class=structlog.make_filtering_bound_logger(20),
@@ -174,7 +176,7 @@ class Machine:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Have disk and log be this machine's, until the end; then its files are removed."""
-        log_here()
+        prepare_process()
         _sink.take = self._take
         self.loop.program = self._program
         # The daemon freezes what stays for good; here it does not stay: other lives follow.

@@ -77,13 +77,13 @@ class Person:
             wrong = random.random() < self.world.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
+            truth.words.append(result)  # now: a till may hear of it before the person does
             reply = await self.call(
                 "POST",
                 f"/v1/transactions/{identity}/resolve",
                 {"result": result, "operator": "P", "note": "by the slip"},
             )
             if reply.status == 200:
-                truth.words.append(result)
                 self.world.seen("word", "wrong" if wrong else "right")
                 break
             self.world.seen("problem", reply.json["code"])

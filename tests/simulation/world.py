@@ -182,8 +182,7 @@ class World:
             f"[profile.search]\nconfirmed = {confirmed}\n[profile.abort]\nconfirmed = {confirmed}",
             f"[terminal_defaults]\nreply_timeout_seconds = {plan.reply_timeout}",
         ]
-        if plan.secure:
-            text.append('ca_file = "@HOME@/ca.pem"')
+        text.append('ca_file = "@HOME@/ca.pem"')
         for number in range(plan.tills):
             scheme, port = ("https", 6869) if number in plan.secure else ("http", 6868)
             text.append(
@@ -198,8 +197,7 @@ class World:
 
     async def _play(self) -> None:
         machine, plan = self.machine, self.plan
-        if plan.secure:
-            (machine.home / "ca.pem").write_text(_authority()[1])
+        (machine.home / "ca.pem").write_text(_authority()[1])
         self.person = Person(self)
         self.terminals = [
             Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)

@@ -75,7 +75,7 @@ class Checks:
     def refused_start(self, identity: str, reply: Reply) -> None:
         """A start was refused: nothing of it was sent, and nothing is recorded."""
         self.holds(not self.world.bank.of(identity).starts, f"{identity} was refused ({reply.status}) and sent")
-        self.world.refused.append(identity)
+        self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
         """A till was answered by a problem that its call cannot have."""
@@ -129,7 +129,7 @@ class Checks:
         path = self.world.machine.database
         if not path.exists():
             return
-        with closing(sqlite3.connect(path)) as db:
+        with self.world.machine.disk.without_faults(), closing(sqlite3.connect(path)) as db:
             for (message,) in db.execute("PRAGMA integrity_check"):
                 self.holds(message == "ok", f"integrity: {message}")
             for identity, truth in self.world.bank.truths.items():

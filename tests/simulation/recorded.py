@@ -16,6 +16,7 @@ The files themselves are real ones. Each write is recorded beside them; what Pyt
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from stat import S_IMODE, S_ISREG
@@ -170,6 +171,16 @@ class Recorded:
         """Let all operations do what they should."""
         self._failures.clear()
         self.full = self.lying_syncs = False
+
+    @contextmanager
+    def without_faults(self) -> Iterator[None]:
+        """Let all operations do what they should, for who looks at the files from outside."""
+        before = self._failures, self.full, self.lying_syncs
+        self._failures, self.full, self.lying_syncs = {}, False, False
+        try:
+            yield
+        finally:
+            self._failures, self.full, self.lying_syncs = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
         """Return the `errno` with which an operation is refused, 0 if it is to be done. It is told of before."""

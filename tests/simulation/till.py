@@ -170,6 +170,7 @@ class Till:
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
             self.world.strays.append(other)
+            self.world.refused.pop(other, None)  # it was refused before the till crashed
         else:
             self.world.seen("problem", reply.json["code"])
             self.world.checks.refused_start(other, reply)

@@ -62,7 +62,7 @@ class World:
         self.bank = Bank()
         self.checks = Checks(self)
         self.printed: dict[str, int] = {}
-        self.refused: list[str] = []
+        self.refused: dict[str, None] = {}
         self.strays: list[str] = []
         self.done = 0
         self.slower = 1.0

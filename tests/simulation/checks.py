@@ -179,6 +179,9 @@ class Checks:
             wrong = [*self._of(truth, result)]
             if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
                 wrong = [f"{identity} is {result}, and the acquirer says {truth.end}"]
+            finals = {RESULTS[status] for status in map(_status, truth.acknowledged) if status in FINALS}
+            if finals and not truth.lied and result not in finals:
+                wrong.append(f"{identity} is {result}, and posd has acknowledged {sorted(finals)}")
             for problem in wrong:
                 self.fail(problem)
             last = [change for change in self.feed if change["id"] == identity]
@@ -196,7 +199,7 @@ class Checks:
         if document["next_step"] != "ask_person" and not document["released"]:
             self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
         habit = self.world.habit_of(identity)
-        if truth.end in FINALS and habit.search == "usual" and not truth.lied and document["phase"] != "in_doubt":
+        if truth.end in FINALS and habit.search == "usual" and not truth.lied:
             told = f"{document['phase']} {document['status']}, last search {document['last_search']}"
             self.fail(f"{identity} ended as {truth.end}, a search would say so, and it is open: {told}")
 
@@ -216,3 +219,8 @@ class Checks:
             self.fail(f"sale {basket.sale.number} is unpaid, and the customer was charged")
         if charges > 1:
             self.fail(f"sale {basket.sale.number}: the customer was charged {charges} times")
+
+
+def _status(event: bytes) -> str:
+    """Return the status that stands in an event, however damaged it is."""
+    return event.partition(b'"status": "')[2].partition(b'"')[0].decode()

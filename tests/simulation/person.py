@@ -74,7 +74,7 @@ class Person:
             result = RESULTS[truth.end] if truth.end in FINALS else "not_started"
             if truth.end in ("GONE", None) and truth.starts:
                 result = "canceled"
-            wrong = random.random() < self.world.wrong_words
+            wrong = random.random() < self.world.plan.wrong_words
             if wrong:
                 result = "declined" if result == "approved" else "approved"
             truth.words.append(result)  # now: a till may hear of it before the person does

@@ -87,6 +87,8 @@ class Plan:
     timezone: str
     #: The terminals that are spoken to over TLS, by number.
     secure: frozenset[int]
+    #: How many of the words of the person are wrong.
+    wrong_words: float
     #: Shortest and longest time that a step on a thread takes, in seconds.
     disk: tuple[float, float]
 
@@ -121,6 +123,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
         reply_timeout=random.choice((2.0, 5.0, 20.0)),
         timezone=random.choice(("America/Guayaquil", "Europe/Madrid")),
         secure=frozenset(number for number in range(tills) if random.random() < 0.12),
+        wrong_words=random.choice((0.0, 0.0, 0.15)),
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
     )
 

@@ -66,7 +66,6 @@ class World:
         self.strays: list[str] = []
         self.done = 0
         self.slower = 1.0
-        self.wrong_words = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
         self.seen_pairs: Counter[tuple[str, str]] = Counter()

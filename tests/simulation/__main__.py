@@ -1,0 +1,151 @@
+"""`python -m tests.simulation`: many runs of the whole daemon in virtual time, each from a seed of its own.
+
+Exit code 0: all promises held; 1: one did not; 2: the command is wrong; 130: it was stopped.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tests.simulation import runs, vfs
+from tests.simulation.plan import FAULTS
+from tests.simulation.runs import Job, Played
+from tests.simulation.tally import Tally, failure
+
+#: How often the progress is told, in seconds: on a terminal, and elsewhere.
+TERMINAL_SECONDS, LOG_SECONDS = 0.5, 60.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.list_faults:
+        print("\n".join(FAULTS))
+        return 0
+    try:
+        vfs.shared()
+    except vfs.Unavailable as error:
+        sys.stderr.write(f"cannot simulate here: {error}\n")
+        return 2
+    if options.replay is not None:
+        return _replay(Job(options.replay, options.size or runs.size_of(options.replay), options.faults))
+    return _many(options)
+
+
+def _many(options: argparse.Namespace) -> int:
+    """Play runs until so many payments were made."""
+    tally = Tally(options.jobs)
+    progress = Progress(lambda: tally.progress(options.payments))
+    stopped = False
+
+    def jobs() -> Iterator[Job]:
+        number = 0
+        while tally.payments < options.payments:
+            seed = runs.seed_of(options.seed, number)
+            yield Job(seed, options.size or runs.size_of(seed), options.faults)
+            number += 1
+
+    try:
+        for played in runs.play_all(jobs(), options.jobs):
+            if played is not None:
+                tally.add(played)
+                if played.failed:
+                    progress.clear()
+                    _tell_failure(played, options.failures)
+            progress.tell()
+    except KeyboardInterrupt:
+        stopped = True
+    progress.clear()
+    print(json.dumps(tally.as_json()) if options.json else tally.words())
+    if stopped:
+        sys.stderr.write("stopped; the above is what there was so far\n")
+    return 1 if tally.failed else 130 if stopped else 0
+
+
+def _tell_failure(played: Played, file: Path | None) -> None:
+    """Tell of a run that failed, and write it down."""
+    if file is not None:
+        with file.open("a") as out:
+            out.write(json.dumps(failure(played)) + "\n")
+    said = [*played.failures, *([played.broken] if played.broken else [])]
+    sys.stderr.write(f"seed {played.job.seed} failed; {command(played.job)}\n")
+    sys.stderr.write("".join(f"  - {what}\n" for what in said[:8]))
+
+
+def command(job: Job) -> str:
+    """Return the command that plays a run again."""
+    size = f" --size {job.size}" if job.size != runs.size_of(job.seed) else ""
+    faults = f" --faults {','.join(job.faults) or 'none'}" if job.faults != tuple(FAULTS) else ""
+    return f"python -m tests.simulation --replay {job.seed}{size}{faults}"
+
+
+def _replay(job: Job) -> int:
+    """Play one run in this process, and tell what was wrong with it."""
+    played = runs.play(job)
+    plan = job.plan()
+    print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
+    tally = Tally(1)
+    tally.add(played)
+    print(tally.words())
+    print(f"digest    {played.digest}")
+    if played.failed:
+        print("\n".join((*played.failures, played.broken)))
+    return 1 if played.failed else 0
+
+
+class Progress:
+    """A line about how far it is: renewed on a terminal, written now and then elsewhere."""
+
+    def __init__(self, line: Callable[[], str]) -> None:
+        self._line = line
+        self._terminal = sys.stderr.isatty()
+        self._last = time.monotonic()
+
+    def tell(self) -> None:
+        """Tell it, where it is time."""
+        now = time.monotonic()
+        if now - self._last >= (TERMINAL_SECONDS if self._terminal else LOG_SECONDS):
+            self._last = now
+            sys.stderr.write(f"\r\x1b[K{self._line()}" if self._terminal else f"{self._line()}\n")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Make place for other lines."""
+        if self._terminal:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--payments", type=_count, default=5000, metavar="N", help="play until so many were made")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of which the seeds of the runs follow")
+    parser.add_argument("--size", type=_count, metavar="N", help="sales of each run; default: by its seed")
+    parser.add_argument("--faults", type=_faults, default=tuple(FAULTS), metavar="LIST", help="kinds that may come")
+    parser.add_argument("--jobs", type=_count, default=runs.processors(), metavar="J", help="worker processes")
+    parser.add_argument("--failures", type=Path, metavar="FILE", help="append each run that fails, as a line of JSON")
+    parser.add_argument("--json", action="store_true", help="write the sum as JSON")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
+    parser.add_argument("--list-faults", action="store_true", help="list the kinds of faults")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    names = frozenset(text.split(",")) - {"none"}
+    if wrong := names - set(FAULTS):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(wrong))}: none of none, {', '.join(FAULTS)}")
+    return runs.chosen(names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

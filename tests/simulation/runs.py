@@ -1,0 +1,188 @@
+"""Runs: which seed and size each has, how one is played, and how many are played on several processes."""
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from random import Random
+from typing import Final
+
+from tests.simulation import machine
+from tests.simulation.plan import FAULTS, Plan, make_plan
+from tests.simulation.world import World
+
+#: Sales of a run, and how often a run has so many.
+SIZES: Final = {20: 20, 100: 75, 400: 5}
+#: After how many runs a worker process is replaced by a new one.
+RUNS_OF_A_WORKER: Final = 200
+#: Longest that one sale may take of a processor's time before its run counts as one that does not end, in seconds.
+SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2.0, 120.0
+
+
+def seed_of(start: int, number: int) -> int:
+    """Return the seed of the n-th run."""
+    return Random(f"run/{start}/{number}").getrandbits(40)
+
+
+def size_of(seed: int) -> int:
+    """Return how many sales the run of a seed has."""
+    return Random(f"size/{seed}").choices(list(SIZES), list(SIZES.values()))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run to be played: `size` sales, with these kinds of faults."""
+
+    seed: int
+    size: int
+    faults: tuple[str, ...] = tuple(FAULTS)
+
+    def plan(self) -> Plan:
+        """Return its plan."""
+        return make_plan(self.seed, self.size, self.faults)
+
+
+@dataclass(slots=True)
+class Played:
+    """What became of a run, without the run. `failures`: the promises that did not hold; `broken`: how the simulation
+    itself failed, empty where it did not. `cpu`: seconds of a processor."""
+
+    job: Job
+    failures: list[str] = field(default_factory=list)
+    broken: str = ""
+    digest: str = ""
+    payments: int = 0
+    lives: int = 0
+    virtual_seconds: float = 0.0
+    cpu: float = 0.0
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything was wrong."""
+        return bool(self.failures or self.broken)
+
+
+def play(job: Job) -> Played:
+    """Play a run in this process."""
+    began = time.process_time()
+    try:
+        result = World(job.plan()).run()
+    except Exception:  # noqa: BLE001 - it is told as the run's
+        return Played(job, broken=traceback.format_exc(limit=-6), cpu=time.process_time() - began)
+    return Played(
+        job,
+        result.failures,
+        "",
+        result.digest,
+        result.payments,
+        result.lives,
+        result.virtual_seconds,
+        time.process_time() - began,
+        result.seen,
+    )
+
+
+class _Worker:
+    """A process that plays runs, one after the other."""
+
+    def __init__(self) -> None:
+        here, there = multiprocessing.get_context("fork").Pipe()
+        self.pipe: Connection = here
+        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here))
+        self.process.daemon = True
+        self.process.start()
+        there.close()
+        self.job: Job | None = None
+        self.until = 0.0
+        self.played = 0
+
+    def give(self, job: Job) -> None:
+        """Have it play a run."""
+        self.job = job
+        self.until = time.monotonic() + SECONDS_FOR_A_RUN + SECONDS_FOR_A_SALE * job.size
+        self.pipe.send(job)
+
+    def take(self) -> Played | None:
+        """Return what became of the run; None where the process has died, or was too slow and is killed."""
+        job, self.job = self.job, None
+        assert job is not None
+        try:
+            played: Played = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        self.played += 1
+        return played
+
+    def end(self) -> None:
+        """End the process."""
+        with suppress(OSError):
+            self.pipe.close()
+        self.process.kill()
+        self.process.join()
+
+
+def _work(pipe: Connection, other: Connection) -> None:
+    other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send(play(pipe.recv()))
+
+
+def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator[Played | None]:
+    """Play runs on several processes, until there are no more; None each `tick` seconds in which none has ended.
+
+    A process that dies, or does not end in its time, is a run that is broken.
+    """
+    machine.certificate_files()  # once, for all processes
+    workers: list[_Worker] = []
+    jobs = iter(jobs)
+    try:
+        for job in jobs:
+            workers.append(_Worker())
+            workers[-1].give(job)
+            if len(workers) == processes:
+                break
+        while busy := [worker for worker in workers if worker.job is not None]:
+            ready = wait([worker.pipe for worker in busy], timeout=tick)
+            if not ready:
+                yield None
+            for place, worker in enumerate(workers):
+                late = worker.job is not None and time.monotonic() > worker.until
+                if worker.job is None or (worker.pipe not in ready and not late):
+                    continue
+                job = worker.job
+                played = worker.take() if worker.pipe in ready else None
+                if played is None:
+                    worker.end()
+                    how = f"ended with {worker.process.exitcode}" if not late else "did not end in its time"
+                    played = Played(job, broken=f"the process {how}")
+                if played.broken or worker.played >= RUNS_OF_A_WORKER:
+                    worker.end()
+                    worker = workers[place] = _Worker()
+                yield played
+                if (following := next(jobs, None)) is not None:
+                    worker.give(following)
+                else:
+                    worker.job = None
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def chosen(faults: Collection[str]) -> tuple[str, ...]:
+    """Return kinds of faults in their own order."""
+    return tuple(kind for kind in FAULTS if kind in faults)

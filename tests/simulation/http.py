@@ -5,7 +5,7 @@ Nothing here is shared with the daemon. What is read is checked: an answer that 
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +129,7 @@ class Client(_Reading):
         self._end.abort()
 
 
-Handler = Callable[[Asked, "Server"], Awaitable[None]]
+Handler = Callable[[Asked, "Server"], Coroutine[Any, Any, None]]
 
 
 class Server(_Reading):

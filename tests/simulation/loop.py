@@ -13,14 +13,17 @@ import sys
 import warnings
 import weakref
 from asyncio import tasks
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 #: The life of the daemon that the running code belongs to; 0: the world around it.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
@@ -54,6 +57,10 @@ class _Selector:
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop. `network` is whose transports it makes."""
 
+    # Of asyncio's loop, which does not declare them.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self, network: "Network") -> None:
         super().__init__()
         self._selector = _Selector(self)
@@ -72,8 +79,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.uncaught: list[Mapping[str, Any]] = []
         self.set_debug(False)
         self._ended: set[int] = set()
-        self._tasks: dict[int, weakref.WeakSet[asyncio.Task[Any]]] = {}
-        self.set_task_factory(self._task)
+        #: Life -> its tasks in their order; by the number of each.
+        self._tasks: dict[int, weakref.WeakValueDictionary[int, asyncio.Task[Any]]] = {}
+        self._task_numbers = count()
+        self.set_task_factory(self._task)  # type: ignore[arg-type]
 
     # The clock.
 
@@ -83,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def advance(self) -> None:
         """Go on to the next timer."""
-        self._now = max(self._now, self._scheduled[0]._when)
+        self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, _events: list[Any]) -> None:
         """Nothing comes from outside."""
@@ -93,7 +102,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # Lives.
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         """Call back in this turn or the next; nothing that belongs to a life that has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
         if life in self._ended:
@@ -101,7 +112,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back at a moment; nothing that belongs to a life that has ended."""
         life = LIFE.get() if context is None else context.get(LIFE, 0)
@@ -124,7 +139,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                in_life(life, _close_tasks, list(self._tasks.pop(life, ())))
+                in_life(life, _close_tasks, [*self._tasks.pop(life, {}).values()])
                 in_life(life, gc.collect)
         finally:
             sys.unraisablehook = hook
@@ -144,7 +159,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _task(self, _loop: Any, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
         task = tasks.Task(coro, loop=self, **options)
         if life := LIFE.get():
-            self._tasks.setdefault(life, weakref.WeakSet()).add(task)
+            self._tasks.setdefault(life, weakref.WeakValueDictionary())[next(self._task_numbers)] = task
         return task
 
     def next(self, handle: asyncio.Handle) -> None:
@@ -199,7 +214,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Have a callback called when there is something to read."""
         fd.add_reader(callback, args)
 
-    def remove_reader(self, fd: Any) -> bool:  # type: ignore[override]
+    def remove_reader(self, fd: Any) -> bool:
         """Call it no more."""
         return bool(fd.remove_reader())
 
@@ -207,11 +222,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Wait for a connection on a listening socket."""
         return await sock.accepted()
 
-    async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> Any:  # type: ignore[override]
+    async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> Any:
         """Resolve a name as the network does at this time."""
         return await self.network.resolve(host, port)
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         """Connect from this machine."""
         return await self.network.connect(protocol_factory, host, port, **options)
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import secrets
 import signal
 import sqlite3
 import ssl
@@ -180,7 +181,14 @@ class Machine:
         _sink.take = self._take
         self.loop.program = self._program
         # The daemon freezes what stays for good; here it does not stay: other lives follow.
-        with patch.dict(os.environ), patch.object(gc, "freeze", lambda: None), self._watched():
+        draw = Random(f"secrets/{self.network.seed}").randbytes
+        with (
+            patch.dict(os.environ),
+            patch.object(gc, "freeze", lambda: None),
+            patch.object(secrets, "token_bytes", lambda size=32: draw(size)),
+            patch.object(os, "urandom", draw),  # of uuid4, and of serial numbers of certificates
+            self._watched(),
+        ):
             self._new_boot()
             try:
                 with self.disk:
@@ -199,7 +207,7 @@ class Machine:
         connect = sqlite3.connect
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            made = connect(*arguments, **options)
+            made: sqlite3.Connection = connect(*arguments, **options)
             if LIFE.get():
                 self._connections.append(made)
             return made

@@ -608,8 +608,8 @@ async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **op
     """Speak TLS over an end, as asyncio does. Raise OSError."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
-    wrapped = sslproto.SSLProtocol(  # type: ignore[call-arg]
-        loop,  # type: ignore[arg-type]
+    wrapped = sslproto.SSLProtocol(
+        loop,
         protocol,
         context,
         waiter,
@@ -624,7 +624,7 @@ async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **op
     except BaseException:
         end.abort()
         raise
-    return wrapped._app_transport, protocol  # type: ignore[attr-defined]
+    return wrapped._app_transport, protocol
 
 
 def hash_of(text: str) -> int:

@@ -81,7 +81,7 @@ class Terminal:
     known: dict[str, Payment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
         self.listen()
@@ -112,12 +112,12 @@ class Terminal:
             transport, _ = await end.serve(lambda: server, ssl=self.world.terminal_tls)
             server.end = transport
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"{self.serial} {name}")
         self._tasks[task] = name
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.broke(error)
@@ -189,7 +189,7 @@ class Terminal:
         truth = self.world.bank.of(identity)
         truth.starts.append(self.serial)
         amount = request.get("amount") or {}
-        truth.amount = sum((value for value in amount.values() if isinstance(value, int | Decimal)), Decimal())
+        truth.amount = Decimal(sum(value for value in amount.values() if isinstance(value, int | Decimal)))
         self.world.checks.start(truth, operation)
         habit = self.world.habit_of(identity)
         random = self.world.random("terminal", identity)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import aiosqlite.core
 
@@ -34,7 +35,8 @@ class _Queue:
         try:
             result = function()
         except BaseException as error:  # noqa: BLE001 - the caller hears of it
-            told, what = aiosqlite.core.set_exception, error
+            told: Callable[..., None] = aiosqlite.core.set_exception
+            what: Any = error
         else:
             told, what = aiosqlite.core.set_result, result
         if future is not None:
@@ -60,10 +62,5 @@ class _Thread:
 @contextmanager
 def without_threads(loop: VirtualLoop) -> Iterator[None]:
     """Have aiosqlite's connections take steps of this loop."""
-    before = aiosqlite.core.SimpleQueue, aiosqlite.core.Thread
-    aiosqlite.core.SimpleQueue = lambda: _Queue(loop)  # type: ignore[assignment,misc]
-    aiosqlite.core.Thread = _Thread  # type: ignore[assignment,misc]
-    try:
+    with patch.multiple(aiosqlite.core, SimpleQueue=lambda: _Queue(loop), Thread=_Thread):
         yield
-    finally:
-        aiosqlite.core.SimpleQueue, aiosqlite.core.Thread = before  # type: ignore[misc]

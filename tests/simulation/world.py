@@ -124,6 +124,7 @@ class World:
 
     def run(self) -> Result:
         """Play it. What fails is in the result; raise what the world itself failed of."""
+        _terminal_context()  # once for a process, and by the real chance
         asyncio.set_event_loop(self.loop)
         try:
             self.machine = Machine(self.loop, self.network, self.random("disk"), BORN, self._configuration())

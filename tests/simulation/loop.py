@@ -34,9 +34,12 @@ OUTSIDE: Final = contextvars.Context()
 #: The monotonic clock at the beginning: a machine that was booted a while ago. Seconds.
 BEGIN: Final = 1000.0
 
+#: Turns of the loop in which no time may pass: a burst of a thousand connections takes some hundred.
+MOST_TURNS: Final = 50_000
+
 
 class Stuck(Exception):
-    """Nothing will ever happen any more: no timer is set, and nothing is on its way."""
+    """Nothing will ever happen any more: no timer is set, or the loop turns and turns and no time passes."""
 
 
 class _Selector:
@@ -44,13 +47,19 @@ class _Selector:
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
+        self._turns = 0
 
     def select(self, timeout: float | None) -> list[Any]:
         """Let the time pass until the next timer."""
         if timeout is None:
-            raise Stuck
+            raise Stuck("no timer is set")
         if timeout > 0:
+            self._turns = 0
             self._loop.advance()
+        else:
+            self._turns += 1
+            if self._turns > MOST_TURNS:
+                raise Stuck("the loop turns, and no time passes")
         return []
 
 

@@ -136,8 +136,8 @@ class Till:
                 await self.world.person.asked(code, self)
             elif code in ("terminal_busy", "sale_conflict"):
                 blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
-                if not await self._blocked(basket, blocking):
-                    return "new_id_ok"
+                if step := await self._blocked(basket, blocking):
+                    return step
             else:
                 self.world.checks.unexpected_problem(basket, reply)
                 return "new_id_ok"
@@ -153,14 +153,18 @@ class Till:
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
 
-    async def _blocked(self, basket: Basket, blocking: str) -> bool:
-        """Wait for what is in the way, where that can be; whether to try again."""
-        own = blocking in basket.ids
+    async def _blocked(self, basket: Basket, blocking: str) -> str | None:
+        """Wait for what is in the way, where that can be; return what is to be done by that, None: try again."""
         reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
-        if reply.status == 200:
-            return not own or reply.json["result"] != "approved"
-        self.world.person.look(blocking)
-        return True
+        await asyncio.sleep(1.0)
+        if reply.status != 200:
+            self.world.person.look(blocking)
+            return None
+        step = str(reply.json["next_step"])
+        if blocking in basket.ids and step != "new_id_ok":
+            self.world.seen("second thought", step)
+            return step  # what was asked for before has ended otherwise after all
+        return None
 
     async def _barge(self, basket: Basket) -> None:
         """Ask for another payment on the terminal at once: nothing of it may be sent while the first is open."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.simulation import runs, vfs
+from tests.simulation import coverage, runs, vfs
 from tests.simulation.plan import FAULTS
 from tests.simulation.runs import Job, Played
 from tests.simulation.tally import Tally, failure
@@ -59,7 +59,9 @@ def _many(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         stopped = True
     progress.clear()
-    print(json.dumps(tally.as_json()) if options.json else tally.words())
+    print(json.dumps(tally.as_json()) if options.json else f"{tally.words()}\n{coverage.words(tally.seen)}")
+    if options.coverage is not None:
+        options.coverage.write_text(coverage.markdown(tally.seen))
     if stopped:
         sys.stderr.write("stopped; the above is what there was so far\n")
     return 1 if tally.failed else 130 if stopped else 0
@@ -128,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--faults", type=_faults, default=tuple(FAULTS), metavar="LIST", help="kinds that may come")
     parser.add_argument("--jobs", type=_count, default=runs.processors(), metavar="J", help="worker processes")
     parser.add_argument("--failures", type=Path, metavar="FILE", help="append each run that fails, as a line of JSON")
+    parser.add_argument("--coverage", type=Path, metavar="FILE", help="write what was met as tables of Markdown")
     parser.add_argument("--json", action="store_true", help="write the sum as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
     parser.add_argument("--list-faults", action="store_true", help="list the kinds of faults")

@@ -69,8 +69,18 @@ class Checks:
 
     def reply(self, reply: Reply) -> None:
         """A till or a person was answered."""
+        if reply.status >= 400:
+            self.world.seen("problem", reply.json["code"])
         if reply.status == 500:
             self.fail(f"a call was answered 500: {reply.body[:300]!r}")
+
+    def document(self, document: dict[str, Any]) -> None:
+        """A till or a person has read a payment."""
+        for field in ("phase", "next_step"):
+            if field in document:
+                self.world.seen(field, document[field])
+        for item in document["attention"]:
+            self.world.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
         """A start was refused: nothing of it was sent, and nothing is recorded."""
@@ -86,6 +96,8 @@ class Checks:
         result = document["result"]
         truth = self.world.bank.of(identity)
         self.world.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
+        for item in document["evidence"]:
+            self.world.seen("evidence", item["kind"])
         shown = self.shown.setdefault(identity, [])
         if shown and shown[-1] != result and not document["supersedes"]:
             self.fail(f"{identity} was {shown[-1]} and is {result}, and nothing says why")
@@ -171,6 +183,7 @@ class Checks:
                 self.fail(f"{identity} was sent and is not known")
             if document is None:
                 continue
+            self.document(document)
             attention = {item["code"] for item in document["attention"]}
             if document["phase"] != "final":
                 self._open(truth, document, attention)

@@ -55,6 +55,8 @@ class Person:
             if reply.status == 404 or (reply.status == 200 and reply.json["phase"] == "final"):
                 break
             document = reply.json if reply.status == 200 else {}
+            if document:
+                self.world.checks.document(document)
             if document.get("next_step") != "ask_person":
                 await asyncio.sleep(60.0)
                 if document.get("next_step") == "wait":
@@ -86,7 +88,6 @@ class Person:
             if reply.status == 200:
                 self.world.seen("word", "wrong" if wrong else "right")
                 break
-            self.world.seen("problem", reply.json["code"])
             await asyncio.sleep(30.0)
         self._asked.pop(identity, None)
 

@@ -199,6 +199,7 @@ class Terminal:
             server.answer(409, self._error("TER-003", "busy"))
             return
         self.world.seen("reply", habit.reply)
+        self.world.seen("end", habit.end)
         payment = Payment(identity, self.serial, habit, random, request.get("events_webhook_url", ""), request)
         if habit.runs:
             self.known[identity] = self.running = payment

@@ -100,6 +100,7 @@ class Till:
         }
 
     async def _sell(self, basket: Basket) -> None:
+        self.world.seen("manner", basket.sale.manner)
         if basket.sale.manner == "print":
             await self._print(basket)
             return
@@ -127,9 +128,9 @@ class Till:
         while True:
             reply = await self._call("PUT", path, request)
             if reply.status in (200, 201):
+                self.world.checks.document(reply.json)
                 break
             code = reply.json["code"]
-            self.world.seen("problem", code)
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
@@ -197,7 +198,7 @@ class Till:
                 return str(reply.json["next_step"])
             if reply.status == 202:
                 document = reply.json
-                self.world.seen("waiting", f"{document['phase']} {document['next_step']}")
+                self.world.checks.document(document)
                 if document["next_step"] == "ask_person":
                     self.world.person.look(identity)
                 if document["released"]:
@@ -240,6 +241,8 @@ class Till:
                 self.world.seen("print-end", str(reply.json["status"]))
                 basket.belief = "unpaid"
                 return
+            for item in reply.json["attention"] if reply.status == 202 else ():
+                self.world.seen("print-attention", item["code"])
             if reply.status == 202 and any(
                 item["code"] in ("print_stuck", "in_doubt") for item in reply.json["attention"]
             ):

@@ -1,7 +1,22 @@
 """The acquirer, who knows the truth: which request reached a terminal, which customer was charged, what was said."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
+from typing import Final
+
+#: What can be derived from what.
+ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
+    "re-auth": frozenset({"pre-auth"}),
+    "capture": frozenset({"pre-auth"}),
+    "post-tip": frozenset({"charge", "capture"}),
+    "void": frozenset({"charge", "pre-auth", "capture"}),
+    "refund": frozenset({"charge", "capture"}),
+}
+
+#: (asked for, approved already): pairs of one original of which the second has ended what the first would go on with.
+NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 FINALS = ("APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED")
 
@@ -20,6 +35,13 @@ class Truth:
 
     identity: str
     amount: Decimal = Decimal()
+    #: What the terminal was asked for, and under which reference.
+    kind: str = "charge"
+    sent_under: str | None = None
+    #: What it was derived from, as the acquirer knows it by that reference.
+    original: "Truth | None" = None
+    #: When it ended at the terminal, by the true time; None where that moment was in no event.
+    at: datetime | None = None
     #: Serials of the terminals that a start reached.
     starts: list[str] = field(default_factory=list)
     #: How it ended at the terminal, None while it runs or where it never ran.
@@ -40,13 +62,61 @@ class Truth:
         """Whether the customer was charged."""
         return self.end == "APPROVAL"
 
+    @property
+    def base(self) -> "Truth | None":
+        """What it stands under: for a re-authorization that was named, the pre-authorization."""
+        original = self.original
+        return original.base if original is not None and original.kind == "re-auth" else original
+
 
 @dataclass
 class Bank:
-    """The truths, by id."""
+    """The truths, by id, and the references that approvals gave."""
 
     truths: dict[str, Truth] = field(default_factory=dict)
+    references: dict[str, Truth] = field(default_factory=dict)
+    #: (what it stands under, what was derived from it), in the order in which the terminals were asked.
+    derived: list[tuple[Truth, Truth]] = field(default_factory=list)
 
     def of(self, identity: str) -> Truth:
         """Return the truth of an id."""
         return self.truths.setdefault(identity, Truth(identity))
+
+    def under(self, base: Truth) -> Iterator[Truth]:
+        """Yield what was derived from something, oldest first."""
+        return (truth for above, truth in self.derived if above is base)
+
+    def approved(self, base: Truth, kind: str) -> list[Truth]:
+        """Return what was approved of one type and was derived from something."""
+        return [truth for truth in self.under(base) if truth.kind == kind and truth.charged]
+
+    def standing(self, base: Truth) -> Decimal:
+        """Return what is reserved, or was charged without tips."""
+        return (self.approved(base, "re-auth") or [base])[-1].amount
+
+    def charged(self, base: Truth) -> Decimal:
+        """Return what was charged, with the tips that were added later."""
+        return self.standing(base) + sum((tip.amount for tip in self.approved(base, "post-tip")), Decimal())
+
+    def wrong(self, base: Truth, asked: Truth) -> str | None:
+        """Say why an operation is more than what its original allows, None where it is not; the rules are the local
+        API's (Amounts, Chains)."""
+        if base.kind not in ORIGINALS[asked.kind] or not base.charged:
+            return f"{base.identity} is a {base.kind} that ended as {base.end}"
+        for other in self.under(base):
+            if other is not asked and other.end is None and other.starts:
+                return f"{other.kind} {other.identity} is open"
+            if other is not asked and other.charged and (asked.kind, other.kind) in NEVER:
+                return f"{other.kind} {other.identity} has ended it"
+
+        def total(kind: str) -> Decimal:
+            return sum((other.amount for other in self.approved(base, kind) if other is not asked), Decimal())
+
+        allowed = {
+            "capture": self.standing(base) - total("capture"),
+            "refund": self.charged(base) - total("refund"),
+            "void": self.charged(base),
+        }.get(asked.kind)
+        if allowed is not None and asked.amount > allowed:
+            return f"it is for {asked.amount}, and {allowed} is allowed"
+        return None

@@ -5,11 +5,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from tests.simulation.bank import FINALS, RESULTS, Truth
 from tests.simulation.http import Reply
 
 if TYPE_CHECKING:
+    from tests.simulation.chain import Link
     from tests.simulation.machine import Line
     from tests.simulation.terminal import Payment
     from tests.simulation.till import Basket
@@ -47,9 +49,14 @@ class Checks:
 
     # As it happens.
 
-    def start(self, truth: Truth, _operation: str) -> None:
+    def start(self, truth: Truth) -> None:
         """A start has reached a terminal."""
         self.holds(len(truth.starts) == 1, f"{truth.identity} was sent {len(truth.starts)} times")
+        if (base := truth.base) is not None:
+            chain = [base, *self.world.bank.under(base)]
+            wrong = self.world.bank.wrong(base, truth)
+            if wrong is not None and not any(other.lied or other.words for other in chain):
+                self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
 
     def print_start(self, identity: str) -> None:
         """A print job has reached a terminal."""
@@ -222,6 +229,7 @@ class Checks:
             if basket.belief is None:
                 self.fail(f"sale {basket.sale.number} never came to an end")
             return
+        self._chain(basket, known)
         truths = [self.world.bank.of(identity) for identity in basket.ids]
         if any(truth.lied or truth.words for truth in truths):
             return
@@ -232,6 +240,59 @@ class Checks:
             self.fail(f"sale {basket.sale.number} is unpaid, and the customer was charged")
         if charges > 1:
             self.fail(f"sale {basket.sale.number}: the customer was charged {charges} times")
+
+    def _chain(self, basket: "Basket", known: dict[str, Any]) -> None:
+        """What followed a payment hangs together as the till knows it."""
+        for link in basket.links[1:]:
+            document = known.get(link.identity)
+            truth, original, base = self.world.bank.of(link.identity), link.original, link.base
+            assert original is not None
+            if document is None or base is None or base.identity not in known:
+                continue
+            named = document["transaction_reference"] if link.by_reference else document["original"]
+            wanted = original.reference if link.by_reference else original.identity
+            self.holds(named == wanted, f"{link.identity} names {named}, and the till {wanted}")
+            derived = known[base.identity]["derived"]
+            self.holds(link.identity in derived, f"{base.identity} has {derived} derived, not {link.identity}")
+            if truth.starts:
+                self.holds(truth.kind == link.kind, f"{link.identity} is a {link.kind}, and was sent as {truth.kind}")
+                self._reference(link, truth)
+                self._reversal(document, truth)
+
+    def _reference(self, link: "Link", truth: Truth) -> None:
+        """The reference that was sent is the original's, or that of the newest re-authorization."""
+        bank, base = self.world.bank, truth.base
+        if base is None or truth.original is None:
+            return
+        chain = [base, *bank.under(base)]
+        if any(other.lied or other.words for other in chain):
+            return
+        if link.by_reference:
+            wanted = bank.of(link.original.identity) if link.original is not None else base
+        elif link.kind in ("capture", "void"):
+            before = chain[: chain.index(truth)]
+            wanted = [other for other in before if other is base or (other.kind == "re-auth" and other.charged)][-1]
+        else:
+            wanted = base
+        self.holds(
+            truth.original is wanted, f"{link.identity} was sent under the reference of {truth.original.identity}"
+        )
+
+    def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
+        """A void on the day of its original is a cancellation, one of a later day a refund."""
+        outcome, base = document["outcome"], truth.base
+        if truth.kind != "void" or outcome is None or outcome["result"] != "approved" or base is None:
+            return
+        if truth.at is None or base.at is None or any(item.words or item.lied for item in (truth, base)):
+            return
+        zone = ZoneInfo(self.world.plan.timezone)
+        same_day = truth.at.astimezone(zone).date() == base.at.astimezone(zone).date()
+        wanted = "cancellation" if same_day else "refund"
+        self.world.seen("reversal", wanted)
+        self.holds(
+            outcome["reversal"] in (wanted, None),
+            f"the void {truth.identity} is said to be a {outcome['reversal']}, and is a {wanted}",
+        )
 
 
 def _status(event: bytes) -> str:

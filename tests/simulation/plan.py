@@ -22,6 +22,9 @@ MANNERS: Final[Mapping[str, float]] = {
     "print": 8,
 }
 
+#: The share of sales after which something follows: a capture, a tip, a void, a refund.
+CHAINS: Final = 0.12
+
 #: What goes wrong, and how often in a run of a hundred sales.
 FAULTS: Final[Mapping[str, float]] = {
     "kill": 1.0,
@@ -58,6 +61,9 @@ class Sale:
     manner: str
     #: How much goes wrong at the terminal: the share of its habits that are not left ordinary.
     bad: float
+    #: The operation that it begins with, and how many follow once it is approved.
+    first: str = "charge"
+    follows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +137,13 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
 def _sale(seed: int, number: int, tills: int, bad: float, pace: float) -> Sale:
     random = Random(f"sale/{seed}/{number}")
     manner = random.choices(list(MANNERS), list(MANNERS.values()))[0]
-    return Sale(
+    sale = Sale(
         number, random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000), manner, bad
     )
+    chain = Random(f"chain/{seed}/{number}")
+    if manner == "print" or chain.random() >= CHAINS:
+        return sale
+    return replace(sale, first=chain.choice(("charge", "pre-auth")), follows=chain.randrange(1, 5))
 
 
 def _faults(seed: int, payments: int, lasts: float, allowed: Collection[str]) -> Sequence[Fault]:

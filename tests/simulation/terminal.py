@@ -15,7 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from tests.simulation.bank import FINALS
+from tests.simulation.bank import FINALS, Truth
+from tests.simulation.chain import PATHS
 from tests.simulation.habits import Habit
 from tests.simulation.http import Asked, Broken, Client, Reply, Server
 from tests.simulation.network import End, Listening
@@ -42,6 +43,15 @@ RESULTS_OF_END: Final = {
     "cancel": "TERMINAL_CANCELED",
     "wait": "TERMINAL_REJECTED",
 }
+
+
+#: What posd calls an operation -> what the terminal calls it in its events.
+WIRE: Final = dict(PATHS.values())
+
+
+def _sent_under(truth: Truth, kinds: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the reference that a request bore, for those operations that repeat it (spec 2.1, 2.2)."""
+    return {"transaction_reference": truth.sent_under} if truth.kind in kinds else {}
 
 
 @dataclass
@@ -190,7 +200,10 @@ class Terminal:
         truth.starts.append(self.serial)
         amount = request.get("amount") or {}
         truth.amount = Decimal(sum(value for value in amount.values() if isinstance(value, int | Decimal)))
-        self.world.checks.start(truth, operation)
+        truth.kind, truth.sent_under = PATHS[operation][0], request.get("transaction_reference")
+        if truth.sent_under is not None:
+            self._derive(truth)
+        self.world.checks.start(truth)
         habit = self.world.habit_of(identity)
         random = self.world.random("terminal", identity)
         if self.running is not None:
@@ -209,6 +222,19 @@ class Terminal:
             truth.end = "REFUSED"
         await self._answer_start(payment, server)
 
+    def _derive(self, truth: Truth) -> None:
+        """Find what it stands under, as the acquirer does."""
+        bank = self.world.bank
+        truth.original = bank.references.get(truth.sent_under or "")
+        base = truth.base
+        if base is None:
+            self.world.checks.fail(f"{truth.kind} {truth.identity} was sent under a reference that nobody gave")
+            return
+        if not truth.amount:
+            truth.amount = bank.charged(base)
+        if len(truth.starts) == 1:
+            bank.derived.append((base, truth))
+
     async def _answer_start(self, payment: Payment, server: Server) -> None:
         habit, truth, random = payment.habit, self.world.bank.of(payment.identity), payment.random
         ack = {
@@ -216,7 +242,7 @@ class Terminal:
             "previous_status": "",
             "event_id": str(UUID(int=random.getrandbits(128), version=4)),
             "client_transaction_id": payment.identity,
-            "operation": {"type": "charge"},
+            "operation": {"type": truth.kind} | _sent_under(truth, ("re-auth", "capture")),
             "terminal": {"serialNumber": self.serial, "model": "M", "terminal_id": "T"},
         }
         await asyncio.sleep(0.05 + random.random() * 0.2)
@@ -319,7 +345,7 @@ class Terminal:
         payment.previous, payment.newest = payment.newest, event
         payment.status = status
         if status in FINALS:
-            truth.end = status
+            truth.end, truth.at = status, self.world.machine.clocks.true
             payment.final = event
         self.world.note(self.serial, "state", payment.identity, status)
         self.world.seen("events", habit.events)
@@ -378,17 +404,20 @@ class Terminal:
             document["reading_type"] = "CONTACTLESS"
         if status in ("DECLINED", "TERMINAL_REJECTED"):
             document["failure_reason"] = {"type": "TERMINAL", "code": "51", "message": "no"}
+        truth = self.world.bank.of(payment.identity)
         if status in FINALS and status != "DECLINED":
             amount = {"currency": "USD", "subtotal_iva0": float(self.world.bank.of(payment.identity).amount), "tip": 0}
             document["operation"] = {
-                "type": "CHARGE",
+                "type": WIRE[truth.kind],
                 "client_transaction_id": payment.identity,
                 "amount": amount,
                 "metadata": payment.request.get("metadata") or {},
-            }
+            } | _sent_under(truth, ("re-auth", "capture"))
         if status == "APPROVAL":
+            reference = str(UUID(int=random.getrandbits(128), version=4))
+            self.world.bank.references[reference] = truth
             document["raw_response"] = {
-                "transaction_reference": str(UUID(int=random.getrandbits(128), version=4)),
+                "transaction_reference": reference,
                 "ticket_number": f"{random.randrange(10**6):06}",
                 "authorized_amount": float(self.world.bank.of(payment.identity).amount),
                 "card_type": "credit",

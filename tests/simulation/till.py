@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from tests.simulation.chain import Chain, Link
 from tests.simulation.http import Broken, Client, Reply
 from tests.simulation.plan import Sale
 
@@ -33,6 +34,8 @@ class Basket:
     belief: str | None = None
     #: What a person told the till to believe of it.
     by_person: bool = False
+    #: The first operation of a chain and what followed it, where something is to follow.
+    links: list[Link] = field(default_factory=list)
 
 
 class Till:
@@ -97,7 +100,7 @@ class Till:
             "amount": {"subtotal_iva0": f"{sale.cents // 100}.{sale.cents % 100:02}"},
             "sale": f"basket-{sale.number}",
             "metadata": {"ticket": sale.number},
-        }
+        } | ({} if sale.first == "charge" else {"type": sale.first})
 
     async def _sell(self, basket: Basket) -> None:
         self.world.seen("manner", basket.sale.manner)
@@ -112,6 +115,8 @@ class Till:
                 await asyncio.sleep(2.0)
                 self._next_id(basket)
                 continue
+            if step == "done" and basket.sale.follows:
+                await Chain(self, basket).run()
             basket.belief = {"done": "paid", "new_id_ok": "unpaid"}.get(step, "left")
             self.world.checks.basket(basket)
             return

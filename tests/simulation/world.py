@@ -148,7 +148,7 @@ class World:
             self._digest.hexdigest(),
             self.story or [],
             self.seen_pairs,
-            sum(len(basket.ids) for till in self.tills for basket in till.baskets),
+            sum(len(basket.ids) + len(basket.links[1:]) for till in self.tills for basket in till.baskets),
             self.loop.time(),
             self.machine.life,
         )

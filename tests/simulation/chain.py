@@ -1,0 +1,248 @@
+"""What follows a payment: re-authorizations, captures, tips, voids and refunds, and what may follow what.
+
+The rules are those of the local API (Amounts, Chains), written again from there: they share no code with the daemon.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from tests.simulation.bank import NEVER, ORIGINALS
+from tests.simulation.http import Reply
+
+if TYPE_CHECKING:
+    from tests.simulation.till import Basket, Till
+
+#: The last part of a path of the terminal -> what posd calls the operation, and the terminal in its events.
+PATHS: Final[Mapping[str, tuple[str, str]]] = {
+    "charge": ("charge", "CHARGE"),
+    "authorization": ("pre-auth", "PREAUTH"),
+    "re_authorization": ("re-auth", "REAUTHORIZATION"),
+    "capture": ("capture", "CAPTURE"),
+    "pos_tip": ("post-tip", "POST_TIP"),
+    "void": ("void", "VOID"),
+    "refund": ("refund", "REFUND"),
+}
+
+#: Pairs of which the first needs `repeat`.
+REPEATED: Final = frozenset(
+    {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
+)
+
+#: What a till asks for next, by the type of the original, and how often; one in some is what does not fit.
+NEXT: Final[Mapping[str, Mapping[str, float]]] = {
+    "charge": {"post-tip": 20, "refund": 35, "void": 40, "capture": 5},
+    "pre-auth": {"re-auth": 25, "capture": 50, "void": 20, "refund": 5},
+    "re-auth": {"re-auth": 30, "capture": 50, "void": 20},
+    "capture": {"post-tip": 20, "refund": 35, "void": 40, "re-auth": 5},
+}
+#: How much, and how often: all that there is, a part, more than there is, no amount where that can be.
+SHARES: Final[Mapping[str, float]] = {"all": 40, "part": 30, "more": 10, "none": 20}
+
+
+@dataclass
+class Link:
+    """One operation of a chain, as the till has stored it."""
+
+    identity: str
+    kind: str
+    #: The sum that it is for, in cents; None: none was named.
+    cents: int | None
+    #: What it was derived from, None for the first.
+    original: "Link | None" = None
+    by_reference: bool = False
+    repeat: bool = False
+    terminal: str | None = None
+    #: `approved`, `not`, `open`, `refused`; None while the till does not know.
+    state: str | None = None
+    reference: str | None = None
+
+    @property
+    def base(self) -> "Link | None":
+        """What it stands under: a re-authorization that is named by its reference stands for its pre-authorization."""
+        original = self.original
+        if original is not None and original.kind == "re-auth" and self.by_reference:
+            return original.base
+        return original
+
+
+def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
+    """Return the codes by which a start may be refused; none: it has to be taken."""
+    original, base = link.original, link.base
+    assert original is not None
+    assert base is not None
+    if original.state != "approved" or base.kind not in ORIGINALS[link.kind]:
+        return frozenset({"unknown_original"})
+    others = [other for other in links[1:] if other is not link and other.state in ("approved", "open")]
+    members = [other for other in others if other.base is base]
+    beside = {(link.kind, other.kind) for other in members if other.state == "approved"}
+    if any(other.state == "open" for other in others) or NEVER & beside or (REPEATED & beside and not link.repeat):
+        return frozenset({"already_derived", "chain_conflict"})
+    done = [other for other in members if other.state == "approved"]
+    return frozenset({"amount_exceeds"}) if _exceeds(link, base, done) else frozenset()
+
+
+def _exceeds(link: Link, base: Link, done: Sequence[Link]) -> bool:
+    def total(kind: str) -> int:
+        return sum(other.cents or 0 for other in done if other.kind == kind)
+
+    again = [other for other in done if other.kind == "re-auth"]
+    own = ((again or [base])[-1]).cents or 0
+    match link.kind:
+        case "capture":
+            return (link.cents or 0) > own - total("capture")
+        case "void":
+            return link.cents is not None and link.cents not in (own, own + total("post-tip"))
+        case "refund":
+            charged = own + total("post-tip")
+            refunded = sum(charged if other.cents is None else other.cents for other in done if other.kind == "refund")
+            return (charged if link.cents is None else link.cents) > charged - refunded
+    return False
+
+
+class Chain:
+    """What one till does after a payment that was approved; what it has stored is in the basket."""
+
+    def __init__(self, till: "Till", basket: "Basket") -> None:
+        self._till, self._basket, self._world = till, basket, till.world
+        self._links = basket.links
+
+    async def run(self) -> None:
+        """Do all of it; begin again where the till was when it crashed."""
+        if not self._links:
+            first = Link(self._basket.ids[-1], self._basket.sale.first, self._basket.sale.cents)
+            await self._look(first)
+            self._links.append(first)
+        while True:
+            waiting = [link for link in self._links if link.state is None]
+            if not waiting:
+                if len(self._links) > self._basket.sale.follows or not self._able():
+                    return
+                self._links += self._draw()
+                continue
+            for other in waiting[1:]:
+                self._till._beside(
+                    self._till._call_once("PUT", f"/v1/transactions/{other.identity}", self._body(other))
+                )
+            for link in waiting:
+                await self._do(link, alone=len(waiting) == 1)
+
+    def _able(self) -> list[Link]:
+        """Return what something can follow."""
+        return [link for link in self._links if link.state == "approved" and link.kind in NEXT]
+
+    def _draw(self) -> Iterator[Link]:
+        """Draw the next operation, and at times another one that is asked for beside it."""
+        random = self._world.random("chain", self._basket.sale.number, len(self._links))
+        count = 2 if random.random() < 0.2 else 1
+        for number in range(count):
+            yield self._one(random, len(self._links) + number)
+
+    def _one(self, random: Random, number: int) -> Link:
+        sale = self._basket.sale
+        able = self._able()
+        original = able[-1] if random.random() < 0.6 else random.choice(able)
+        kind = random.choices(list(NEXT[original.kind]), list(NEXT[original.kind].values()))[0]
+        share = random.choices(list(SHARES), list(SHARES.values()))[0]
+        cents: int | None = original.cents or sale.cents
+        if kind == "post-tip":
+            cents = random.randrange(1, 500)
+        elif share == "none" and kind in ("void", "refund"):
+            cents = None
+        elif share == "part" or (kind == "re-auth" and random.random() < 0.5):
+            cents = random.randrange(1, sale.cents + 1)
+        elif share == "more":
+            cents = sale.cents * 3 + random.randrange(1, 100)
+        identity = str(UUID(int=random.getrandbits(128), version=4))
+        self._world.give_habit(identity, sale, 1000 + number)
+        return Link(
+            identity,
+            kind,
+            cents,
+            original,
+            by_reference=random.random() < 0.4,
+            repeat=random.random() < 0.3,
+            terminal=random.choices(
+                (self._till.serial, None, self._world.other_serial(self._till.serial)), (70, 20, 10)
+            )[0],
+        )
+
+    def _body(self, link: Link) -> dict[str, Any]:
+        original = link.original
+        assert original is not None
+        body: dict[str, Any] = {"type": link.kind, "repeat": link.repeat, "metadata": {"of": original.identity}}
+        body |= {"transaction_reference": original.reference} if link.by_reference else {"original": original.identity}
+        if link.terminal is not None or link.by_reference:
+            body["terminal"] = link.terminal or self._till.serial
+        if link.cents is not None:
+            body["amount"] = {"subtotal_iva0": f"{link.cents // 100}.{link.cents % 100:02}"}
+        return body
+
+    async def _do(self, link: Link, *, alone: bool) -> None:
+        till, world = self._till, self._world
+        path = f"/v1/transactions/{link.identity}"
+        while True:
+            reply = await till._call("PUT", path, self._body(link))
+            if reply.status in (200, 201):
+                if reply.status == 201:
+                    self._taken(link)
+                break
+            code = reply.json["code"]
+            world.seen("problem", f"{code} of {link.kind}")
+            if code in ("draining", "storage_unavailable", "internal_error"):
+                await asyncio.sleep(1.0)
+            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
+                await world.person.asked(code, till)
+            elif code == "terminal_busy":
+                await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
+                world.person.look(reply.json["blocking_transaction"])
+            else:
+                await self._refused(link, reply, alone=alone)
+                return
+        if world.random("chain-abort", link.identity).random() < 0.1:
+            await till._call("POST", f"{path}/abort")
+        step = await till._await(self._basket, link.identity)
+        link.state = {"done": "approved", "new_id_ok": "not"}.get(step, "open")
+        world.seen("chain", f"{link.kind} {link.state}")
+        if link.state == "approved":
+            await self._look(link)
+
+    def _taken(self, link: Link) -> None:
+        """It was started: the rules have to allow it."""
+        if self._certain():
+            wanted = expected(link, self._links)
+            self._world.checks.holds(not wanted, f"{link.kind} {link.identity} was taken; it is {sorted(wanted)}")
+
+    async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
+        """It was refused: the rules have to say so, and what stands in the way has to be there."""
+        link.state = "refused"
+        code = reply.json["code"]
+        checks = self._world.checks
+        checks.refused_start(link.identity, reply)
+        if alone and self._certain():
+            wanted = expected(link, self._links)
+            checks.holds(code in wanted, f"{link.kind} {link.identity} was refused by {code}, not by {sorted(wanted)}")
+        known = {other.identity for other in self._links}
+        for other in reply.json.get("transactions", ()):
+            checks.holds(
+                other in known, f"{link.kind} {link.identity} was refused for {other}, which is of another chain"
+            )
+
+    async def _look(self, link: Link) -> None:
+        """Keep what the outcome says."""
+        reply = await self._till._call("GET", f"/v1/transactions/{link.identity}")
+        outcome = reply.json["outcome"] if reply.status == 200 else None
+        link.state = "approved" if outcome is not None and outcome["result"] == "approved" else "open"
+        link.reference = outcome and outcome["transaction_reference"]
+        if link.reference is None:
+            link.state = "open"  # nothing can be derived from it
+
+    def _certain(self) -> bool:
+        """Whether what the till knows of this chain is what posd knows of it."""
+        truths = [self._world.bank.of(link.identity) for link in self._links]
+        return not any(truth.lied or truth.words for truth in truths) and all(
+            link.state is not None or link is self._links[-1] for link in self._links
+        )

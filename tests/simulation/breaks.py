@@ -1,0 +1,598 @@
+"""Deliberate faults of the product: each is a mistake that a programmer could make, and the simulation has to find it.
+
+A break is a change of the product's source, made for the length of a run in this process alone: the text of a function
+is changed and compiled anew, so that the table shows the mistake itself. A change whose text is not in the product any
+more raises: the table follows the product.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Final
+
+from posd.base import damaged_json
+from posd.clock import rules
+from posd.httpd import admission, server
+from posd.httpd import connection as http_connection
+from posd.payments import (
+    abort,
+    inbox,
+    lifecycle,
+    outcomes,
+    reconcile,
+    record,
+    recovery,
+    schedule,
+    search_reply,
+    start,
+    transitions,
+)
+from posd.printing import poll
+from posd.printing import start as print_start
+from posd.records import callback_urls
+from posd.storage import changes, connection, store, writer
+from posd.terminals import attempt
+from posd.upkeep import unseen
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one function: what stands in its source, and what stands there instead."""
+
+    function: Any
+    old: str
+    new: str
+
+
+@contextmanager
+def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
+    """Have a function changed for a while; who has imported it has that too. Raise ValueError where it cannot be."""
+    source = textwrap.dedent(inspect.getsource(function))
+    for change in changes:
+        if source.count(change.old) != 1:
+            raise ValueError(f"{function.__qualname__} does not have once: {change.old!r}")
+        source = source.replace(change.old, change.new)
+    names: dict[str, Any] = {}
+    exec(compile(source, inspect.getfile(function), "exec"), function.__globals__, names)
+    before = function.__code__
+    function.__code__ = _plain(names[function.__name__]).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+def _plain(function: Any) -> FunctionType:
+    """Return the function in a property, a method or a decorator."""
+    if isinstance(function, property):
+        function = function.fget
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    assert isinstance(function, FunctionType), function
+    return function
+
+
+class Break:
+    """One mistake: its name, the part of the product that has it, what that part then does, and the changes."""
+
+    def __init__(self, name: str, part: str, says: str, *changes: Change) -> None:
+        self.name, self.part, self.says, self.changes = name, part, says, changes
+
+
+_ALL: Final = (
+    # The writer.
+    Break(
+        "answer-before-commit",
+        "writer",
+        "Callers are answered when their functions have run, before the COMMIT is on disk.",
+        Change(
+            writer.Writer._commit_in_place,
+            "written = await hand_over(self._connection, batch.commit)",
+            "hand_over(self._connection, batch.commit)\n"
+            "    written = Written(batch._results, batch._unit.changes, anything=True)",
+        ),
+    ),
+    Break(
+        "failed-sync-ignored",
+        "writer",
+        "A COMMIT that fails is taken for one that went well.",
+        Change(
+            writer.Batch.commit,
+            "return Written([outcome] * len(self._functions), distrusted=broken(error))",
+            "return Written(self._results, self._unit.changes, anything=wrote, distrusted=broken(error))",
+        ),
+    ),
+    Break(
+        "publish-before-commit",
+        "writer",
+        "Those who wait hear of a change before its COMMIT, look, and find nothing new.",
+        Change(
+            writer.Writer._commit_in_place,
+            "written = await hand_over",
+            "self._publish(batch._unit.changes)\n    written = await hand_over",
+        ),
+        Change(writer.Writer._commit, "self._publish(written.changes)", "pass"),
+    ),
+    Break(
+        "lost-wake-up",
+        "writer",
+        "A function that is handed over during a COMMIT waits until another one comes.",
+        Change(writer.Writer._run, "if not self._waiting:\n            self._wake.clear()\n", "pass\n"),
+        Change(
+            writer.Writer._run,
+            "await self._commit(batch)\n",
+            "await self._commit(batch)\n        self._wake.clear()\n",
+        ),
+    ),
+    # The database file.
+    Break(
+        "not-reopened",
+        "storage",
+        "After a COMMIT of uncertain end the connection is used on.",
+        Change(writer.Writer._commit, "if written.distrusted:", "if False:"),
+    ),
+    Break(
+        "trusted-unsynced",
+        "storage",
+        "The start takes what reads as committed for synced, also where a killed daemon had not come to sync it.",
+        Change(connection.open_database, "sync_wal(path)", "pass"),
+        Change(connection.open_database, "connect_again(path)", "connect_writer(path)"),
+    ),
+    Break(
+        "synchronous-normal",
+        "storage",
+        "A COMMIT is not synced (PRAGMA synchronous = NORMAL).",
+        Change(connection.connect_writer, '"synchronous = FULL"', '"synchronous = NORMAL"'),
+    ),
+    Break(
+        "synchronous-off",
+        "storage",
+        "Nothing is synced (PRAGMA synchronous = OFF).",
+        Change(connection.connect_writer, '"synchronous = FULL"', '"synchronous = OFF"'),
+    ),
+    Break(
+        "journal-in-memory",
+        "storage",
+        "The rollback journal is kept in memory in place of a write-ahead log.",
+        Change(connection.connect_writer, '"journal_mode = WAL"', '"journal_mode = MEMORY"'),
+    ),
+    Break(
+        "stale-reads",
+        "storage",
+        "A reading connection stays in the state that it saw first.",
+        Change(store._snapshot, 'db.execute("BEGIN")', 'db.in_transaction or db.execute("BEGIN")'),
+        Change(store._snapshot, 'db.execute("ROLLBACK")', "pass"),
+    ),
+    # The start of a payment.
+    Break(
+        "sent-before-intent",
+        "start",
+        "The request goes out while its intent is still being committed.",
+        Change(
+            start.Payments._run,
+            "transaction, request = await self._intend(draft, way)",
+            "early = asyncio.ensure_future(self._send(draft, self._request(draft, way), way.until))\n"
+            "            transaction, request = await self._intend(draft, way)",
+        ),
+        Change(start.Payments._run, "await self._send(transaction, request, way.until)", "await early"),
+    ),
+    Break(
+        "sent-twice",
+        "start",
+        "A request whose reply is lost is sent again.",
+        Change(
+            start.Payments._send,
+            'crash_point("start.replied")',
+            "if not isinstance(attempt, Replied):\n        attempt = await contact.call(request)",
+        ),
+    ),
+    Break(
+        "intent-forgotten",
+        "recovery",
+        "What was `starting` at a crash is removed, so that the till may start it anew.",
+        Change(
+            recovery.recover,
+            "starting = found.phase is Phase.STARTING\n",
+            "starting = False\n"
+            "            if found.phase is Phase.STARTING:\n"
+            "                for table in ('journal', 'leases', 'transactions'):\n"
+            "                    unit.db.execute(f'DELETE FROM {table} WHERE client_transaction_id = ?',"
+            " (found.client_transaction_id,))\n"
+            "                continue\n",
+        ),
+    ),
+    Break(
+        "interrupted-is-not-started",
+        "recovery",
+        "What was `starting` at a crash is taken for not sent.",
+        Change(
+            recovery.recover,
+            "def work(unit: Unit)",
+            "from posd.payments.entries import Attempted\n"
+            "    from posd.terminals.attempt import NotSent\n\n"
+            "    def work(unit: Unit)",
+        ),
+        Change(recovery.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
+    ),
+    Break(
+        "open-not-taken-over",
+        "recovery",
+        "What was open at a crash is not asked for after it.",
+        Change(recovery.recover, "return [*taken_over, *to_ask_once, *closed]", "return [*to_ask_once, *closed]"),
+    ),
+    Break(
+        "lease-not-freed",
+        "start",
+        "A payment that has ended goes on holding its terminal.",
+        Change(record.free_if_ended, "transaction.phase is Phase.FINAL and", "False and"),
+    ),
+    Break(
+        "lease-freed-early",
+        "start",
+        "A terminal is freed at the final while an abort of that payment is still on its way.",
+        Change(
+            record.free_if_ended,
+            " and not outstanding.of(transaction.client_transaction_id)",
+            "",
+        ),
+    ),
+    Break(
+        "busy-not-checked",
+        "start",
+        "A second payment is started on a terminal that another one holds.",
+        Change(start.Payments._record_intent, "_refuse_busy(unit, transaction, self._outstanding)", "None"),
+    ),
+    Break(
+        "sale-not-checked",
+        "start",
+        "A second payment of one sale is started on another terminal.",
+        Change(start.Payments._record_intent, "_refuse_sale(unit, transaction)", "None"),
+    ),
+    Break(
+        "id-reused",
+        "start",
+        "A known id with another amount is answered as if it were the same payment.",
+        Change(start.Payments._start, "require_same(", "str("),
+    ),
+    Break(
+        "lost-reply-not-started",
+        "start",
+        "A reply that is lost is taken for a request that was not sent.",
+        Change(attempt.judge_start, "return Doubtful(reason)", "return Unsent(reason)"),
+    ),
+    Break(
+        "refusal-reopens",
+        "start",
+        "A 5xx is taken for a refusal.",
+        Change(attempt.judge_start, "300 <= status < 500", "300 <= status < 600"),
+    ),
+    # The inbox.
+    Break(
+        "second-final",
+        "inbox",
+        "A later final replaces the first one.",
+        Change(
+            lifecycle.step,
+            "move = MOVES[trail.position][known]\n",
+            "move = NEXT if known in FINALS else MOVES[trail.position][known]\n",
+        ),
+    ),
+    Break(
+        "state-goes-back",
+        "inbox",
+        "A late event sets the state back.",
+        Change(
+            lifecycle.step,
+            "verdict = VERDICTS[move]",
+            "move = NEXT if move is LATE else move\n    verdict = VERDICTS[move]",
+        ),
+    ),
+    Break(
+        "after-final-applied",
+        "inbox",
+        "An event that comes after the final opens the payment again.",
+        Change(
+            lifecycle.step,
+            "verdict = VERDICTS[move]",
+            "move = NEXT if move is AFTER and known not in FINALS else move\n    verdict = VERDICTS[move]",
+        ),
+        Change(transitions._apply, "if transaction.phase is Phase.FINAL:", "if False:"),
+    ),
+    Break(
+        "event-of-another-payment",
+        "inbox",
+        "An event is applied to the payment of its address, whatever payment it names.",
+        Change(inbox._read, 'if event.client_transaction_id not in (client_transaction_id, ""):', "if False:"),
+    ),
+    Break(
+        "event-of-another-terminal",
+        "inbox",
+        "An event of a terminal outside the fleet is applied.",
+        Change(inbox.Inbox._unwelcome, "if serial not in self._fleet and", "if False and"),
+    ),
+    Break(
+        "event-of-another-merchant",
+        "inbox",
+        "An event of another merchant is applied.",
+        Change(inbox.Inbox._unwelcome, "if self._merchant_id and", "if False and"),
+    ),
+    Break(
+        "token-not-checked",
+        "inbox",
+        "The token in the callback address is not looked at.",
+        Change(callback_urls.CallbackUrls.authentic, "return ", "return True or "),
+    ),
+    Break(
+        "repeats-recorded",
+        "inbox",
+        "An event that comes again is recorded again.",
+        Change(transitions.recognise, "return Seen.REPEATED if body in recorded else Seen.REUSED", "return Seen.NEW"),
+    ),
+    Break(
+        "unstored-acknowledged",
+        "inbox",
+        "An event that could not be stored is answered 200.",
+        Change(inbox.Inbox.receive, "return 503", "return 200"),
+    ),
+    Break(
+        "good-event-refused",
+        "inbox",
+        "An event that cannot be stored now is answered 400, after which the terminal does not send it again.",
+        Change(inbox.Inbox.receive, "return 503", "return 400"),
+    ),
+    Break(
+        "damaged-event-refused",
+        "inbox",
+        "An event with one bad byte is refused as a whole.",
+        Change(damaged_json.readable, "return mend(body)", "raise"),
+    ),
+    # Doubt and reconciliation.
+    Break(
+        "elapsed-time-decides",
+        "reconcile",
+        "A payment that is in doubt for ten minutes is taken for not started.",
+        Change(
+            reconcile.Reconciler._search,
+            "result = RESULTS[type(answer)]\n",
+            "result = RESULTS[type(answer)]\n"
+            "    item = self._watched.get(identity)\n"
+            "    if item is not None and item.watch.phase is Phase.IN_DOUBT and asked - item.watch.quiet_since > 600:\n"
+            "        said = Evidence(kind=EvidenceKind.SEARCH, at=iso(self._now()), result=result)\n"
+            "        await self._record(identity, ProvedNotStarted((said,)))\n",
+        ),
+    ),
+    Break(
+        "empty-search-decides",
+        "reconcile",
+        "A search that finds nothing is taken for the proof that the payment never started.",
+        Change(
+            reconcile.Reconciler._search,
+            "result = RESULTS[type(answer)]\n",
+            "result = RESULTS[type(answer)]\n"
+            "    if result is SearchResult.NONE:\n"
+            "        said = Evidence(kind=EvidenceKind.SEARCH, at=iso(self._now()), result=result)\n"
+            "        await self._record(identity, ProvedNotStarted((said,)))\n",
+        ),
+    ),
+    Break(
+        "proof-of-one-round",
+        "reconcile",
+        "`not_started` is concluded after one abort and one search, without the second round.",
+        Change(schedule.NotStartedProof.complete, "self.second_none is not None", "self.first_none is not None"),
+    ),
+    Break(
+        "search-of-another-id",
+        "reconcile",
+        "What a search finds of another payment counts for this one.",
+        Change(
+            search_reply.read_reply,
+            "for raw in elements if _bears(raw, client_transaction_id)",
+            "for raw in elements",
+        ),
+    ),
+    Break(
+        "gap-not-searched",
+        "reconcile",
+        "A gap in the events is noted, and the terminal is not asked.",
+        Change(schedule.news, "if gap or begins", "if begins"),
+    ),
+    Break(
+        "silence-not-searched",
+        "reconcile",
+        "A payment that goes silent is not asked for.",
+        Change(schedule.due, "None if watch.told else watch.quiet_since + patience(watch, limits)", "None"),
+    ),
+    Break(
+        "searched-once",
+        "reconcile",
+        "A search that brings nothing is not tried again.",
+        Change(schedule.answered, "if not again:", "if True:"),
+    ),
+    Break(
+        "abort-at-the-acquirer",
+        "abort",
+        "An abort is sent although the acquirer was asked already.",
+        Change(abort.Aborts._fence, "if past_point_of_no_return(transaction):", "if False:"),
+    ),
+    Break(
+        "abort-without-lease",
+        "abort",
+        "An abort is sent for a payment that does not hold its terminal any more.",
+        Change(
+            abort.Aborts._fence,
+            "if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:",
+            "if False:",
+        ),
+    ),
+    Break(
+        "abort-is-an-outcome",
+        "abort",
+        "An abort that the terminal has taken is the end of the payment.",
+        Change(
+            abort.Aborts._settle,
+            "return record(unit, transaction, AbortAnswered",
+            "after = record(unit, transaction, AbortAnswered",
+        ),
+        Change(
+            abort.Aborts._settle,
+            "self._outstanding)",
+            "self._outstanding)\n"
+            "    if judge_abort(attempt) is AbortAnswer.TAKEN and after.phase is not Phase.FINAL:\n"
+            "        from posd.payments.entries import Resolved\n"
+            "        from posd.payments.model import Result\n"
+            "        said = Resolved('posd', 'aborted', None, Result.CANCELED)\n"
+            "        after = record(unit, after, said, self._now(), self._outstanding)\n"
+            "    return after",
+        ),
+    ),
+    # People.
+    Break(
+        "person-beats-terminal",
+        "decide",
+        "What the terminal says after a person's word does not count any more.",
+        Change(
+            outcomes.finish,
+            "if old is not None:\n",
+            "if old is not None and old.by_operator:\n        return transaction\n    if old is not None:\n",
+        ),
+    ),
+    # The feed, and those who wait.
+    Break(
+        "waiter-not-woken",
+        "feed",
+        "Those who wait for one payment are not woken by its changes.",
+        Change(changes.Hub.publish, "for subject in (change.id, ANY):", "for subject in (ANY,):"),
+    ),
+    Break(
+        "wake-up-lost",
+        "feed",
+        "A change that comes while a waiter reads the state is forgotten.",
+        Change(changes.Waiter.wait, "if not self._set:\n", "if True:\n"),
+    ),
+    Break(
+        "change-without-row",
+        "feed",
+        "A change of the state alone has no line in the feed.",
+        Change(
+            record.move,
+            "if changed is not before:",
+            "if changed is not before and (changed.phase, changed.outcome) != (before.phase, before.outcome):",
+        ),
+    ),
+    Break(
+        "feed-with-gap",
+        "feed",
+        "A page of the feed leaves out the change behind its beginning.",
+        Change(changes.after, "WHERE seq > ?", "WHERE seq > ? + 1"),
+    ),
+    Break(
+        "feed-by-time",
+        "feed",
+        "The feed is in the order of the wall clock.",
+        Change(changes.after, "ORDER BY seq LIMIT", "ORDER BY at LIMIT"),
+    ),
+    # Printing.
+    Break(
+        "printed-twice",
+        "print",
+        "A print request whose reply is lost is sent again.",
+        Change(
+            print_start.Printing._attempt,
+            'crash_point("print.replied")',
+            "if isinstance(attempt, Lost):\n        attempt = await self._fleet.contact.call(request)",
+        ),
+    ),
+    Break(
+        "print-not-polled",
+        "print",
+        "A print job without a webhook is never asked for.",
+        Change(poll.Spooler._ask_next, "if at > now:", "if True:"),
+    ),
+    # The listeners.
+    Break(
+        "request-dropped",
+        "httpd",
+        "A request that comes when an idle connection is being ended is dropped.",
+        Change(
+            http_connection.Idle._finish,
+            "if self._since is not None and self._end is not None:",
+            "if self._end is not None:",
+        ),
+    ),
+    Break(
+        "keep-alive-short",
+        "httpd",
+        "A connection is ended as idle while its request is being answered.",
+        Change(http_connection.Idle.stop, "self._since = None", "pass"),
+    ),
+    Break(
+        "no-places",
+        "limits",
+        "Strangers on the LAN may open any number of connections.",
+        Change(admission.Gate.admit, "if not all(share.has_room(now) for share in shares):", "if False:"),
+    ),
+    Break(
+        "log-floods",
+        "limits",
+        "Each refused connection is a line of the log.",
+        Change(
+            admission.RejectedTraffic.note,
+            "if (untold := self._untold.get(kind)) is not None:",
+            "if (untold := None) is not None:",
+        ),
+    ),
+    Break(
+        "tasks-leak",
+        "limits",
+        "The connections that have ended are never forgotten.",
+        Change(server.Listener._forget, "del self._connections[task]", "pass"),
+    ),
+    # The clock.
+    Break(
+        "clock-never-unsure",
+        "clock",
+        "A clock that jumps is believed.",
+        Change(rules.doubt, "if reading.wall < built", "return None\n    if reading.wall < built"),
+    ),
+    # The stop.
+    Break(
+        "stop-without-drain",
+        "stop",
+        "The stop does not wait for the starts that are under way.",
+        Change(
+            start.Payments.drain,
+            "await self._running.wait(seconds)\n    self._fleet.hurry()\n    await self._running.wait()",
+            "pass",
+        ),
+    ),
+    Break(
+        "waiters-not-told",
+        "stop",
+        "Tills that wait are not told that posd stops.",
+        Change(changes.Hub.drain, "waiter.set()", "pass"),
+    ),
+    # The witness.
+    Break(
+        "witness-dropped",
+        "witness",
+        "The witness of the payments that were started is not read at the start.",
+        Change(unseen.Unseen._read, "left = self._file.read()", "left = None"),
+    ),
+)
+
+#: All of them, by name.
+BREAKS: Final[Mapping[str, Break]] = {item.name: item for item in _ALL}
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    """Have a mistake in the product of this process for a while. Raise KeyError, ValueError."""
+    with ExitStack() as stack:
+        by_function: dict[FunctionType, list[Change]] = {}
+        for change in BREAKS[name].changes:
+            by_function.setdefault(_plain(change.function), []).append(change)
+        for function, changes in by_function.items():
+            stack.enter_context(_changed(function, changes))
+        yield

@@ -196,11 +196,11 @@ class Life(Street):
             elements = [payment.said(number, merchant_id="M-2")]
         self.network.search = self.answering(payment, NO_ANSWERS.get(answer) or listing(*elements))
         self.network.abort = ABORTS[abort]
-        aborts = self.network.aborts
+        aborts, final = self.network.aborts, self.row(payment).phase is Phase.FINAL
         self.run(self.house.reconciler.reconcile(payment.identity))
         if elements:
             payment.begin_proof_anew()
-            payment.heard = True
+            payment.heard |= answer != "unusable" or not final  # what cannot be read takes back no conclusion
         if answer.startswith("found"):
             self.found.add((payment.terminal, payment.identity))
             for element in elements:

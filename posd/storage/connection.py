@@ -98,36 +98,26 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return db
 
 
-def sync_wal(path: Path) -> None:
-    """Wait until what an earlier process wrote and did not come to sync is on disk. Raise OSError.
-
-    It was killed between writing a commit and syncing it: from the page cache it reads as committed, and a repeated
-    event would be acknowledged that a power loss then takes away.
-    """
-    wal = path.with_name(f"{path.name}-wal")
-    if wal.exists():
-        files.sync(wal)
-        files.sync(path.parent)
-
-
 def connect_again(path: Path) -> sqlite3.Connection:
     """Open the writing connection after a commit of uncertain end, which an earlier process may have left as well.
 
-    Raise OSError or sqlite3.Error: still not trusted.
+    Raise OSError or sqlite3.Error: still not trusted. The caller has another connection open: the close of the last one
+    would write a log with a hole on disk back into the database file.
 
-    A sync that failed may report success the next time, although nothing came to disk. So what reads as committed is
-    written once more, into the database file itself, and synced there, before anything is said of it. What was written
-    of a commit that was denied goes with the log: a start after a kill would bring it back.
+    What reads as committed may not be on disk: an earlier process was killed before its sync, or its sync failed. The
+    log is written once more before anything is said of it, or written behind it. That needs no checkpoint, which a
+    process that reads an older state would stop. The commit here takes the place of one that was denied: a start after
+    a kill would bring that back.
     """
-    sync_wal(path)
     db = connect_writer(path)
-    busy, frames, checkpointed = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if busy or frames != checkpointed:
-        db.close()
-        raise sqlite3.OperationalError("what was written last is not yet in the database file")
     try:
+        db.execute("BEGIN IMMEDIATE").close()  # no other process writes to the log, or cuts it
+        if files.write_again(path.with_name(f"{path.name}-wal")):
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            db.execute(f"PRAGMA user_version = {version}").close()
+        db.execute("COMMIT").close()
         files.sync(path.parent)  # the log has its name: SQLite does not look at whether its own sync of that fails
-    except OSError:
+    except BaseException:
         db.close()
         raise
     return db
@@ -180,9 +170,9 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
         if not path.exists():
             _make(path, now())
         path.chmod(0o600)
-        sync_wal(path)
-        _examine(path)
-        db = connect_again(path)
+        with closing(connect_reader(path)) as reader:
+            _examine(path, reader)
+            db = connect_again(path)  # where that fails, the reader keeps SQLite from writing the log back at the close
     except OSError as error:
         raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
     except sqlite3.Error as error:
@@ -253,19 +243,18 @@ def _make(path: Path, at: datetime) -> None:
     files.commit(fresh, path, files.name_for_replaced(path, at))
 
 
-def _examine(path: Path) -> None:
+def _examine(path: Path, db: sqlite3.Connection) -> None:
     """Look at the file without changing anything. Raise StoreError or sqlite3.Error."""
     if path.stat().st_size == 0:
         raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {_NEXT}")
-    with closing(connect_reader(path)) as db:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
-            raise StoreError(
-                f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
-                "move it to another place, and restore it from there: posd restore BACKUP"
-            )
-        if not version:
-            raise StoreError(f"{path} is no database of posd; nothing was changed. {_NEXT}")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
+        raise StoreError(
+            f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
+            "move it to another place, and restore it from there: posd restore BACKUP"
+        )
+    if not version:
+        raise StoreError(f"{path} is no database of posd; nothing was changed. {_NEXT}")
 
 
 def unusable(path: Path, error: BaseException) -> StoreError:

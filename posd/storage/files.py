@@ -9,6 +9,8 @@ from posd.base.crashpoints import crash_point
 
 #: What SQLite keeps beside a database file, by the suffix of its name.
 COMPANIONS = ("-wal", "-shm", "-journal")
+#: So many bytes of a file are written again at a time.
+CHUNK_BYTES = 1 << 18
 #: How long what is free on the disk is taken as known, in seconds: a burst asks once.
 LOOK_SECONDS = 1.0
 
@@ -37,6 +39,23 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_again(path: Path) -> int:
+    """Write a file's bytes over themselves and wait until they are on disk; return how many. Raise OSError.
+
+    A sync after one that failed may report success although nothing came to disk: what failed counts as written. What
+    is written anew is not, so that this sync means what it says.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        done = 0
+        while content := os.pread(descriptor, CHUNK_BYTES, done):  # leaves the place of the next write as it is
+            done += os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return done
 
 
 def keep_owner(path: Path) -> None:

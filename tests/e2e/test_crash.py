@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -266,3 +267,33 @@ async def assert_agrees(posd: Daemon, identity: str, terminal: Simulator) -> str
     assert (document["phase"], document["outcome"]["result"]) == ("final", RESULTS[final["status"]])
     assert document["outcome"]["transaction_reference"] == final["transaction_reference"]
     return "same outcome"
+
+
+#: A process that reads the database: it sees it as it is now until it is killed.
+READER = """
+import sqlite3, sys
+db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, isolation_level=None)
+db.execute("BEGIN")
+print(db.execute("SELECT count(*) FROM transactions").fetchone()[0], flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_killed_and_started_while_another_process_reads_the_database(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READER, str(posd.database), **pipes)
+    try:
+        assert reader.stdout is not None
+        assert await reader.stdout.readline() == b"0\n"
+        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+        await posd.restart()
+        assert (await posd.transaction(identity))["phase"] == "active"
+        for status, previous in APPROVED:
+            content = body(identity, status, previous)
+            assert await deliver(terminal.requests[0].callback, content, posd.ca) == 200
+        assert (await posd.outcome(identity))["result"] == "approved"
+    finally:
+        reader.kill()
+        await reader.wait()

@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from posd.storage.connection import open_database
+from posd.storage.connection import connect_again, connect_reader, open_database
 from posd.storage.errors import StoreError
 from tests.simulation.disk import Disk
 from tests.simulation.test_disk import MakeDisk, disk_of
@@ -29,7 +29,8 @@ def assert_kept(disk: Disk, *numbers: int) -> None:
             assert db.execute(f"SELECT length(b) FROM t{number}").fetchall() == [(4000,)]
 
 
-def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeDisk) -> None:
+@pytest.mark.parametrize("read", [False, True], ids=["alone", "while another process reads"])
+def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeDisk, read: bool) -> None:
     for seed in range(SEEDS):
         disk = disk_of(seed)
         path = disk.directory / "posd.db"
@@ -40,10 +41,50 @@ def test_a_start_does_not_write_on_behind_what_a_failed_sync_left(disk_of: MakeD
                 write(db, 2)
             disk.dead = True  # before it could open the database again
         disk.crash(power=False)
-        with closing(open_database(path)) as db:
-            write(db, 3)
-            disk.dead = True
+        with closing(connect_reader(path)) as reader:
+            if read:
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM t1").fetchone()
+            with closing(open_database(path)) as db:
+                write(db, 3)
+                disk.dead = True
         assert_kept(disk, 1, 3)
+
+
+def test_a_start_that_cannot_write_the_log_again_leaves_the_database_file_as_it_is(disk_of: MakeDisk) -> None:
+    """The log has a hole on disk: what is behind that would be in the file in part after a power cut."""
+    disk = disk_of(1)
+    path = disk.directory / "posd.db"
+    with closing(open_database(path)) as db:
+        write(db, 1)
+    with closing(open_database(path)) as db:
+        disk.fail_after(3, "sync")  # after those of the new log's header and name
+        with pytest.raises(sqlite3.OperationalError):
+            db.execute("UPDATE t1 SET b = 'x'")
+        disk.dead = True
+    disk.crash(power=False)
+    before = path.read_bytes()
+    disk.fail_after(1, "sync")
+    with pytest.raises(StoreError, match="Input/output error"):
+        open_database(path)
+    assert path.read_bytes() == before
+    with closing(open_database(path)) as db:
+        assert db.execute("SELECT b FROM t1").fetchall() == [("x",)]
+
+
+def test_a_commit_that_was_denied_does_not_come_back_once_the_database_is_open_again(disk_of: MakeDisk) -> None:
+    disk = disk_of(1)
+    path = disk.directory / "posd.db"
+    with closing(open_database(path)) as db:
+        write(db, 1)
+        disk.fail_after(1, "sync")
+        with pytest.raises(sqlite3.OperationalError):
+            write(db, 2)
+        with closing(connect_again(path)):
+            disk.dead = True
+    disk.crash(power=False)
+    with closing(open_database(path)) as db, pytest.raises(sqlite3.OperationalError, match="no such table: t2"):
+        db.execute("SELECT b FROM t2")
 
 
 def test_a_new_database_is_in_wal_mode_or_refused(disk_of: MakeDisk) -> None:

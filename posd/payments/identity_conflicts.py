@@ -86,29 +86,40 @@ class IdentityConflicts:
 
     async def _record_right(self) -> None:
         while self._right:
-            terminal, base_url = next(iter(self._right.items()))
-            await self._store.write(partial(_right, terminal=terminal, base_url=base_url))
-            del self._right[terminal]
+            terminal, base_url = self._right.popitem()
+            try:
+                await self._store.write(partial(_right, terminal=terminal, base_url=base_url))
+            except (StorageUnavailable, CommitUncertain):
+                self._right.setdefault(terminal, base_url)
+                raise
 
     async def _mark(self) -> None:
         while self._looked:
             terminal = next(iter(self._looked))
-            dispute = self._fleet.addresses.conflict(terminal)
-            await self._keep(terminal)
-            if dispute is not None and dispute.kind is Conflict.SERIAL:
-                dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
-            # Where it was not looked at since the start, what was seen before counts.
-            if dispute is not None or terminal not in self._fleet or self._fleet.addresses.reachable(terminal):
-                detail = dispute.detail if dispute is not None else None
-                await self._store.write(partial(self._record, terminal=terminal, detail=detail))
-                (self._marked.discard if detail is None else self._marked.add)(terminal)
-            self._looked.pop(terminal, None)
+            del self._looked[terminal]  # now: what changes meanwhile is looked at once more
+            try:
+                await self._mark_payments_of(terminal)
+            except (StorageUnavailable, CommitUncertain):
+                self._looked[terminal] = None
+                raise
+
+    async def _mark_payments_of(self, terminal: str) -> None:
+        dispute = self._fleet.addresses.conflict(terminal)
+        await self._keep(terminal)
+        if dispute is not None and dispute.kind is Conflict.SERIAL:
+            dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
+        # Where it was not looked at since the start, what was seen before counts.
+        if dispute is not None or terminal not in self._fleet or self._fleet.addresses.reachable(terminal):
+            detail = dispute.detail if dispute is not None else None
+            await self._store.write(partial(self._record, terminal=terminal, detail=detail))
+            (self._marked.discard if detail is None else self._marked.add)(terminal)
 
     async def _keep(self, terminal: str) -> None:
         """Keep over restarts what the device at the address of a terminal said it is, in an error, or says no more."""
         trusted = self._fleet.addresses.trusted(terminal) if terminal in self._fleet else None
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:
             return
+        self._kept[terminal] = ""  # what is on disk is not known until this is
         said = partial(terminal_addresses.says_it_is, other_serial=trusted.other_serial)
         await self._store.write(partial(said, terminal=terminal, base_url=trusted.base_url))
         self._kept[terminal] = trusted.other_serial

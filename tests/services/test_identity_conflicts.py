@@ -1,0 +1,45 @@
+"""What a device says it is reaches the disk, also where it says another thing while that is being written."""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from posd.base.times import iso
+from posd.config import load
+from posd.payments.identity_conflicts import IdentityConflicts
+from posd.payments.record import CallsInFlight
+from posd.records import terminal_addresses
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Proof, Trusted
+from tests.support.daemon import toml
+
+SERIAL, OTHER, URL = "SN-1", "SN-2", "https://127.0.0.1:6869"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{URL}"\n'))
+    config = load(tmp_path / "config.toml")
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+    fleet, trusted = Fleet(config.terminals, config.profiles), Trusted(URL, Proof.NONE, iso(now()))
+    await store.write(partial(terminal_addresses.put, terminal=SERIAL, trusted=trusted))
+    fleet.addresses.remember({SERIAL: trusted})
+    conflicts = IdentityConflicts(store, fleet, CallsInFlight(), now)
+
+    marking = asyncio.create_task(conflicts.run())
+    await store.read(lambda _db: None)  # what is open was read before, by the same connection
+    fleet.addresses.says_it_is(SERIAL, URL, OTHER)
+    await asyncio.sleep(0)  # its word is on its way to the disk
+    await store.write(lambda _unit: fleet.addresses.says_it_is(SERIAL, URL, None))
+    async with asyncio.timeout(10):
+        while (await store.read(terminal_addresses.read))[SERIAL].other_serial is not None:
+            await store.write(lambda _unit: None)
+    marking.cancel()
+    await asyncio.wait({marking})
+    await store.close()
+    await fleet.close()

@@ -74,6 +74,12 @@ class Checks:
         if reply.status in (400, 403) and payment.habit.events in ("plain", "twice", "shuffled", "late", "some-lost"):
             self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
 
+    def intruder(self, identity: str, kind: str, reply: Reply) -> None:
+        """What is no event of a payment was answered."""
+        wanted = 400 if kind == "other-payment" else 403
+        self.world.seen("intruder", f"{kind} {reply.status}")
+        self.holds(reply.status in (wanted, 503), f"a forged event of {identity} ({kind}) was answered {reply.status}")
+
     def reply(self, reply: Reply) -> None:
         """A till or a person was answered."""
         if reply.status >= 400:

@@ -1,5 +1,8 @@
 """What a terminal does with one payment: an axis each for how it ends, how the start is answered, how its events come,
-what a search and an abort are answered. A payment has one value of each; most are the ordinary one."""
+what a search and an abort are answered, what else is sent.
+
+A payment has one value of each; most are the ordinary one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,6 +76,16 @@ ABORTS: Final[Mapping[str, float]] = {
     "empty": 3,
 }
 
+#: What it, or another device, sends beside its events.
+EXTRAS: Final[Mapping[str, float]] = {
+    "nothing": 60,
+    "wrong-token": 5,
+    "other-payment": 5,
+    "other-merchant": 5,
+    "other-terminal": 5,
+    "after-final": 10,
+}
+
 #: What says something that is not so, of the end of a payment.
 LIES: Final = frozenset({"refused-runs", "contradicted", "contradicts", "nothing"})
 
@@ -86,6 +99,7 @@ class Habit:
     events: str = "plain"
     search: str = "usual"
     abort: str = "cancels"
+    extra: str = "nothing"
 
     @property
     def runs(self) -> bool:
@@ -106,4 +120,4 @@ def draw(random: Random, *, bad: float) -> Habit:
             return next(iter(axis))
         return random.choices(list(axis), list(axis.values()))[0]
 
-    return Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS))
+    return Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))

@@ -344,6 +344,7 @@ class Terminal:
         event = self._event(payment, status)
         payment.previous, payment.newest = payment.newest, event
         payment.status = status
+        self._emit_extra(payment, status, event)
         if status in FINALS:
             truth.end, truth.at = status, self.world.machine.clocks.true
             payment.final = event
@@ -385,6 +386,37 @@ class Terminal:
             truth.lied = True
             other = self._event(payment, "DECLINED" if status == "APPROVAL" else "APPROVAL")
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
+
+    def _emit_extra(self, payment: Payment, status: str, event: bytes) -> None:
+        """Send what is no event of the payment, and must not count as one; or a step that comes after its end."""
+        random, kind = self.world.random("extra", payment.identity), payment.habit.extra
+        wait = random.uniform(0.5, 20.0)
+        fresh = event.replace(
+            event[event.index(b'"event_id"') :][13:49], str(UUID(int=random.getrandbits(128))).encode()
+        )
+        if kind == "after-final" and status in FINALS:
+            step = fresh.replace(f'"status": "{status}"'.encode(), b'"status": "CARD_PRESENTED"', 1)
+            self._spawn(self._after(wait, self._deliver(payment, step)), kind)
+        if status != "TERMINAL_ACKNOWLEDGED":
+            return
+        forged, url = fresh.replace(status.encode(), b"DECLINED"), payment.url
+        match kind:
+            case "wrong-token":
+                url = f"{url[:-1]}{'A' if url[-1] != 'A' else 'B'}"
+            case "other-payment":
+                forged = forged.replace(payment.identity.encode(), str(UUID(int=random.getrandbits(128))).encode())
+            case "other-merchant":
+                forged = forged.replace(b"M-1", b"M-2")
+            case "other-terminal":
+                forged = forged.replace(self.serial.encode(), b"SN-FOREIGN")
+            case _:
+                return
+        self._spawn(self._after(wait, self._intrude(payment, kind, url, forged)), kind)
+
+    async def _intrude(self, payment: Payment, kind: str, url: str, body: bytes) -> None:
+        reply = await self.post(url, body)
+        if reply is not None:
+            self.world.checks.intruder(payment.identity, kind, reply)
 
     def _event(self, payment: Payment, status: str) -> bytes:
         payment.count += 1

@@ -34,6 +34,9 @@ class Checks:
         #: id -> the results that were shown for it, in their order.
         self.shown: dict[str, list[str]] = {}
         self.feed: list[dict[str, Any]] = []
+        #: id -> the newest line of the feed about it, and the result that its terminal has stated.
+        self.newest: dict[str, dict[str, Any]] = {}
+        self.stated: dict[str, str] = {}
         self.database_id: str | None = None
 
     def fail(self, what: str) -> None:
@@ -157,6 +160,11 @@ class Checks:
         with self.world.machine.disk.without_faults(), closing(sqlite3.connect(path)) as db:
             for (message,) in db.execute("PRAGMA integrity_check"):
                 self.holds(message == "ok", f"integrity: {message}")
+            for identity, count in db.execute(
+                "SELECT client_transaction_id, count(*) FROM events"
+                " GROUP BY client_transaction_id, event_id, body HAVING count(*) > 1"
+            ):
+                self.fail(f"an event of {identity} is recorded {count} times")
             for identity, truth in self.world.bank.truths.items():
                 if not truth.acknowledged:
                     continue
@@ -186,6 +194,20 @@ class Checks:
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
         self.holds(change["seq"] == expected, f"the feed goes from {expected - 1} to {change['seq']}")
         self.feed.append(change)
+        if change["kind"] == "transaction":
+            self._moved(change)
+
+    def _moved(self, change: dict[str, Any]) -> None:
+        """A payment has changed: its state does not go back, and the first final of its terminal stands."""
+        identity, result = change["id"], change["result"]
+        before, self.newest[identity] = self.newest.get(identity), change
+        if before is not None and before["status"] is not None:
+            told = f"{identity} goes from {before['status']} to {change['status']}"
+            self.holds(_rank(change["status"]) >= _rank(before["status"]), told)
+        if (stated := self.stated.get(identity)) is not None:
+            self.holds(result == stated, f"the terminal said that {identity} is {stated}, and now it is {result}")
+        elif result is not None and change["status"] in FINALS:
+            self.stated[identity] = result
 
     def end(self, transactions: list[dict[str, Any]]) -> None:
         """The run is over, all faults have ended long ago, and nothing is on its way any more."""
@@ -198,6 +220,7 @@ class Checks:
                 continue
             self.document(document)
             attention = {item["code"] for item in document["attention"]}
+            self._feed_ends(document, attention)
             if document["phase"] != "final":
                 self._open(truth, document, attention)
                 continue
@@ -210,14 +233,21 @@ class Checks:
                 wrong.append(f"{identity} is {result}, and posd has acknowledged {sorted(finals)}")
             for problem in wrong:
                 self.fail(problem)
-            last = [change for change in self.feed if change["id"] == identity]
-            if last and last[-1]["result"] != result:
-                self.fail(f"the feed ends {identity} as {last[-1]['result']}, and it is {result}")
         for identity in self.world.refused:
             self.holds(identity not in known, f"{identity} was refused and is recorded")
         for till in self.world.tills:
             for basket in till.baskets:
                 self._basket(basket, known)
+
+    def _feed_ends(self, document: dict[str, Any], attention: set[str]) -> None:
+        """The newest line of the feed about a payment says how it stands."""
+        identity, outcome = document["client_transaction_id"], document["outcome"]
+        stands = (document["phase"], document["status"], outcome and outcome["result"], sorted(attention))
+        if (last := self.newest.get(identity)) is None:
+            self.fail(f"the feed has nothing of {identity}")
+        else:
+            told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
+            self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
         """A payment is open when all is over: it has to be shown, and nobody else can have closed it."""
@@ -299,6 +329,12 @@ class Checks:
             outcome["reversal"] in (wanted, None),
             f"the void {truth.identity} is said to be a {outcome['reversal']}, and is a {wanted}",
         )
+
+
+def _rank(status: str | None) -> int:
+    """Return how far a state is on its way; all finals are as far."""
+    steps = (None, "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED")
+    return steps.index(status) if status in steps else len(steps)
 
 
 def _status(event: bytes) -> str:

@@ -54,6 +54,10 @@ class Truth:
     refused: bool = False
     #: The terminal said something that is not so.
     lied: bool = False
+    #: Somebody has asked posd to abort it.
+    abort_wanted: bool = False
+    #: When posd has acknowledged its first final, in seconds of the loop.
+    told_at: float | None = None
     #: Bodies that posd has acknowledged by a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
 

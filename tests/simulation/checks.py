@@ -72,6 +72,8 @@ class Checks:
         self.world.seen("event-answer", str(reply.status))
         if 200 <= reply.status < 300:
             truth.acknowledged.append(event)
+            if truth.told_at is None and _status(event) in FINALS:
+                truth.told_at = self.world.loop.time()
         elif reply.status not in (400, 403, 413, 429, 503):
             self.fail(f"an event of {payment.identity} was answered {reply.status}: {reply.body[:200]!r}")
         if reply.status in (400, 403) and payment.habit.events in ("plain", "twice", "shuffled", "late", "some-lost"):
@@ -106,6 +108,21 @@ class Checks:
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
         """A till was answered by a problem that its call cannot have."""
         self.fail(f"sale {basket.sale.number} was answered {reply.status}: {reply.body[:300]!r}")
+
+    def acquirer_asked(self, identity: str) -> bool:
+        """Whether posd has acknowledged that the acquirer was asked."""
+        return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
+
+    def abort(self, payment: "Payment") -> None:
+        """An abort has reached a terminal, and hits what runs there."""
+        wanted = self.world.bank.of(payment.identity).abort_wanted or self.world.plan.probes
+        self.holds(wanted, f"an abort has hit {payment.identity}, and nobody wanted that")
+
+    def told(self, identity: str, began: float) -> None:
+        """A till that has waited since a moment hears how its payment ended."""
+        at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
+        late = now - max(began, now if at is None else at)
+        self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
         """A till has heard an outcome."""

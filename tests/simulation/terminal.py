@@ -543,6 +543,7 @@ class Terminal:
             server.answer(409)
             return
         self.world.seen("abort", payment.habit.abort)
+        self.world.checks.abort(payment)
         truth = self.world.bank.of(payment.identity)
         match payment.habit.abort:
             case "nothing":

@@ -46,6 +46,7 @@ class Till:
         self.serial = world.plan.serial(number)
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
+        self._called_at = 0.0  # when its newest call went out
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._aside: dict[asyncio.Task[Any], None] = {}
@@ -142,7 +143,7 @@ class Till:
                 await self.world.person.asked(code, self)
             elif code in ("terminal_busy", "sale_conflict"):
                 blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
-                if step := await self._blocked(basket, blocking):
+                if step := await self._blocked(basket, blocking, code):
                     return step
             else:
                 self.world.checks.unexpected_problem(basket, reply)
@@ -153,13 +154,18 @@ class Till:
             await self._reuse(path, request)
         if manner == "abort":
             await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
+            asked = self.world.checks.acquirer_asked(identity)
+            self.world.bank.of(identity).abort_wanted = True
             reply = await self._call("POST", f"{path}/abort")
             self.world.seen("abort-answer", reply.json.get("code", str(reply.status)))
+            self.world.checks.holds(
+                not asked or reply.status >= 400, f"{identity} was at the acquirer, and an abort of it was taken"
+            )
         if manner == "forget":
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
 
-    async def _blocked(self, basket: Basket, blocking: str) -> str | None:
+    async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
         """Wait for what is in the way, where that can be; return what is to be done by that, None: try again."""
         reply = await self._call("GET", f"/v1/transactions/{blocking}/outcome?timeout=30")
         await asyncio.sleep(1.0)
@@ -170,16 +176,28 @@ class Till:
         if blocking in basket.ids and step != "new_id_ok":
             self.world.seen("second thought", step)
             return step  # what was asked for before has ended otherwise after all
+        if code == "sale_conflict" and step == "done":
+            return "new_id_ok"  # the sale was paid on another terminal
         return None
 
     async def _barge(self, basket: Basket) -> None:
-        """Ask for another payment on the terminal at once: nothing of it may be sent while the first is open."""
-        other = str(UUID(int=self.world.random("barge", basket.sale.number).getrandbits(128), version=4))
+        """Ask for another payment on the terminal at once, or for the same sale on another one.
+
+        Nothing of it may be sent while the first is open.
+        """
+        random = self.world.random("barge", basket.sale.number)
+        other = str(UUID(int=random.getrandbits(128), version=4))
         self.world.give_habit(other, basket.sale, 99)
-        request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
+        if elsewhere := random.random() < 0.5 and self.world.plan.tills > 1:
+            request = self._request(basket) | {"terminal": self.world.other_serial(self.serial)}
+        else:
+            request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
             self.world.strays.append(other)
+            first = self.world.bank.of(basket.ids[-1])
+            if elsewhere and reply is not None and first.charged and not (first.lied or first.words):
+                self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is paid")
             self.world.refused.pop(other, None)  # it was refused before the till crashed
         else:
             self.world.seen("problem", reply.json["code"])
@@ -199,6 +217,7 @@ class Till:
             seconds = 2 if basket.sale.manner == "poll" else 45
             reply = await self._call("GET", f"{path}/outcome?timeout={seconds}")
             if reply.status == 200:
+                self.world.checks.told(identity, self._called_at)
                 self.world.checks.outcome(identity, reply.json)
                 return str(reply.json["next_step"])
             if reply.status == 202:
@@ -274,6 +293,7 @@ class Till:
                 async with asyncio.timeout(PATIENCE):
                     if self._client is None or self._client.over:
                         self._client = Client(await self._dial())
+                    self._called_at = asyncio.get_running_loop().time()
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
             except (OSError, Broken, TimeoutError):
                 self._drop()

@@ -44,6 +44,8 @@ class Checks:
         if what not in self.failures:
             self.failures.append(what)
             self.world.note("CHECK", what)
+            if self.world.until_failure:
+                self.world.loop.stop()
 
     def holds(self, fact: bool, what: str) -> None:
         """Note it where a fact is not so."""

@@ -54,8 +54,10 @@ def _authority() -> tuple[trustme.CA, str]:
 class World:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, *, story: bool = False) -> None:
+    def __init__(self, plan: Plan, *, story: bool = False, until_failure: bool = False) -> None:
+        """`until_failure`: end the run at the first check that fails."""
         self.plan = plan
+        self.until_failure = until_failure
         self.network = Network(plan.seed)
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
@@ -133,7 +135,8 @@ class World:
                 try:
                     self.loop.run_until_complete(self._play())
                 except (Stuck, RuntimeError) as error:
-                    if not self.errors:
+                    ended, self.until_failure = self.until_failure and bool(self.checks.failures), False
+                    if not self.errors and not ended:
                         self.checks.fail(f"nothing happens any more: {error!r}")
                 finally:
                     self._end()
@@ -155,7 +158,7 @@ class World:
 
     def _end(self) -> None:
         """Take the world down, also where it failed."""
-        machine = self.machine
+        machine, self.until_failure = self.machine, False
         machine.disk.on_operation = None
         if machine.task is not None and not machine.task.done():
             machine.disk.dead = True

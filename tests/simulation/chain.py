@@ -203,6 +203,7 @@ class Chain:
                 await self._refused(link, reply, alone=alone)
                 return
         if world.random("chain-abort", link.identity).random() < 0.1:
+            till.world.bank.of(link.identity).abort_wanted = True
             await till._call("POST", f"{path}/abort")
         step = await till._await(self._basket, link.identity)
         link.state = {"done": "approved", "new_id_ok": "not"}.get(step, "open")

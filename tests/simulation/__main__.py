@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.simulation import coverage, runs, vfs
+from tests.simulation import coverage, runs, shrink, story, vfs
 from tests.simulation.plan import FAULTS
 from tests.simulation.runs import Job, Played
 from tests.simulation.tally import Tally, failure
+from tests.simulation.world import World
 
 #: How often the progress is told, in seconds: on a terminal, and elsewhere.
 TERMINAL_SECONDS, LOG_SECONDS = 0.5, 60.0
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cannot simulate here: {error}\n")
         return 2
     if options.replay is not None:
-        return _replay(Job(options.replay, options.size or runs.size_of(options.replay), options.faults))
+        job = Job(options.replay, options.size or runs.size_of(options.replay), options.faults)
+        return _replay(job, whole=options.story, shrinks=options.shrink)
     return _many(options)
 
 
@@ -64,7 +66,36 @@ def _many(options: argparse.Namespace) -> int:
         options.coverage.write_text(coverage.markdown(tally.seen))
     if stopped:
         sys.stderr.write("stopped; the above is what there was so far\n")
+    if not stopped:
+        for played in _one_of_each_kind(tally.failed)[: options.shrink]:
+            print(f"\nseed {played.job.seed}; {command(played.job)}")
+            print(_shrunk(played.job, said(played)))
     return 1 if tally.failed else 130 if stopped else 0
+
+
+def said(played: Played) -> list[str]:
+    """Return what was wrong with a run: the promises that did not hold, and where the simulation itself failed."""
+    return [*played.failures, *([played.broken.splitlines()[-1]] if played.broken else [])]
+
+
+def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
+    """Return of the runs that failed in the same way the one with the fewest sales."""
+    found: dict[str, Played] = {}
+    for played in sorted(failed, key=lambda played: played.job.size):
+        if said(played):
+            found.setdefault(shrink.kind_of(said(played)[0]), played)
+    return [*found.values()]
+
+
+def _shrunk(job: Job, failures: Sequence[str]) -> str:
+    """Shrink a run that failed; return its plan, its failures and its story."""
+    found = shrink.shrink(job.plan(), shrink.kinds(failures))
+    head = f"shrunk in {found.runs} runs"
+    try:
+        result = World(found.plan, story=True).run()
+    except Exception as error:  # noqa: BLE001 - that is what it fails with
+        return f"{head}: the simulation itself fails: {error!r}"
+    return "\n".join((head, story.about_plan(result), *(f"- {what}" for what in result.failures), story.tell(result)))
 
 
 def _tell_failure(played: Played, file: Path | None) -> None:
@@ -72,9 +103,8 @@ def _tell_failure(played: Played, file: Path | None) -> None:
     if file is not None:
         with file.open("a") as out:
             out.write(json.dumps(failure(played)) + "\n")
-    said = [*played.failures, *([played.broken] if played.broken else [])]
     sys.stderr.write(f"seed {played.job.seed} failed; {command(played.job)}\n")
-    sys.stderr.write("".join(f"  - {what}\n" for what in said[:8]))
+    sys.stderr.write("".join(f"  - {what}\n" for what in said(played)[:8]))
 
 
 def command(job: Job) -> str:
@@ -84,8 +114,8 @@ def command(job: Job) -> str:
     return f"python -m tests.simulation --replay {job.seed}{size}{faults}"
 
 
-def _replay(job: Job) -> int:
-    """Play one run in this process, and tell what was wrong with it."""
+def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
+    """Play one run in this process, and tell what was wrong with it; `whole`: and all that happened."""
     played = runs.play(job)
     plan = job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
@@ -95,6 +125,10 @@ def _replay(job: Job) -> int:
     print(f"digest    {played.digest}")
     if played.failed:
         print("\n".join((*played.failures, played.broken)))
+    if whole and not played.broken:
+        print(story.tell(World(plan, story=True).run(), everything=True))
+    elif played.failed and shrinks:
+        print(_shrunk(job, said(played)))
     return 1 if played.failed else 0
 
 
@@ -133,6 +167,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--coverage", type=Path, metavar="FILE", help="write what was met as tables of Markdown")
     parser.add_argument("--json", action="store_true", help="write the sum as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
+    parser.add_argument("--story", action="store_true", help="with --replay: tell all that happened")
+    parser.add_argument(
+        "--shrink", type=_number, default=3, metavar="N", help="kinds of failures that are made small; 0: none"
+    )
     parser.add_argument("--list-faults", action="store_true", help="list the kinds of faults")
     return parser
 
@@ -141,6 +179,10 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _number(text: str) -> int:
+    return _count(text) if text != "0" else 0
 
 
 def _faults(text: str) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ class Terminal:
 
     async def _handled(self, asked: Asked, server: Server) -> None:
         path = asked.target.partition("?")[0]
-        self.world.note(self.serial, "called", asked.method, path)
+        self.world.note(self.serial, "called", asked.method, path, asked.body)
         if path.endswith("/abort"):
             await self._abort(server)
         elif path.endswith("/transaction_search_online"):
@@ -237,6 +237,7 @@ class Terminal:
 
     async def _answer_start(self, payment: Payment, server: Server) -> None:
         habit, truth, random = payment.habit, self.world.bank.of(payment.identity), payment.random
+        self.world.note(self.serial, "answers", payment.identity, habit.reply)
         ack = {
             "status": "TERMINAL_ACKNOWLEDGED",
             "previous_status": "",
@@ -527,7 +528,7 @@ class Terminal:
                 client = Client(await self.world.network.dial(self.address, (host, int(port))))
                 reply = await client.call("POST", f"/{path}", body)
         except (OSError, Broken, TimeoutError) as error:
-            self.world.note(self.serial, "no answer", type(error).__name__)
+            self.world.note(self.serial, "no answer", type(error).__name__, body)
             return None
         finally:
             if client is not None:
@@ -544,6 +545,7 @@ class Terminal:
             return
         self.world.seen("abort", payment.habit.abort)
         self.world.checks.abort(payment)
+        self.world.note(self.serial, "stops", payment.identity, payment.habit.abort)
         truth = self.world.bank.of(payment.identity)
         match payment.habit.abort:
             case "nothing":
@@ -574,6 +576,7 @@ class Terminal:
         payment = self.known.get(identity)
         habit = self.world.habit_of(identity)
         self.world.seen("search", habit.search)
+        self.world.note(self.serial, "finds", identity, habit.search)
         truth = self.world.bank.of(identity)
         found: list[Any] = []
         if payment is not None:

@@ -31,6 +31,10 @@ QUIET_SECONDS: Final = 2400.0
 MOST_SECONDS: Final = 14 * 86_400.0
 
 
+#: A moment of the run, in seconds, and what happened: who or what, what it did, and particulars.
+Note = tuple[float, tuple[object, ...]]
+
+
 @dataclass
 class Result:
     """What became of a run."""
@@ -38,7 +42,10 @@ class Result:
     plan: Plan
     failures: list[str]
     digest: str
-    story: list[str]
+    #: What happened, where the story is wanted.
+    notes: list[Note]
+    #: Number of a sale -> the ids under which it was asked for.
+    ids: dict[int, list[str]]
     seen: Counter[tuple[str, str]]
     payments: int
     virtual_seconds: float
@@ -72,7 +79,7 @@ class World:
         self._habits: dict[str, Habit] = {}
         self.seen_pairs: Counter[tuple[str, str]] = Counter()
         self._digest = hashlib.sha256()
-        self.story: list[str] | None = [] if story else None
+        self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
         self._crashing = asyncio.Lock()
         self.machine: Machine
@@ -89,10 +96,15 @@ class World:
 
     def note(self, *what: object) -> None:
         """Write down that something happened: it is part of the digest, and of the story where one is wanted."""
-        line = f"{self.loop.time():.6f} {' '.join(map(_text, what))}"
+        line = _line(self.loop.time(), what)
         self._digest.update(line.encode())
-        if self.story is not None:
-            self.story.append(line)
+        if self._notes is not None:
+            self._notes.append((self.loop.time(), what))
+
+    @property
+    def story(self) -> list[str]:
+        """What happened so far as the digest has it, where a story is wanted."""
+        return [_line(*note) for note in self._notes or ()]
 
     def seen(self, what: str, value: str) -> None:
         """Count that something was met, and with which faults under way."""
@@ -149,7 +161,8 @@ class World:
             self.plan,
             self.checks.failures,
             self._digest.hexdigest(),
-            self.story or [],
+            self._notes or [],
+            {basket.sale.number: basket.ids for till in self.tills for basket in till.baskets},
             self.seen_pairs,
             sum(len(basket.ids) + len(basket.links[1:]) for till in self.tills for basket in till.baskets),
             self.loop.time(),
@@ -227,7 +240,7 @@ class World:
         self.checks.disk()
 
     def _line(self, line: Any) -> None:
-        self.note("log", line.level, line.event)
+        self.note("log", line.level, line.event, line.fields.get("transaction") or line.fields.get("print_job"))
         self.checks.line(line)
 
     async def _started(self) -> None:
@@ -303,6 +316,8 @@ class World:
         self.now_wrong[fault.number] = fault.kind
         try:
             await TROUBLES[fault.kind](self, fault)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it before the end
+            self.broke(error)
         finally:
             del self.now_wrong[fault.number]
         self.note("fault ends", fault.kind)
@@ -335,6 +350,10 @@ class World:
             if reply.json["next_cursor"] is None:
                 return found
             cursor = f"&cursor={reply.json['next_cursor']}"
+
+
+def _line(at: float, what: tuple[object, ...]) -> str:
+    return f"{at:.6f} {' '.join(map(_text, what))}"
 
 
 def _text(what: object) -> str:

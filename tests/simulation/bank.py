@@ -40,6 +40,8 @@ class Truth:
     sent_under: str | None = None
     #: What it was derived from, as the acquirer knows it by that reference.
     original: "Truth | None" = None
+    #: When it reached a terminal, by the true time.
+    began: datetime | None = None
     #: When it ended at the terminal, by the true time; None where that moment was in no event.
     at: datetime | None = None
     #: Serials of the terminals that a start reached.
@@ -60,6 +62,9 @@ class Truth:
     told_at: float | None = None
     #: Bodies that posd has acknowledged by a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
+
+    #: The database in which it was, or had ended, is no longer there.
+    lost: bool = False
 
     @property
     def charged(self) -> bool:

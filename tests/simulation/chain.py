@@ -6,6 +6,7 @@ The rules are those of the local API (Amounts, Chains), written again from there
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -192,6 +193,9 @@ class Chain:
                 break
             code = reply.json["code"]
             world.seen("problem", f"{code} of {link.kind}")
+            if code == "pruned":
+                link.state = "approved" if reply.json["result"] == "approved" else "not"
+                return
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
@@ -244,6 +248,12 @@ class Chain:
     def _certain(self) -> bool:
         """Whether what the till knows of this chain is what posd knows of it."""
         truths = [self._world.bank.of(link.identity) for link in self._links]
+        if any(truth.lost for truth in truths):
+            return False
+        began = truths[0].began
+        days = self._world.plan.retention_days
+        if days and began is not None and self._world.machine.clocks.true - began > timedelta(days=days):
+            return False  # its beginning may have been removed
         return not any(truth.lied or truth.words for truth in truths) and all(
             link.state is not None or link is self._links[-1] for link in self._links
         )

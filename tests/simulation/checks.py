@@ -4,6 +4,8 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -38,6 +40,14 @@ class Checks:
         self.newest: dict[str, dict[str, Any]] = {}
         self.stated: dict[str, str] = {}
         self.database_id: str | None = None
+        #: Another database was put in place, and the feed was not read since.
+        self.replaced = False
+        #: The number after which the feed begins that is followed.
+        self.feed_after = 0
+        #: Print jobs that reached a terminal before that.
+        self.printed_before: set[str] = set()
+        #: Ids that retention has removed.
+        self.removed: list[str] = []
 
     def fail(self, what: str) -> None:
         """Note that a promise does not hold."""
@@ -60,13 +70,15 @@ class Checks:
         if (base := truth.base) is not None:
             chain = [base, *self.world.bank.under(base)]
             wrong = self.world.bank.wrong(base, truth)
-            if wrong is not None and not any(other.lied or other.words for other in chain):
+            if wrong is not None and not any(other.lied or other.words or other.lost for other in chain):
                 self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
 
     def print_start(self, identity: str) -> None:
         """A print job has reached a terminal."""
         self.world.printed[identity] = self.world.printed.get(identity, 0) + 1
-        self.holds(self.world.printed[identity] == 1, f"print job {identity} was sent twice")
+        self.holds(
+            self.world.printed[identity] == 1 or identity in self.printed_before, f"print job {identity} was sent twice"
+        )
 
     def event(self, payment: "Payment", event: bytes, reply: Reply) -> None:
         """An event was answered."""
@@ -134,7 +146,7 @@ class Checks:
         for item in document["evidence"]:
             self.world.seen("evidence", item["kind"])
         shown = self.shown.setdefault(identity, [])
-        if shown and shown[-1] != result and not document["supersedes"]:
+        if shown and shown[-1] != result and not document["supersedes"] and not truth.lost:
             self.fail(f"{identity} was {shown[-1]} and is {result}, and nothing says why")
         shown.append(result)
         for problem in self._of(truth, result):
@@ -158,7 +170,8 @@ class Checks:
 
     def forgotten(self, identity: str) -> None:
         """posd does not know an id that it has answered for."""
-        self.fail(f"{identity} was answered for, and is not known any more")
+        if not self.world.bank.of(identity).lost:
+            self.fail(f"{identity} was answered for, and is not known any more")
 
     def basket(self, basket: "Basket") -> None:
         """A till is done with a sale."""
@@ -184,8 +197,9 @@ class Checks:
                 " GROUP BY client_transaction_id, event_id, body HAVING count(*) > 1"
             ):
                 self.fail(f"an event of {identity} is recorded {count} times")
+            removed = {identity for (identity,) in db.execute("SELECT client_transaction_id FROM pruned_transactions")}
             for identity, truth in self.world.bank.truths.items():
-                if not truth.acknowledged:
+                if not truth.acknowledged or identity in removed:
                     continue
                 kept = {
                     bytes(body)
@@ -198,6 +212,26 @@ class Checks:
                     if body not in kept and self.world.habit_of(identity).events != "flood":
                         self.fail(f"an event of {identity} was acknowledged and is not there: {body[:160]!r}")
 
+    def sound(self, path: Path) -> None:
+        """A backup was made."""
+        with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+            for (message,) in db.execute("PRAGMA integrity_check"):
+                self.holds(message == "ok", f"backup: {message}")
+
+    def gone_back(self, path: Path) -> None:
+        """A snapshot was put in place: what it does not have is lost, apart from the ids."""
+        self.printed_before = set(self.world.printed)
+        with closing(sqlite3.connect(path)) as db:
+            ended = {
+                row[0] for row in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'final'")
+            }
+            kept = {
+                bytes(row[0]) for row in db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")
+            }
+        for truth in self.world.bank.truths.values():
+            truth.lost |= truth.identity not in ended
+            truth.acknowledged = [body for body in truth.acknowledged if body in kept]
+
     def line(self, line: "Line") -> None:
         """A line was logged."""
         if line.event in FAULTS:
@@ -205,11 +239,23 @@ class Checks:
         if line.level in ("warning", "error"):
             self.world.seen("log", line.event)
 
-    def change(self, change: dict[str, Any], database_id: str) -> None:
+    def feed_of(self, database_id: str, first_seq: int) -> bool:
+        """Note which database the feed is of; whether it is another one than before, so that the feed begins anew: at
+        `first_seq`, as what is before that may have gaps."""
+        before, self.database_id = self.database_id, database_id
+        if self.replaced:
+            self.holds(before != database_id, "the database was replaced, and its feed has the old database_id")
+        elif before is not None:
+            self.holds(before == database_id, "the feed has another database_id")
+        self.replaced = False
+        if before in (None, database_id):
+            return False
+        self.feed.clear()
+        self.feed_after = first_seq - 1
+        return True
+
+    def change(self, change: dict[str, Any]) -> None:
         """A change came on the feed."""
-        if self.database_id is not None and database_id != self.database_id:
-            self.fail("the feed has another database_id")
-        self.database_id = database_id
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
         self.holds(change["seq"] == expected, f"the feed goes from {expected - 1} to {change['seq']}")
         self.feed.append(change)
@@ -234,7 +280,10 @@ class Checks:
         for identity, truth in self.world.bank.truths.items():
             document = known.get(identity)
             if truth.starts and document is None:
-                self.fail(f"{identity} was sent and is not known")
+                if self.world.plan.retention_days and not truth.lost:
+                    self._removed(truth)
+                else:
+                    self.fail(f"{identity} was sent and is not known")
             if document is None:
                 continue
             self.document(document)
@@ -267,6 +316,30 @@ class Checks:
         else:
             told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
             self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")
+
+    def _removed(self, truth: Truth) -> None:
+        """A payment is not there: the days for which it is kept have to have passed."""
+        self.removed.append(truth.identity)
+        newest = max(moment for moment in (truth.began, truth.at) if moment is not None)
+        kept = timedelta(days=self.world.plan.retention_days)
+        age = self.world.machine.clocks.true - newest
+        self.holds(age >= kept, f"{truth.identity} was removed after {age}")
+        self.world.seen("removed", str(truth.end))
+
+    def removed_again(self, identity: str, reply: Reply) -> None:
+        """A start of a payment that was removed was asked for again."""
+        known = reply.status >= 400 and reply.json["code"] == "pruned"
+        if not known:
+            self.fail(f"{identity} was removed, and its start is answered {reply.status}: {reply.body[:200]!r}")
+            return
+        for problem in self._of(self.world.bank.of(identity), reply.json["result"]):
+            self.fail(f"{problem} (it was removed)")
+
+    def healthy(self, document: dict[str, Any]) -> None:
+        """The certificate is good when all is over: it was renewed where its end came near."""
+        said = document["checks"]["certificate"]
+        self.world.seen("certificate", said["status"])
+        self.holds(said["status"] == "ok", f"the certificate is {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
         """A payment is open when all is over: it has to be shown, and nobody else can have closed it."""
@@ -302,7 +375,7 @@ class Checks:
             document = known.get(link.identity)
             truth, original, base = self.world.bank.of(link.identity), link.original, link.base
             assert original is not None
-            if document is None or base is None or base.identity not in known:
+            if truth.lost or document is None or base is None or base.identity not in known:
                 continue
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
@@ -320,7 +393,7 @@ class Checks:
         if base is None or truth.original is None:
             return
         chain = [base, *bank.under(base)]
-        if any(other.lied or other.words for other in chain):
+        if any(other.lied or other.words or other.lost for other in chain):
             return
         if link.by_reference:
             wanted = bank.of(link.original.identity) if link.original is not None else base

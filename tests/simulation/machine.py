@@ -10,11 +10,11 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from random import Random
-from shutil import copytree, rmtree
+from shutil import copyfile, copytree, rmtree
 from tempfile import mkdtemp
 from typing import Any
 from unittest.mock import patch
@@ -29,12 +29,16 @@ from posd.daemon.surroundings import Surroundings
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface, Snapshot
 from posd.tls import issue
+from posd.upkeep.restore import Restore
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
 from tests.simulation.network import Network
+from tests.simulation.plan import BORN
 
 #: Where the machines' files lie: in memory, where the system has such a place.
 MEMORY = Path("/dev/shm")
+#: What the names of the files of a database end in, without what SQLite makes anew.
+DATABASE_FILES = ("", "-wal")
 
 
 @dataclass(slots=True)
@@ -75,16 +79,12 @@ def prepare_process() -> None:
 
 
 @cache
-def certificate_files() -> Path:
+def certificate_files(made: datetime) -> Path:
     """Make the certificate of a listener, once for a process: its keys take longer than a payment."""
     directory = Path(mkdtemp(prefix="posd-simulation-"))
-    with patch.object(issue, "_now", lambda: BORN):
+    with patch.object(issue, "_now", lambda: made):
         tls.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
-
-
-#: When the machines were set up, by a clock that was right.
-BORN = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
 
 
 @dataclass
@@ -128,6 +128,8 @@ class Machine:
     on_operation: Callable[[str, str], None] = lambda _kind, _name: None
     #: What hears announcements, in place of zeroconf.
     discovery: Callable[..., Discovery] = Discovery
+    #: When the listener's certificate was made.
+    certified: datetime = BORN
 
     def __post_init__(self) -> None:
         base = Path(mkdtemp(prefix="posd-simulation-", dir=MEMORY if MEMORY.is_dir() else None)).resolve()
@@ -135,7 +137,7 @@ class Machine:
         self.clocks = Clocks(self.loop, self.began)
         (base / "state").mkdir()
         (base / "run").mkdir()
-        copytree(certificate_files(), base / "state" / "tls")
+        copytree(certificate_files(self.certified), base / "state" / "tls")
         self.write_configuration()
         self.disk = Disk(base / "state", self.random, lambda: self.clocks.now().timestamp())
         self.task: asyncio.Task[None] | None = None
@@ -328,6 +330,30 @@ class Machine:
         if self.task is not None and self.task.done() and not self.task.cancelled():
             return self.task.exception()
         return None
+
+    def restore(self, backup: Path) -> None:
+        """Do as `posd restore` does, while no daemon runs. Raise StoreError."""
+        database = self.configuration().database
+        with Restore(database.path, database.lock, database.callback_key, self.clocks.now()) as restore:
+            restore.prepare(backup, lambda _what, _done, _total: None)
+            restore.commit()
+
+    def snapshot(self, directory: Path) -> None:
+        """Copy the database as it is at this moment, as a snapshot of the disk does."""
+        directory.mkdir()
+        for rest in DATABASE_FILES:
+            if (file := Path(f"{self.database}{rest}")).exists():
+                copyfile(file, directory / file.name)
+
+    def put_back(self, directory: Path) -> None:
+        """Put a snapshot of the database in place, while no daemon runs: the disk goes back in time."""
+        for rest in (*DATABASE_FILES, "-shm"):
+            file, found = Path(f"{self.database}{rest}"), directory / f"{self.database.name}{rest}"
+            file.unlink(missing_ok=True)
+            if rest in DATABASE_FILES and found.exists():
+                copyfile(found, file)
+                file.chmod(0o600)
+        self.disk.settle()
 
     def reload(self) -> None:
         """Have it read its configuration anew."""

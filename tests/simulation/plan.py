@@ -6,8 +6,21 @@ that is how a failure is made smaller.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
+
+#: When the machines were set up, by a clock that was right.
+BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
+#: Days on which the clocks of Madrid change.
+CHANGES: Final = (datetime(2027, 3, 28, tzinfo=UTC), datetime(2027, 10, 31, tzinfo=UTC))
+#: How long a certificate of the listener is good, and for how long before its end it is renewed.
+CERTIFICATE: Final = timedelta(days=397)
+RENEWAL: Final = timedelta(days=30)
+#: One run in so many lasts for weeks.
+WEEKS_IN: Final = 15
+#: For how long the shop is open between two nights, in seconds.
+OPEN_SECONDS: Final = 1500.0
 
 #: What a till does with a sale, and how often.
 MANNERS: Final[Mapping[str, float]] = {
@@ -47,6 +60,8 @@ FAULTS: Final[Mapping[str, float]] = {
     "reload": 0.4,
     "strangers": 0.4,
     "no-descriptors": 0.2,
+    "backup": 1.5,
+    "restore": 0.3,
 }
 
 
@@ -97,6 +112,11 @@ class Plan:
     wrong_words: float
     #: Shortest and longest time that a step on a thread takes, in seconds.
     disk: tuple[float, float]
+    #: When it begins, and when the listener's certificate was made.
+    began: datetime = BORN
+    certified: datetime = BORN
+    #: For how many days records are kept; 0: as the configuration has it by default.
+    retention_days: int = 0
 
     def serial(self, number: int) -> str:
         """Return the serial of a terminal, by number: each till has one."""
@@ -119,7 +139,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
     pace = random.choice((1.0, 10.0, 40.0))
     sales = tuple(_sale(seed, number, tills, bad, pace) for number in range(payments))
     lasts = max(1.0, payments / tills * (25.0 + pace))
-    return Plan(
+    plan = Plan(
         seed,
         tills,
         sales,
@@ -131,6 +151,31 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
         secure=frozenset(number for number in range(tills) if random.random() < 0.12),
         wrong_words=random.choice((0.0, 0.0, 0.15)),
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
+    )
+    weeks = Random(f"weeks/{seed}")
+    return plan if weeks.random() * WEEKS_IN >= 1 else _over_weeks(plan, weeks, lasts)
+
+
+def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
+    """Spread a plan over weeks: the nights between the days pass at once, and the clocks change on one of them."""
+    nights = random.randrange(12, 29)
+    stretch = max(1.0, nights * OPEN_SECONDS / lasts)
+    length = lasts * stretch
+    began = random.choice(CHANGES) - timedelta(days=random.uniform(2, 12))
+    sales = tuple(replace(sale, after=sale.after * stretch) for sale in plan.sales)
+    faults = [replace(fault, at=fault.at * stretch) for fault in plan.faults]
+    count = max((fault.number for fault in faults), default=0)
+    for number in range(nights):
+        at = length * (number + random.random()) / nights
+        faults.append(Fault(count + number + 1, at, "night", 0, 0.0, random.randrange(1 << 30)))
+    return replace(
+        plan,
+        sales=sales,
+        faults=tuple(sorted(faults, key=lambda fault: (fault.at, fault.number))),
+        timezone=random.choice(("Europe/Madrid", "Europe/Madrid", "America/Guayaquil")),
+        began=began,
+        certified=began - CERTIFICATE + RENEWAL + timedelta(days=random.uniform(-25, 12)),
+        retention_days=random.choice((1, 2, 7)),
     )
 
 

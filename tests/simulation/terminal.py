@@ -198,6 +198,7 @@ class Terminal:
         identity = request["client_transaction_id"]
         truth = self.world.bank.of(identity)
         truth.starts.append(self.serial)
+        truth.began = self.world.machine.clocks.true
         amount = request.get("amount") or {}
         truth.amount = Decimal(sum(value for value in amount.values() if isinstance(value, int | Decimal)))
         truth.kind, truth.sent_under = PATHS[operation][0], request.get("transaction_reference")

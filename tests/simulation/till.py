@@ -137,6 +137,8 @@ class Till:
                 self.world.checks.document(reply.json)
                 break
             code = reply.json["code"]
+            if code == "pruned":
+                return "done" if reply.json["result"] == "approved" else "new_id_ok"
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
@@ -229,6 +231,8 @@ class Till:
                     return "ask_person"
                 if basket.sale.manner == "poll":
                     await asyncio.sleep(1.0)
+            elif reply.status < 500 and reply.json["code"] == "pruned":
+                return "done" if reply.json["result"] == "approved" else "new_id_ok"
             elif reply.status == 404:
                 self.world.checks.forgotten(identity)
                 return "ask_person"

@@ -150,6 +150,18 @@ async def _no_descriptors(world: "World", fault: Fault) -> None:
     world.network.accept_error = None
 
 
+async def _night(world: "World", fault: Fault) -> None:
+    await world.night(fault)
+
+
+async def _backup(world: "World", fault: Fault) -> None:
+    await world.backup(fault)
+
+
+async def _restore(world: "World", fault: Fault) -> None:
+    await world.restore(fault)
+
+
 TROUBLES: Final[Mapping[str, Trouble]] = {
     "kill": _kill,
     "kill-at-operation": _kill_at_operation,
@@ -171,4 +183,7 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "reload": _reload,
     "strangers": _strangers,
     "no-descriptors": _no_descriptors,
+    "night": _night,
+    "backup": _backup,
+    "restore": _restore,
 }

@@ -5,17 +5,21 @@ import hashlib
 import ssl
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import trustme
 
+from posd.storage.errors import StoreError
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
 from tests.simulation.habits import Habit, draw
 from tests.simulation.loop import Stuck, VirtualLoop
-from tests.simulation.machine import BORN, Machine
+from tests.simulation.machine import Machine
 from tests.simulation.network import Network, mixed
 from tests.simulation.person import Person
 from tests.simulation.plan import Fault, Plan, Sale
@@ -33,6 +37,8 @@ MOST_SECONDS: Final = 14 * 86_400.0
 
 #: A moment of the run, in seconds, and what happened: who or what, what it did, and particulars.
 Note = tuple[float, tuple[object, ...]]
+#: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
+MOST_STARTS: Final = 400
 
 
 @dataclass
@@ -73,6 +79,7 @@ class World:
         self.printed: dict[str, int] = {}
         self.refused: dict[str, None] = {}
         self.strays: list[str] = []
+        self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
         self._steps = 0
@@ -141,7 +148,14 @@ class World:
         _terminal_context()  # once for a process, and by the real chance
         asyncio.set_event_loop(self.loop)
         try:
-            self.machine = Machine(self.loop, self.network, self.random("disk"), BORN, self._configuration())
+            self.machine = Machine(
+                self.loop,
+                self.network,
+                self.random("disk"),
+                self.plan.began,
+                self._configuration(),
+                certified=self.plan.certified,
+            )
             self.machine.on_line = self._line
             with without_threads(self.loop), self.machine.in_force():
                 try:
@@ -192,7 +206,8 @@ class World:
             f'timezone = "{plan.timezone}"',
             '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""',
             f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{self.network.machine}"',
-            '[database]\npath = "@HOME@/state/posd.db"',
+            '[database]\npath = "@HOME@/state/posd.db"'
+            + (f"\nretention_days = {plan.retention_days}" if plan.retention_days else ""),
             "[discovery]\nenabled = false",
             f"[reconcile]\nprobe_with_abort = {'true' if plan.probes else 'false'}",
             f"[profile.search]\nconfirmed = {confirmed}\n[profile.abort]\nconfirmed = {confirmed}",
@@ -236,6 +251,9 @@ class World:
         follower.cancel()
         await self._follow_once()
         self.checks.end(await self._transactions())
+        await self._old_ids()
+        health = await self.person.call("GET", "/v1/health")
+        self.checks.healthy(health.json)
         await machine.stop()
         self.checks.disk()
 
@@ -246,7 +264,7 @@ class World:
     async def _started(self) -> None:
         """Wait until the daemon is ready, or has said why it cannot be; then it is started again after a while."""
         machine = self.machine
-        while True:
+        for _ in range(MOST_STARTS):
             task = machine.task
             assert task is not None
             started = asyncio.create_task(machine.started.wait())
@@ -268,6 +286,7 @@ class World:
             machine.end_quietly()
             await asyncio.sleep(5.0)
             machine.start()
+        raise RuntimeError("the daemon cannot start")
 
     async def crash(self, fault: Fault, *, power: bool, operations: int | None = None) -> None:
         """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while."""
@@ -296,6 +315,71 @@ class World:
             self.note("stopped")
             self.checks.disk()
             await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 0.5)
+            machine.start()
+            await self._started()
+
+    async def night(self, fault: Fault) -> None:
+        """Close the shop until it opens again; the time passes at once, for the terminals as well."""
+        manner = ("sleeps", "sleeps", "stops", "power")[fault.value % 4]
+        async with self._crashing:
+            machine = self.machine
+            running = machine.task is not None and not machine.task.done()
+            if manner == "stops":
+                await machine.stop()
+            elif manner == "power" and running:
+                machine.kill(power=True)
+                await machine.killed.wait()
+            machine.clocks.slept += _until_opening(machine.clocks.true, fault.value // 4, ZoneInfo(self.plan.timezone))
+            self.note("morning", machine.clocks.true, manner)
+            self.seen("night", manner)
+            if manner != "sleeps":
+                self.checks.disk()
+                machine.start()
+                await self._started()
+
+    async def backup(self, fault: Fault) -> None:
+        """Have a backup made, also where the daemon ends meanwhile; or take a snapshot of the disk."""
+        if fault.value % 3 == 0:
+            path = self.machine.home / f"snapshot-{fault.number}"
+            self.machine.snapshot(path)
+            self.seen("backup", "snapshot")
+            self.backups.append(path)
+            return
+        path = self.machine.home / "state" / f"backup-{fault.number}.db"
+        reply = await self.person.call_once("POST", "/v1/backup", {"path": str(path)})
+        self.seen("backup", "no answer" if reply is None else str(reply.status))
+        if reply is not None and reply.status == 200:
+            self.checks.sound(path)
+            self.backups.append(path)
+
+    async def restore(self, fault: Fault) -> None:
+        """Put a backup or a snapshot in place; it is looked at once a till is refused for it."""
+        async with self._crashing:
+            machine = self.machine
+            if not self.backups or machine.task is None or machine.task.done():
+                return
+            source = self.backups[fault.value // 4 % len(self.backups)]
+            if fault.value % 2:
+                await machine.stop()
+            else:
+                machine.kill()
+                await machine.killed.wait()
+            self.checks.disk()
+            snapshot = source.is_dir()
+            self.note("restore", source.name)
+            try:
+                if snapshot:
+                    machine.put_back(source)
+                else:
+                    machine.restore(source)
+            except StoreError as error:
+                self.seen("restore", "failed")
+                self.checks.cannot_start(error)
+            else:
+                self.seen("restore", "snapshot" if snapshot else "backup")
+                self.checks.replaced = True
+                if snapshot:
+                    self.checks.gone_back(source / machine.database.name)
             machine.start()
             await self._started()
 
@@ -331,15 +415,24 @@ class World:
 
     async def _follow_once(self) -> None:
         while True:
-            after = self.checks.feed[-1]["seq"] if self.checks.feed else 0
+            after = self.checks.feed[-1]["seq"] if self.checks.feed else self.checks.feed_after
             reply = await self.person.call("GET", f"/v1/feed?after={after}&limit=500")
             if reply.status != 200:
                 return
             document = reply.json
+            if self.checks.feed_of(document["database_id"], document["first_seq"]):
+                continue  # another feed: from its beginning
             for change in document["changes"]:
-                self.checks.change(change, document["database_id"])
+                self.checks.change(change)
             if len(document["changes"]) < 500:
                 return
+
+    async def _old_ids(self) -> None:
+        """Ask again for payments that were removed: they are known all the same."""
+        for identity in self.checks.removed[:10]:
+            request = {"terminal": self.plan.serial(0), "amount": {"subtotal_iva0": 1}}
+            reply = await self.person.call("PUT", f"/v1/transactions/{identity}", request)
+            self.checks.removed_again(identity, reply)
 
     async def _transactions(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -354,6 +447,19 @@ class World:
 
 def _line(at: float, what: tuple[object, ...]) -> str:
     return f"{at:.6f} {' '.join(map(_text, what))}"
+
+
+def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
+    """Return the seconds until a shop opens: mostly in the morning, at times so that its sales go on over midnight, or
+    over the hour at which the clocks change."""
+    day = now.astimezone(zone).date()
+    hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))
+    days = 2 if chance // 7 % 7 == 0 else 1
+    found = datetime.combine(day, time(hour, minute), zone)
+    while found <= now or days > 1:
+        day, days = day + timedelta(days=1), days - 1
+        found = datetime.combine(day, time(hour, minute), zone)
+    return (found.astimezone(UTC) - now).total_seconds()
 
 
 def _text(what: object) -> str:

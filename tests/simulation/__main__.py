@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.simulation import coverage, runs, shrink, story, vfs
+from tests.simulation import coverage, hunt, runs, shrink, story, vfs
+from tests.simulation.breaks import BREAKS
 from tests.simulation.plan import FAULTS
 from tests.simulation.runs import Job, Played
 from tests.simulation.tally import Tally, failure
@@ -26,15 +27,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list_faults:
         print("\n".join(FAULTS))
         return 0
+    if options.list_breaks:
+        print("\n".join(f"{item.name:30} {item.part:12} {item.says}" for item in BREAKS.values()))
+        return 0
     try:
         vfs.shared()
     except vfs.Unavailable as error:
         sys.stderr.write(f"cannot simulate here: {error}\n")
         return 2
     if options.replay is not None:
-        job = Job(options.replay, options.size or runs.size_of(options.replay), options.faults)
+        job = Job(options.replay, options.size or runs.size_of(options.replay), options.faults, options.mistake)
         return _replay(job, whole=options.story, shrinks=options.shrink)
+    if options.mistake is not None or options.breaks:
+        return _hunt([options.mistake] if options.mistake is not None else [*BREAKS], options.payments)
     return _many(options)
+
+
+def _hunt(names: Sequence[str], payments: int) -> int:
+    """Look for deliberate faults; tell after how many payments each was found. Return 1 where one was not."""
+    results = []
+    for name in names:
+        results.append(hunt.hunt(name, payments))
+        sys.stderr.write(f"{name}: {results[-1].failure or 'NOT FOUND'} ({results[-1].payments:,} payments)\n")
+    print(hunt.table(results))
+    return 1 if any(found.failure is None for found in results) else 0
 
 
 def _many(options: argparse.Namespace) -> int:
@@ -89,12 +105,13 @@ def _one_of_each_kind(failed: Sequence[Played]) -> list[Played]:
 
 def _shrunk(job: Job, failures: Sequence[str]) -> str:
     """Shrink a run that failed; return its plan, its failures and its story."""
-    found = shrink.shrink(job.plan(), shrink.kinds(failures))
-    head = f"shrunk in {found.runs} runs"
-    try:
-        result = World(found.plan, story=True).run()
-    except Exception as error:  # noqa: BLE001 - that is what it fails with
-        return f"{head}: the simulation itself fails: {error!r}"
+    with job.changed():
+        found = shrink.shrink(job.plan(), shrink.kinds(failures))
+        head = f"shrunk in {found.runs} runs"
+        try:
+            result = World(found.plan, story=True).run()
+        except Exception as error:  # noqa: BLE001 - that is what it fails with
+            return f"{head}: the simulation itself fails: {error!r}"
     return "\n".join((head, story.about_plan(result), *(f"- {what}" for what in result.failures), story.tell(result)))
 
 
@@ -111,7 +128,8 @@ def command(job: Job) -> str:
     """Return the command that plays a run again."""
     size = f" --size {job.size}" if job.size != runs.size_of(job.seed) else ""
     faults = f" --faults {','.join(job.faults) or 'none'}" if job.faults != tuple(FAULTS) else ""
-    return f"python -m tests.simulation --replay {job.seed}{size}{faults}"
+    mistake = f" --break {job.mistake}" if job.mistake is not None else ""
+    return f"python -m tests.simulation --replay {job.seed}{size}{faults}{mistake}"
 
 
 def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
@@ -126,7 +144,8 @@ def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
     if played.failed:
         print("\n".join((*played.failures, played.broken)))
     if whole and not played.broken:
-        print(story.tell(World(plan, story=True).run(), everything=True))
+        with job.changed():
+            print(story.tell(World(plan, story=True).run(), everything=True))
     elif played.failed and shrinks:
         print(_shrunk(job, said(played)))
     return 1 if played.failed else 0
@@ -167,6 +186,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--coverage", type=Path, metavar="FILE", help="write what was met as tables of Markdown")
     parser.add_argument("--json", action="store_true", help="write the sum as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one run again")
+    parser.add_argument(
+        "--break", dest="mistake", choices=BREAKS, metavar="NAME", help="put a deliberate fault into posd, look for it"
+    )
+    parser.add_argument("--breaks", action="store_true", help="the same with each of them, one after the other")
+    parser.add_argument("--list-breaks", action="store_true", help="list the deliberate faults")
     parser.add_argument("--story", action="store_true", help="with --replay: tell all that happened")
     parser.add_argument(
         "--shrink", type=_number, default=3, metavar="N", help="kinds of failures that are made small; 0: none"

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation import machine
+from tests.simulation.breaks import applied
 from tests.simulation.plan import FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
@@ -38,11 +39,17 @@ def size_of(seed: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run to be played: `size` sales, with these kinds of faults."""
+    """A run to be played: `size` sales, with these kinds of faults of the world."""
 
     seed: int
     size: int
     faults: tuple[str, ...] = tuple(FAULTS)
+    #: The name of a deliberate fault of the product that it has.
+    mistake: str | None = None
+
+    def changed(self) -> AbstractContextManager[None]:
+        """Have the product with that fault, for as long as the context is open."""
+        return nullcontext() if self.mistake is None else applied(self.mistake)
 
     def plan(self) -> Plan:
         """Return its plan."""
@@ -74,7 +81,8 @@ def play(job: Job) -> Played:
     """Play a run in this process."""
     began = time.process_time()
     try:
-        result = World(job.plan()).run()
+        with job.changed():
+            result = World(job.plan()).run()
     except Exception:  # noqa: BLE001 - it is told as the run's
         return Played(job, broken=traceback.format_exc(limit=-6), cpu=time.process_time() - began)
     return Played(

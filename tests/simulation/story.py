@@ -24,6 +24,8 @@ TOLD: Final = (
     *("client_transaction_id", "event_id", "status", "phase", "result", "next_step", "code", "detail"),
     *("printJobId", "sale", "errorCode", "supersedes"),
 )
+#: Lists that the person reads: each names many payments.
+LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Longest line, in characters.
 WIDTH: Final = 400
 
@@ -70,6 +72,8 @@ def _concerns(note: Note, ids: Collection[str]) -> bool:
         return True
     if what[0] == "log" and what[1] == "error":
         return True
+    if what[0] == "person" and str(what[2]).startswith(LISTS):
+        return False
     words = " ".join(map(_text, what))
     return any(identity in words for identity in ids)
 

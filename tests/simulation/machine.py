@@ -1,6 +1,7 @@
 """The machine at the till: its disk, its clocks, its configuration, and the lives of the daemon on it."""
 
 import asyncio
+import atexit
 import gc
 import os
 import secrets
@@ -82,9 +83,23 @@ def prepare_process() -> None:
 def certificate_files(made: datetime) -> Path:
     """Make the certificate of a listener, once for a process: its keys take longer than a payment."""
     directory = Path(mkdtemp(prefix="posd-simulation-"))
+    _certificates.append(directory)
+    atexit.register(remove_certificates)
     with patch.object(issue, "_now", lambda: made):
         tls.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
+
+
+#: Where certificates were made.
+_certificates: list[Path] = []
+
+
+def remove_certificates() -> None:
+    """Remove these files; the next who needs them makes others."""
+    atexit.unregister(remove_certificates)
+    while _certificates:
+        rmtree(_certificates.pop(), ignore_errors=True)
+    certificate_files.cache_clear()
 
 
 @dataclass

@@ -11,7 +11,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from random import Random
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Final
 
 from tests.simulation import machine
@@ -101,10 +104,11 @@ def play(job: Job) -> Played:
 class _Worker:
     """A process that plays runs, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path) -> None:
+        """`place`: where its machines' files lie."""
         here, there = multiprocessing.get_context("fork").Pipe()
         self.pipe: Connection = here
-        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here))
+        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here, place))
         self.process.daemon = True
         self.process.start()
         there.close()
@@ -137,8 +141,9 @@ class _Worker:
         self.process.join()
 
 
-def _work(pipe: Connection, other: Connection) -> None:
+def _work(pipe: Connection, other: Connection, place: Path) -> None:
     other.close()
+    machine.MEMORY = place
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
     with suppress(EOFError, OSError):
         while True:
@@ -153,9 +158,11 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
     machine.certificate_files()  # once, for all processes
     workers: list[_Worker] = []
     jobs = iter(jobs)
+    memory = machine.MEMORY if machine.MEMORY.is_dir() else None
+    place = Path(mkdtemp(prefix="posd-simulation-", dir=memory))  # what is killed leaves its files
     try:
         for job in jobs:
-            workers.append(_Worker())
+            workers.append(_Worker(place))
             workers[-1].give(job)
             if len(workers) == processes:
                 break
@@ -163,7 +170,7 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
             ready = wait([worker.pipe for worker in busy], timeout=tick)
             if not ready:
                 yield None
-            for place, worker in enumerate(workers):
+            for number, worker in enumerate(workers):
                 late = worker.job is not None and time.monotonic() > worker.until
                 if worker.job is None or (worker.pipe not in ready and not late):
                     continue
@@ -175,7 +182,7 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
                     played = Played(job, broken=f"the process {how}")
                 if played.broken or worker.played >= RUNS_OF_A_WORKER:
                     worker.end()
-                    worker = workers[place] = _Worker()
+                    worker = workers[number] = _Worker(place)
                 yield played
                 if (following := next(jobs, None)) is not None:
                     worker.give(following)
@@ -184,6 +191,7 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
     finally:
         for worker in workers:
             worker.end()
+        rmtree(place, ignore_errors=True)
 
 
 def processors() -> int:

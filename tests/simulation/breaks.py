@@ -134,13 +134,6 @@ _ALL: Final = (
         Change(writer.Writer._commit, "if written.distrusted:", "if False:"),
     ),
     Break(
-        "trusted-unsynced",
-        "storage",
-        "The start takes what reads as committed for synced, also where a killed daemon had not come to sync it.",
-        Change(connection.open_database, "sync_wal(path)", "pass"),
-        Change(connection.open_database, "connect_again(path)", "connect_writer(path)"),
-    ),
-    Break(
         "synchronous-normal",
         "storage",
         "A COMMIT is not synced (PRAGMA synchronous = NORMAL).",

@@ -1,6 +1,7 @@
 """Looking for a deliberate fault: seeds are run with it in the product, until a check fails that holds without it."""
 
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -107,9 +108,14 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
+def _quiet() -> None:
+    """Say nothing of what a run leaves that ends in the middle."""
+    sys.unraisablehook = lambda _error: None
+
+
 @contextmanager
 def _workers() -> Iterator[Callable[[str, int], "Future[Run]"]]:
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=_quiet) as pool:
         try:
             yield lambda name, seed: pool.submit(run_one, name, seed)
         finally:

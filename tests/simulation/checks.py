@@ -48,6 +48,9 @@ class Checks:
         self.printed_before: set[str] = set()
         #: Ids that retention has removed.
         self.removed: list[str] = []
+        #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped.
+        self._refused: dict[tuple[int, str], float] = {}
+        self._stopping = 0
 
     def fail(self, what: str) -> None:
         """Note that a promise does not hold."""
@@ -128,7 +131,9 @@ class Checks:
         return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
 
     def abort(self, payment: "Payment") -> None:
-        """An abort has reached a terminal, and hits what runs there."""
+        """An abort has reached a terminal, and hits what runs there. On a slow way it may come after all waiting."""
+        if any(kind.startswith("link") for kind in self.world.now_wrong.values()):
+            return
         wanted = self.world.bank.of(payment.identity).abort_wanted or self.world.plan.probes
         self.holds(wanted, f"an abort has hit {payment.identity}, and nobody wanted that")
 
@@ -236,6 +241,13 @@ class Checks:
         """A line was logged."""
         if line.event in FAULTS:
             self.fail(f"the log has {line.event}: {json.dumps(line.fields, default=str)[:900]}")
+        if line.event == "listener.refused":
+            kind = (line.life, line.fields["kind"])
+            told = f"the log tells of {kind[1]} {line.at - self._refused.get(kind, 0.0):.1f} s after it has told of it"
+            self.holds(line.at - self._refused.get(kind, 0.0) > 59.0 or self._stopping == line.life, told)
+            self._refused[kind] = line.at
+        if line.event == "posd.stopping":
+            self._stopping = line.life
         if line.level in ("warning", "error"):
             self.world.seen("log", line.event)
 
@@ -273,6 +285,21 @@ class Checks:
             self.holds(result == stated, f"the terminal said that {identity} is {stated}, and now it is {result}")
         elif result is not None and change["status"] in FINALS:
             self.stated[identity] = result
+
+    def nothing_left(self, terminals: list[dict[str, Any]], metrics: str, known: list[dict[str, Any]]) -> None:
+        """When all is over no terminal is held by what has ended, and no connection is open."""
+        open_ones = {item["client_transaction_id"] for item in known if item["phase"] != "final"}
+        failing = any(fault.kind in ("disk-full", "disk-error") for fault in self.world.plan.faults)
+        for terminal in terminals:
+            held = terminal["transaction"]
+            told = f"terminal {terminal['serial']} is held by {held}, which has ended"
+            self.holds(
+                failing or held is None or held in open_ones, told
+            )  # what could not be written stays for a while
+        for line in metrics.splitlines():
+            if line.startswith("posd_connections{"):
+                name, _, count = line.rpartition(" ")
+                self.holds(int(count) <= 2, f"when nobody calls any more: {name} {count}")
 
     def end(self, transactions: list[dict[str, Any]]) -> None:
         """The run is over, all faults have ended long ago, and nothing is on its way any more."""

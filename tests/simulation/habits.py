@@ -74,6 +74,7 @@ ABORTS: Final[Mapping[str, float]] = {
     "silent": 2,
     "failed": 3,
     "empty": 3,
+    "slow": 8,
 }
 
 #: What it, or another device, sends beside its events.

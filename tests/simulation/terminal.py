@@ -545,6 +545,11 @@ class Terminal:
             server.answer(409)
             return
         self.world.seen("abort", payment.habit.abort)
+        if payment.habit.abort == "slow":
+            await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
+            if (payment := self.running) is None:
+                server.answer(409)
+                return
         self.world.checks.abort(payment)
         self.world.note(self.serial, "stops", payment.identity, payment.habit.abort)
         truth = self.world.bank.of(payment.identity)

@@ -108,9 +108,22 @@ async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks = world.machine.clocks
     clocks.error = sign * timedelta(seconds=(400, 5_000, 90_000, 40_000_000)[fault.value % 4])
     clocks.kernel = Kernel.UNSYNCHRONISED
-    await asyncio.sleep(fault.seconds)
+    began, life = world.loop.time(), world.machine.life
+    if life and "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number):
+        await asyncio.sleep(min(fault.seconds, 150.0))
+        await _look_at_clock(world, began, life)
+    await asyncio.sleep(max(0.0, began + fault.seconds - world.loop.time()))
     clocks.error = timedelta()
     clocks.kernel = Kernel.SYNCHRONISED
+
+
+async def _look_at_clock(world: "World", began: float, life: int) -> None:
+    """A daemon that has seen the clock jump does not believe it."""
+    if world.machine.task is None or not world.machine.started.is_set():
+        return
+    state = (await world.person.call("GET", "/v1/clock")).json
+    if world.loop.time() - began >= 120.0 and world.machine.life == life:
+        world.checks.holds(not state["sure"], "the clock has jumped two minutes ago, and is believed")
 
 
 async def _clock_ahead(world: "World", fault: Fault) -> None:
@@ -139,7 +152,11 @@ async def _strangers(world: "World", fault: Fault) -> None:
                 ]
             )
             ends.append(end)
+    life = world.machine.life
     await asyncio.sleep(fault.seconds)
+    if fault.seconds > 10.0 and world.machine.life == life and world.network.accept_error is None:
+        held = sum(not end.ended for end in ends)
+        world.checks.holds(held <= 16, f"a stranger holds {held} connections")
     for end in ends:
         end.abort()
 

@@ -250,10 +250,14 @@ class World:
         await asyncio.sleep(QUIET_SECONDS)
         follower.cancel()
         await self._follow_once()
-        self.checks.end(await self._transactions())
+        transactions = await self._transactions()
+        self.checks.end(transactions)
         await self._old_ids()
         health = await self.person.call("GET", "/v1/health")
         self.checks.healthy(health.json)
+        terminals = (await self.person.call("GET", "/v1/terminals")).json["terminals"]
+        metrics = (await self.person.call("GET", "/v1/metrics")).body.decode()
+        self.checks.nothing_left(terminals, metrics, transactions)
         await machine.stop()
         self.checks.disk()
 

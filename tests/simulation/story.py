@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from tests.simulation.loop import BEGIN
-from tests.simulation.machine import BORN
+from tests.simulation.plan import BORN
 from tests.simulation.world import Note, Result
 
 #: What stands for an id in a message of a check.

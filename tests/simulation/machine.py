@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from random import Random
 from shutil import copyfile, copytree, rmtree
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 from unittest.mock import patch
 
@@ -40,6 +40,21 @@ from tests.simulation.plan import BORN
 MEMORY = Path("/dev/shm")
 #: What the names of the files of a database end in, without what SQLite makes anew.
 DATABASE_FILES = ("", "-wal")
+
+
+def _memory() -> Path:
+    return MEMORY if MEMORY.is_dir() else Path(gettempdir())
+
+
+def _prefix(process: int | None) -> str:
+    """Return how the machines' directories of a process begin; all have the same length."""
+    return f"posd-simulation-{process:07}-"
+
+
+def remove_homes(process: int | None) -> None:
+    """Remove the machines' files of a process that was killed."""
+    for path in _memory().glob(f"{_prefix(process)}*"):
+        rmtree(path, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -82,7 +97,7 @@ def prepare_process() -> None:
 @cache
 def certificate_files(made: datetime) -> Path:
     """Make the certificate of a listener, once for a process: its keys take longer than a payment."""
-    directory = Path(mkdtemp(prefix="posd-simulation-"))
+    directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
     _certificates.append(directory)
     atexit.register(remove_certificates)
     with patch.object(issue, "_now", lambda: made):
@@ -147,7 +162,7 @@ class Machine:
     certified: datetime = BORN
 
     def __post_init__(self) -> None:
-        base = Path(mkdtemp(prefix="posd-simulation-", dir=MEMORY if MEMORY.is_dir() else None)).resolve()
+        base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory())).resolve()
         self.home = base
         self.clocks = Clocks(self.loop, self.began)
         (base / "state").mkdir()

@@ -11,15 +11,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from random import Random
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Final
 
 from tests.simulation import machine
 from tests.simulation.breaks import applied
-from tests.simulation.plan import FAULTS, Plan, make_plan
+from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
 #: Sales of a run, and how often a run has so many.
@@ -104,11 +101,10 @@ def play(job: Job) -> Played:
 class _Worker:
     """A process that plays runs, one after the other."""
 
-    def __init__(self, place: Path) -> None:
-        """`place`: where its machines' files lie."""
+    def __init__(self) -> None:
         here, there = multiprocessing.get_context("fork").Pipe()
         self.pipe: Connection = here
-        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here, place))
+        self.process: BaseProcess = multiprocessing.get_context("fork").Process(target=_work, args=(there, here))
         self.process.daemon = True
         self.process.start()
         there.close()
@@ -139,11 +135,11 @@ class _Worker:
             self.pipe.close()
         self.process.kill()
         self.process.join()
+        machine.remove_homes(self.process.pid)
 
 
-def _work(pipe: Connection, other: Connection, place: Path) -> None:
+def _work(pipe: Connection, other: Connection) -> None:
     other.close()
-    machine.MEMORY = place
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
     with suppress(EOFError, OSError):
         while True:
@@ -155,14 +151,12 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
 
     A process that dies, or does not end in its time, is a run that is broken.
     """
-    machine.certificate_files()  # once, for all processes
+    machine.certificate_files(BORN)  # of most runs: once, for all processes
     workers: list[_Worker] = []
     jobs = iter(jobs)
-    memory = machine.MEMORY if machine.MEMORY.is_dir() else None
-    place = Path(mkdtemp(prefix="posd-simulation-", dir=memory))  # what is killed leaves its files
     try:
         for job in jobs:
-            workers.append(_Worker(place))
+            workers.append(_Worker())
             workers[-1].give(job)
             if len(workers) == processes:
                 break
@@ -182,7 +176,7 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
                     played = Played(job, broken=f"the process {how}")
                 if played.broken or worker.played >= RUNS_OF_A_WORKER:
                     worker.end()
-                    worker = workers[number] = _Worker(place)
+                    worker = workers[number] = _Worker()
                 yield played
                 if (following := next(jobs, None)) is not None:
                     worker.give(following)
@@ -191,7 +185,6 @@ def play_all(jobs: Iterator[Job], processes: int, tick: float = 1.0) -> Iterator
     finally:
         for worker in workers:
             worker.end()
-        rmtree(place, ignore_errors=True)
 
 
 def processors() -> int:

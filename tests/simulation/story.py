@@ -7,11 +7,10 @@ here is told as it stands.
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from tests.simulation.loop import BEGIN
-from tests.simulation.plan import BORN
 from tests.simulation.world import Note, Result
 
 #: What stands for an id in a message of a check.
@@ -47,7 +46,8 @@ def tell(result: Result, *, everything: bool = False) -> str:
     if not everything and not ids:
         told = [*_before(result.notes)]
     zone = "the shop's clock, if it is right, in UTC"
-    return "\n".join((f"seconds of the run, {zone}", *(_line(note) for note in told)))
+    began = result.plan.began
+    return "\n".join((f"seconds of the run, {zone}", *(_line(note, began) for note in told)))
 
 
 def about_plan(result: Result) -> str:
@@ -87,9 +87,9 @@ def _before(notes: Sequence[Note]) -> Iterator[Note]:
             yield note
 
 
-def _line(note: Note) -> str:
+def _line(note: Note, began: datetime) -> str:
     at, what = note
-    clock = BORN + timedelta(seconds=at)
+    clock = began + timedelta(seconds=at)
     return f"{at - BEGIN:12.6f}  {clock:%d %b %H:%M:%S}  {_words(what)}"[:WIDTH]
 
 

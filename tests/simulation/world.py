@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import ssl
 from collections import Counter
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class World:
 
     def note(self, *what: object) -> None:
         """Write down that something happened: it is part of the digest, and of the story where one is wanted."""
-        line = _line(self.loop.time(), what)
+        line = self._line_of(self.loop.time(), what)
         self._digest.update(line.encode())
         if self._notes is not None:
             self._notes.append((self.loop.time(), what))
@@ -111,7 +112,12 @@ class World:
     @property
     def story(self) -> list[str]:
         """What happened so far as the digest has it, where a story is wanted."""
-        return [_line(*note) for note in self._notes or ()]
+        return [self._line_of(*note) for note in self._notes or ()]
+
+    def _line_of(self, at: float, what: tuple[object, ...]) -> str:
+        # Where the machine's files lie is not the same in two runs.
+        home = str(self.machine.home)
+        return f"{at:.6f} {' '.join(_text(item, home) for item in what)}"
 
     def seen(self, what: str, value: str) -> None:
         """Count that something was met, and with which faults under way."""
@@ -449,10 +455,6 @@ class World:
             cursor = f"&cursor={reply.json['next_cursor']}"
 
 
-def _line(at: float, what: tuple[object, ...]) -> str:
-    return f"{at:.6f} {' '.join(map(_text, what))}"
-
-
 def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
     """Return the seconds until a shop opens: mostly in the morning, at times so that its sales go on over midnight, or
     over the hour at which the clocks change."""
@@ -466,12 +468,18 @@ def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
     return (found.astimezone(UTC) - now).total_seconds()
 
 
-def _text(what: object) -> str:
+_FINGERPRINT: Final = re.compile(rb"\b[0-9a-f]{64}\b")
+
+
+def _text(what: object, home: str) -> str:
     if isinstance(what, bytes):
+        what = what.replace(home.encode(), b"@HOME@")
+        if b"fingerprint" in what:  # of a certificate, whose key is OpenSSL's choice
+            what = _FINGERPRINT.sub(b"#", what)
         return hashlib.sha256(what).hexdigest()[:12] + (
             " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""
         )
-    return str(what)
+    return str(what).replace(home, "@HOME@")
 
 
 async def _turns(count: int) -> None:

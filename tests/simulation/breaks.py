@@ -247,7 +247,7 @@ _ALL: Final = (
         "id-reused",
         "start",
         "A known id with another amount is answered as if it were the same payment.",
-        Change(start.Payments._start, "require_same(", "str("),
+        Change(start.Payments._start, "require_same(", "(lambda *_, **__: None)("),
     ),
     Break(
         "lost-reply-not-started",

@@ -56,6 +56,8 @@ class Truth:
     refused: bool = False
     #: The terminal said something that is not so.
     lied: bool = False
+    #: A person has freed its terminal.
+    released: bool = False
     #: Somebody has asked posd to abort it.
     abort_wanted: bool = False
     #: When posd has acknowledged its first final, in seconds of the loop.

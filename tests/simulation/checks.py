@@ -71,12 +71,19 @@ class Checks:
 
     def start(self, truth: Truth) -> None:
         """A start has reached a terminal."""
+        self.world.start_came.set()
         self.holds(len(truth.starts) == 1, f"{truth.identity} was sent {len(truth.starts)} times")
         if (base := truth.base) is not None:
             chain = [base, *self.world.bank.under(base)]
             wrong = self.world.bank.wrong(base, truth)
             if wrong is not None and not any(other.lied or other.words or other.lost for other in chain):
                 self.fail(f"{truth.kind} {truth.identity} was sent: {wrong}")
+
+    def busy(self, running: "Payment", identity: str) -> None:
+        """A start has reached a terminal on which another payment runs: only where posd was told that none does."""
+        truth = self.world.bank.of(running.identity)
+        known = truth.lied or truth.released or bool(truth.words) or truth.refused
+        self.holds(known, f"{identity} was sent to {running.serial}, where {running.identity} runs")
 
     def print_start(self, identity: str) -> None:
         """A print job has reached a terminal."""

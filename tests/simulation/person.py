@@ -65,6 +65,7 @@ class Person:
             if random.random() < 0.3:
                 await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
             if random.random() < 0.15:
+                truth.released = True
                 await self.call("POST", f"/v1/transactions/{identity}/release", {"operator": "P", "note": "released"})
             running = any(
                 terminal.running is not None and terminal.running.identity == identity

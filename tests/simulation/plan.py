@@ -62,6 +62,7 @@ FAULTS: Final[Mapping[str, float]] = {
     "no-descriptors": 0.2,
     "backup": 1.5,
     "restore": 0.3,
+    "kill-at-start": 1.5,
 }
 
 

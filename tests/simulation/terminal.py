@@ -209,6 +209,7 @@ class Terminal:
         random = self.world.random("terminal", identity)
         if self.running is not None:
             self.world.seen("start", "busy")
+            self.world.checks.busy(self.running, identity)
             truth.refused, truth.end = True, truth.end or "REFUSED"
             server.answer(409, self._error("TER-003", "busy"))
             return

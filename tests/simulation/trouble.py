@@ -30,6 +30,18 @@ async def _kill_at_operation(world: "World", fault: Fault) -> None:
     await world.crash(fault, power=False, operations=1 + fault.value % 60)
 
 
+async def _kill_at_start(world: "World", fault: Fault) -> None:
+    """Kill the daemon while it sends a request, or cut the power; now and then for so long that all events are lost."""
+    world.start_came.clear()
+    try:
+        async with asyncio.timeout(300.0):
+            await world.start_came.wait()
+    except TimeoutError:
+        return
+    await asyncio.sleep(fault.value % 20 / 100)
+    await world.crash(fault, power=fault.value % 2 == 0, away=1000.0 if fault.value % 7 == 0 else None)
+
+
 async def _power(world: "World", fault: Fault) -> None:
     await world.crash(fault, power=True)
 
@@ -203,4 +215,5 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "night": _night,
     "backup": _backup,
     "restore": _restore,
+    "kill-at-start": _kill_at_start,
 }

@@ -95,6 +95,8 @@ class World:
         self.tills: list[Till] = []
         self.person: Person
         self.now_wrong: dict[int, str] = {}
+        #: Set when a start reaches a terminal.
+        self.start_came = asyncio.Event()
 
     # What all parts ask for.
 
@@ -298,8 +300,13 @@ class World:
             machine.start()
         raise RuntimeError("the daemon cannot start")
 
-    async def crash(self, fault: Fault, *, power: bool, operations: int | None = None) -> None:
-        """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while."""
+    async def crash(
+        self, fault: Fault, *, power: bool, operations: int | None = None, away: float | None = None
+    ) -> None:
+        """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while.
+
+        `away`: how long it stays away, in seconds; None as the fault says.
+        """
         async with self._crashing:
             machine = self.machine
             if machine.task is None or machine.task.done():
@@ -311,7 +318,8 @@ class World:
             await machine.killed.wait()
             self.note("killed", power)
             self.checks.disk()
-            await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 1.0)
+            usual = min(fault.seconds, 300.0) if fault.value % 3 == 0 else 1.0
+            await asyncio.sleep(usual if away is None else away)
             machine.start()
             await self._started()
 

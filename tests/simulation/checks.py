@@ -42,10 +42,10 @@ class Checks:
         self.database_id: str | None = None
         #: Another database was put in place, and the feed was not read since.
         self.replaced = False
-        #: The feed has begun anew since the beginning: of what ended before it has nothing.
-        self.feed_anew = False
-        #: The number after which the feed begins that is followed.
-        self.feed_after = 0
+        #: So that something was lost that was acknowledged, or it was restored.
+        self.lost_some = False
+        #: The number from which on the feed has no gaps, where another database was put in place.
+        self.first_seq = 0
         #: Print jobs that reached a terminal before that.
         self.printed_before: set[str] = set()
         #: Ids that retention has removed.
@@ -244,7 +244,9 @@ class Checks:
             }
         for truth in self.world.bank.truths.values():
             truth.lost |= truth.identity not in ended
-            truth.acknowledged = [body for body in truth.acknowledged if body in kept]
+            left = [body for body in truth.acknowledged if body in kept]
+            self.lost_some |= len(left) < len(truth.acknowledged)
+            truth.acknowledged = left
 
     def line(self, line: "Line") -> None:
         """A line was logged."""
@@ -261,27 +263,28 @@ class Checks:
             self.world.seen("log", line.event)
 
     def feed_of(self, database_id: str, first_seq: int) -> bool:
-        """Note which database the feed is of; whether it is another one than before, so that the feed begins anew: at
-        `first_seq`, as what is before that may have gaps."""
+        """Note which database the feed is of; whether it is another one than before, so that the feed begins anew;
+        what is before `first_seq` may have gaps."""
         before, self.database_id = self.database_id, database_id
-        if self.replaced:
-            self.holds(before != database_id, "the database was replaced, and its feed has the old database_id")
-            self.feed_anew = True
-            self.newest.clear()  # what was known since is asked for anew
-            self.stated.clear()
-        elif before is not None:
+        if self.lost_some:
+            self.holds(before != database_id, "the database has gone back, and its feed has the old database_id")
+        elif before is not None and not self.replaced:
             self.holds(before == database_id, "the feed has another database_id")
-        self.replaced = False
+        self.replaced = self.lost_some = False
         if before in (None, database_id):
             return False
-        self.feed.clear()
-        self.feed_after = first_seq - 1
+        for known in (self.feed, self.newest, self.stated):
+            known.clear()
+        self.first_seq = first_seq
         return True
 
     def change(self, change: dict[str, Any]) -> None:
         """A change came on the feed."""
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
-        self.holds(change["seq"] == expected, f"the feed goes from {expected - 1} to {change['seq']}")
+        self.holds(
+            change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq,
+            f"the feed goes from {expected - 1} to {change['seq']}",
+        )
         self.feed.append(change)
         if change["kind"] == "transaction":
             self._moved(change)
@@ -351,7 +354,9 @@ class Checks:
         identity, outcome = document["client_transaction_id"], document["outcome"]
         stands = (document["phase"], document["status"], outcome and outcome["result"], sorted(attention))
         if (last := self.newest.get(identity)) is None:
-            self.holds(self.feed_anew, f"the feed has nothing of {identity}")
+            if self.first_seq and self.world.plan.retention_days:
+                return  # it is in a part of the feed that was removed before that was read again
+            self.fail(f"the feed has nothing of {identity}")
         else:
             told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
             self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")

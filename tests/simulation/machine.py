@@ -368,6 +368,12 @@ class Machine:
             restore.prepare(backup, lambda _what, _done, _total: None)
             restore.commit()
 
+    def move(self, address: str) -> None:
+        """Get another address: all connections end, and what listens does so at the new one."""
+        self.network.move(address)
+        self.addresses = {"eth0": frozenset({address})}
+        self._changed.set()
+
     def snapshot(self, directory: Path) -> None:
         """Copy the database as it is at this moment, as a snapshot of the disk does."""
         directory.mkdir()
@@ -415,7 +421,10 @@ class Machine:
     def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
         """Be `posd tls renew`, the one program that the daemon runs."""
         assert "renew" in arguments, arguments
-        with patch.object(issue, "_now", self.clocks.now):
+        with (
+            patch.object(issue, "_now", self.clocks.now),
+            patch.object(issue, "local_addresses", lambda: [self.network.machine]),
+        ):
             try:
                 tls.renew(self.home / "state" / "tls")
             except (tls.TlsError, OSError, ssl.SSLError) as error:

@@ -507,6 +507,16 @@ class Network:
             self.ways[host] = Way(self.seed ^ (hash_of(host) << 1))
         return self.ways[host]
 
+    def move(self, address: str) -> None:
+        """Give the machine another address."""
+        old, self.machine = self.machine, address
+        for host, port in [place for place in self.listeners if place[0] == old]:
+            listening = self.listeners[address, port] = self.listeners.pop((host, port))
+            listening._place = (address, port)
+        for way in self.ways.values():
+            way.cut()
+        self.way(old).there = False
+
     def is_dead(self, life: int) -> bool:
         """Whether a life of the daemon is over."""
         return life in self._dead

@@ -19,6 +19,8 @@ CERTIFICATE: Final = timedelta(days=397)
 RENEWAL: Final = timedelta(days=30)
 #: One run in so many lasts for weeks.
 WEEKS_IN: Final = 15
+#: The share of runs in which terminals are found by what they announce.
+ANNOUNCED: Final = 0.2
 #: For how long the shop is open between two nights, in seconds.
 OPEN_SECONDS: Final = 1500.0
 
@@ -61,8 +63,11 @@ FAULTS: Final[Mapping[str, float]] = {
     "strangers": 0.4,
     "no-descriptors": 0.2,
     "backup": 1.5,
-    "restore": 0.3,
     "kill-at-start": 1.5,
+    "restore": 0.8,
+    "move": 0.6,
+    "twin": 0.5,
+    "machine-moves": 0.3,
 }
 
 
@@ -118,6 +123,8 @@ class Plan:
     certified: datetime = BORN
     #: For how many days records are kept; 0: as the configuration has it by default.
     retention_days: int = 0
+    #: Terminals that are not spoken to over TLS are found by what they announce.
+    announced: bool = False
 
     def serial(self, number: int) -> str:
         """Return the serial of a terminal, by number: each till has one."""
@@ -153,6 +160,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
         wrong_words=random.choice((0.0, 0.0, 0.15)),
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
     )
+    plan = replace(plan, announced=Random(f"announced/{seed}").random() < ANNOUNCED)
     weeks = Random(f"weeks/{seed}")
     return plan if weeks.random() * WEEKS_IN >= 1 else _over_weeks(plan, weeks, lasts)
 

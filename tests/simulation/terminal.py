@@ -106,6 +106,15 @@ class Terminal:
         """Where it is called."""
         return f"{'https' if self.secure else 'http'}://{self.address}:{self.port}"
 
+    @property
+    def announces(self) -> bool:
+        """Whether it is found by what it announces."""
+        return self.world.plan.announced and not self.secure
+
+    def announce(self) -> None:
+        """Say where it is."""
+        self.world.air.announce(self.serial, self.serial, self.address, self.port)
+
     def listen(self) -> None:
         """Take calls."""
         self._listening = self.world.network.serve(self.address, self.port, self._connected)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from posd.clock.rules import Kernel
 from tests.simulation.plan import Fault
+from tests.simulation.twin import Twin
 
 if TYPE_CHECKING:
     from tests.simulation.terminal import Terminal
@@ -191,6 +192,39 @@ async def _restore(world: "World", fault: Fault) -> None:
     await world.restore(fault)
 
 
+async def _move(world: "World", fault: Fault) -> None:
+    """A terminal gets another address and announces it, at once or late; one that is configured gets its own back."""
+    terminal = _terminal(world, fault)
+    if not terminal.on:
+        return
+    old = terminal.address
+    world.network.way(old).there = fault.value % 2 == 0  # somebody else has it now, or nobody
+    terminal.move(f"10.0.2.{1 + fault.number % 250}")
+    world.seen("move", "announced" if terminal.announces else "configured")
+    if fault.value % 3 or not terminal.announces:
+        await asyncio.sleep(fault.seconds)
+    if terminal.announces:
+        terminal.announce()
+    else:
+        world.network.way(old).there = True
+        terminal.move(old)
+
+
+async def _twin(world: "World", fault: Fault) -> None:
+    """Another device announces itself as a terminal, and answers."""
+    terminal = _terminal(world, fault)
+    if not terminal.announces:
+        return
+    twin = Twin(world, terminal, f"10.0.3.{1 + fault.number % 250}")
+    await asyncio.sleep(fault.seconds)
+    twin.leave()
+
+
+async def _machine_moves(world: "World", fault: Fault) -> None:
+    if world.plan.announced:
+        world.machine.move(f"10.0.0.{10 + fault.number % 200}")
+
+
 TROUBLES: Final[Mapping[str, Trouble]] = {
     "kill": _kill,
     "kill-at-operation": _kill_at_operation,
@@ -216,4 +250,7 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "backup": _backup,
     "restore": _restore,
     "kill-at-start": _kill_at_start,
+    "move": _move,
+    "twin": _twin,
+    "machine-moves": _machine_moves,
 }

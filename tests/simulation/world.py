@@ -7,7 +7,7 @@ import ssl
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import trustme
 
 from posd.storage.errors import StoreError
+from tests.simulation.announcements import Air, Heard
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
 from tests.simulation.habits import Habit, draw
@@ -38,6 +39,11 @@ MOST_SECONDS: Final = 14 * 86_400.0
 
 #: A moment of the run, in seconds, and what happened: who or what, what it did, and particulars.
 Note = tuple[float, tuple[object, ...]]
+#: Faults by which a terminal may not answer where it is, and for how long after them it may count as gone, in seconds.
+DISTURBING: Final = frozenset(
+    {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
+)
+CALM_SECONDS: Final = 120.0
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -75,6 +81,9 @@ class World:
         self.network = Network(plan.seed)
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
+        self.air = Air()
+        #: When the last fault of a kind ended by which a terminal may not answer.
+        self._calm_since = 0.0
         self.bank = Bank()
         self.checks = Checks(self)
         self.printed: dict[str, int] = {}
@@ -127,6 +136,12 @@ class World:
         for kind in self.now_wrong.values():
             self.seen_pairs[f"{what}: {value}", kind] += 1
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether a terminal may not have answered where it was, now or lately."""
+        now = any(kind in DISTURBING for kind in self.now_wrong.values())
+        return now or self.loop.time() - self._calm_since < CALM_SECONDS
+
     def broke(self, error: BaseException) -> None:
         """The world itself has failed: the run is worth nothing."""
         self.errors.append(error)
@@ -163,6 +178,7 @@ class World:
                 self.plan.began,
                 self._configuration(),
                 certified=self.plan.certified,
+                discovery=partial(Heard, self.air),
             )
             self.machine.on_line = self._line
             with without_threads(self.loop), self.machine.in_force():
@@ -213,20 +229,20 @@ class World:
             '[merchant]\nid = "M-1"',
             f'timezone = "{plan.timezone}"',
             '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""',
-            f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{self.network.machine}"',
+            f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{"" if plan.announced else self.network.machine}"',
             '[database]\npath = "@HOME@/state/posd.db"'
             + (f"\nretention_days = {plan.retention_days}" if plan.retention_days else ""),
-            "[discovery]\nenabled = false",
+            f"[discovery]\nenabled = {'true' if plan.announced else 'false'}",
             f"[reconcile]\nprobe_with_abort = {'true' if plan.probes else 'false'}",
             f"[profile.search]\nconfirmed = {confirmed}\n[profile.abort]\nconfirmed = {confirmed}",
-            f"[terminal_defaults]\nreply_timeout_seconds = {plan.reply_timeout}",
+            f'[terminal_defaults]\nscheme = "http"\nreply_timeout_seconds = {plan.reply_timeout}',
         ]
         text.append('ca_file = "@HOME@/ca.pem"')
         for number in range(plan.tills):
             scheme, port = ("https", 6869) if number in plan.secure else ("http", 6868)
-            text.append(
-                f'[[terminals]]\nserial = "{plan.serial(number)}"\nbase_url = "{scheme}://10.0.1.{number + 1}:{port}"'
-            )
+            known = not plan.announced or number in plan.secure
+            base_url = f"{scheme}://10.0.1.{number + 1}:{port}" if known else ""
+            text.append(f'[[terminals]]\nserial = "{plan.serial(number)}"\nbase_url = "{base_url}"')
         return "\n".join(text) + "\n"
 
     @property
@@ -242,6 +258,9 @@ class World:
             Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
             for number in range(plan.tills)
         ]
+        for terminal in self.terminals:
+            if terminal.announces:
+                terminal.announce()
         self.tills = [Till(self, number) for number in range(plan.tills)]
         machine.start()
         await self._started()
@@ -372,9 +391,14 @@ class World:
 
     async def restore(self, fault: Fault) -> None:
         """Put a backup or a snapshot in place; it is looked at once a till is refused for it."""
+        if not self.backups:
+            path = self.machine.home / f"snapshot-{fault.number}"
+            self.machine.snapshot(path)
+            self.backups.append(path)
+            await asyncio.sleep(min(fault.seconds, 200.0))
         async with self._crashing:
             machine = self.machine
-            if not self.backups or machine.task is None or machine.task.done():
+            if machine.task is None or machine.task.done():
                 return
             source = self.backups[fault.value // 4 % len(self.backups)]
             if fault.value % 2:
@@ -395,7 +419,7 @@ class World:
                 self.checks.cannot_start(error)
             else:
                 self.seen("restore", "snapshot" if snapshot else "backup")
-                self.checks.replaced = True
+                self.checks.replaced, self.checks.lost_some = True, not snapshot
                 if snapshot:
                     self.checks.gone_back(source / machine.database.name)
             machine.start()
@@ -422,6 +446,8 @@ class World:
             self.broke(error)
         finally:
             del self.now_wrong[fault.number]
+            if fault.kind in DISTURBING:
+                self._calm_since = self.loop.time()
         self.note("fault ends", fault.kind)
 
     # The feed, and the books at the end.
@@ -433,7 +459,7 @@ class World:
 
     async def _follow_once(self) -> None:
         while True:
-            after = self.checks.feed[-1]["seq"] if self.checks.feed else self.checks.feed_after
+            after = self.checks.feed[-1]["seq"] if self.checks.feed else 0
             reply = await self.person.call("GET", f"/v1/feed?after={after}&limit=500")
             if reply.status != 200:
                 return

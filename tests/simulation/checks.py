@@ -232,19 +232,15 @@ class Checks:
             for (message,) in db.execute("PRAGMA integrity_check"):
                 self.holds(message == "ok", f"backup: {message}")
 
-    def gone_back(self, path: Path) -> None:
-        """A snapshot was put in place: what it does not have is lost, apart from the ids."""
+    def gone_back(self, before: Path, after: Path) -> None:
+        """A snapshot is put in place of a database: what it does not have of that is lost, apart from the ids."""
         self.printed_before = set(self.world.printed)
-        with closing(sqlite3.connect(path)) as db:
-            ended = {
-                row[0] for row in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'final'")
-            }
-            kept = {
-                bytes(row[0]) for row in db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")
-            }
+        with self.world.machine.disk.without_faults():
+            known, kept = _stored(before)
+        ended, kept_there = _stored(after, "WHERE phase = 'final'")
         for truth in self.world.bank.truths.values():
-            truth.lost |= truth.identity not in ended
-            left = [body for body in truth.acknowledged if body in kept]
+            truth.lost |= truth.identity in known and truth.identity not in ended
+            left = [body for body in truth.acknowledged if body in kept_there or body not in kept]
             self.lost_some |= len(left) < len(truth.acknowledged)
             truth.acknowledged = left
 
@@ -476,3 +472,11 @@ def _rank(status: str | None) -> int:
 def _status(event: bytes) -> str:
     """Return the status that stands in an event, however damaged it is."""
     return event.partition(b'"status": "')[2].partition(b'"')[0].decode()
+
+
+def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes]]:
+    """Return the ids of those payments, and all bodies, that a database has."""
+    with closing(sqlite3.connect(path)) as db:
+        ids = {identity for (identity,) in db.execute(f"SELECT client_transaction_id FROM transactions {where}")}
+        bodies = db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")
+        return ids, {bytes(body) for (body,) in bodies}

@@ -411,6 +411,7 @@ class World:
             self.note("restore", source.name)
             try:
                 if snapshot:
+                    self.checks.gone_back(machine.database, source / machine.database.name)
                     machine.put_back(source)
                 else:
                     machine.restore(source)
@@ -419,9 +420,8 @@ class World:
                 self.checks.cannot_start(error)
             else:
                 self.seen("restore", "snapshot" if snapshot else "backup")
-                self.checks.replaced, self.checks.lost_some = True, not snapshot
-                if snapshot:
-                    self.checks.gone_back(source / machine.database.name)
+                self.checks.replaced = True
+                self.checks.lost_some |= not snapshot
             machine.start()
             await self._started()
 

@@ -267,6 +267,8 @@ class Checks:
         elif before is not None and not self.replaced:
             self.holds(before == database_id, "the feed has another database_id")
         self.replaced = self.lost_some = False
+        if before is None and first_seq > 1:
+            self.first_seq = first_seq  # it was replaced before its feed was read for the first time
         if before in (None, database_id):
             return False
         for known in (self.feed, self.newest, self.stated):

@@ -262,6 +262,8 @@ class Till:
                 self.world.checks.unexpected_problem(basket, reply)
                 basket.belief = "unpaid"
                 return
+            if reply.json["code"] in ("identity_conflict", "terminal_offline"):
+                await self.world.person.asked(reply.json["code"], self)
             await asyncio.sleep(2.0)
         while True:
             reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")

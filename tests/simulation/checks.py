@@ -46,6 +46,8 @@ class Checks:
         self.lost_some = False
         #: The number from which on the feed has no gaps, where another database was put in place.
         self.first_seq = 0
+        #: What an older posd has left: id -> phase.
+        self.old: dict[str, str] = {}
         #: Print jobs that reached a terminal before that.
         self.printed_before: set[str] = set()
         #: Ids that retention has removed.
@@ -244,6 +246,11 @@ class Checks:
             self.lost_some |= len(left) < len(truth.acknowledged)
             truth.acknowledged = left
 
+    def installed(self) -> None:
+        """The database of an older posd is there."""
+        with closing(sqlite3.connect(self.world.machine.database)) as db:
+            self.old = dict(db.execute("SELECT client_transaction_id, phase FROM transactions"))
+
     def line(self, line: "Line") -> None:
         """A line was logged."""
         if line.event in FAULTS:
@@ -341,6 +348,10 @@ class Checks:
                 wrong.append(f"{identity} is {result}, and posd has acknowledged {sorted(finals)}")
             for problem in wrong:
                 self.fail(problem)
+        for identity, phase in self.old.items():
+            now = known[identity]["phase"] if identity in known else "gone"
+            kept = now == phase if phase == "final" else now not in ("final", "gone")
+            self.holds(kept or (now == "gone" and self.world.plan.retention_days > 0), f"{identity} was {phase}: {now}")
         for identity in self.world.refused:
             self.holds(identity not in known, f"{identity} was refused and is recorded")
         for till in self.world.tills:

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import gc
+import gzip
 import os
 import secrets
 import signal
@@ -27,6 +28,7 @@ from posd.clock.rules import Kernel
 from posd.config import Config, load
 from posd.daemon import main
 from posd.daemon.surroundings import Surroundings
+from posd.records.callback_urls import make_key
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface, Snapshot
 from posd.tls import issue
@@ -38,6 +40,8 @@ from tests.simulation.plan import BORN
 
 #: Where the machines' files lie: in memory, where the system has such a place.
 MEMORY = Path("/dev/shm")
+#: A database of each schema that was ever in use.
+RELEASED = Path(__file__).parent.parent / "store" / "released"
 #: What the names of the files of a database end in, without what SQLite makes anew.
 DATABASE_FILES = ("", "-wal")
 
@@ -373,6 +377,13 @@ class Machine:
         self.network.move(address)
         self.addresses = {"eth0": frozenset({address})}
         self._changed.set()
+
+    def install(self, schema: int) -> None:
+        """Put the database of an older posd there, with a callback key."""
+        self.database.write_bytes(gzip.decompress((RELEASED / f"schema-{schema}.db.gz").read_bytes()))
+        self.database.chmod(0o600)
+        make_key(self.configuration().database.callback_key)
+        self.disk.settle()
 
     def snapshot(self, directory: Path) -> None:
         """Copy the database as it is at this moment, as a snapshot of the disk does."""

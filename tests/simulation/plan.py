@@ -21,6 +21,8 @@ RENEWAL: Final = timedelta(days=30)
 WEEKS_IN: Final = 15
 #: The share of runs in which terminals are found by what they announce.
 ANNOUNCED: Final = 0.2
+#: The share of runs that begin with the database of an older posd.
+UPGRADES: Final = 0.08
 #: For how long the shop is open between two nights, in seconds.
 OPEN_SECONDS: Final = 1500.0
 
@@ -68,6 +70,7 @@ FAULTS: Final[Mapping[str, float]] = {
     "move": 0.6,
     "twin": 0.5,
     "machine-moves": 0.3,
+    "crowd": 0.4,
 }
 
 
@@ -125,6 +128,8 @@ class Plan:
     retention_days: int = 0
     #: Terminals that are not spoken to over TLS are found by what they announce.
     announced: bool = False
+    #: The schema of the database that an older posd has left there; 0: there is none.
+    schema: int = 0
 
     def serial(self, number: int) -> str:
         """Return the serial of a terminal, by number: each till has one."""
@@ -161,6 +166,9 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
     )
     plan = replace(plan, announced=Random(f"announced/{seed}").random() < ANNOUNCED)
+    upgrade = Random(f"upgrade/{seed}")
+    if upgrade.random() < UPGRADES:
+        plan = replace(plan, schema=upgrade.randrange(1, 12))
     weeks = Random(f"weeks/{seed}")
     return plan if weeks.random() * WEEKS_IN >= 1 else _over_weeks(plan, weeks, lasts)
 

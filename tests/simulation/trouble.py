@@ -220,8 +220,31 @@ async def _twin(world: "World", fault: Fault) -> None:
     twin.leave()
 
 
+async def _crowd(world: "World", fault: Fault) -> None:
+    """A program of the till opens connections without end: it reads no stream, says half of something, or nonsense."""
+    said = (
+        b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n",
+        b"PUT /v1/transactions/x HTTP/1.1\r\nhost: posd\r\ncontent-length: 100\r\n\r\n{",
+        b"\x00\xff\x16\x03 nonsense\r\n\r\n",
+        b"GET /v1/transactions HTTP/1.1\r\nhost: posd\r\n\r\n" * 40,
+    )
+    ends = []
+    for number in range(20 + fault.value % 400):
+        with suppress(OSError):
+            end = await world.network.dial("crowd", world.machine.till_socket, credentials=(3000, 3000, 3000))
+            end.attach(asyncio.Protocol())
+            end.pause_reading()
+            end.write(said[number % len(said)])
+            ends.append(end)
+    world.seen("crowd", "there")
+    await asyncio.sleep(min(fault.seconds, 300.0))
+    for end in ends:
+        end.abort()
+
+
 async def _machine_moves(world: "World", fault: Fault) -> None:
     if world.plan.announced:
+        world.seen("machine", "moves")
         world.machine.move(f"10.0.0.{10 + fault.number % 200}")
 
 
@@ -253,4 +276,5 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "move": _move,
     "twin": _twin,
     "machine-moves": _machine_moves,
+    "crowd": _crowd,
 }

@@ -262,6 +262,10 @@ class World:
             if terminal.announces:
                 terminal.announce()
         self.tills = [Till(self, number) for number in range(plan.tills)]
+        if plan.schema:
+            machine.install(plan.schema)
+            self.checks.installed()
+            self.seen("upgrade", str(plan.schema))
         machine.start()
         await self._started()
         follower = asyncio.create_task(self._follow(), name="feed")

@@ -84,7 +84,7 @@ class Checks:
     def busy(self, running: "Payment", identity: str) -> None:
         """A start has reached a terminal on which another payment runs: only where posd was told that none does."""
         truth = self.world.bank.of(running.identity)
-        known = truth.lied or truth.released or bool(truth.words) or truth.refused
+        known = truth.lied or truth.released or bool(truth.words) or truth.refused or truth.lost
         self.holds(known, f"{identity} was sent to {running.serial}, where {running.identity} runs")
 
     def print_start(self, identity: str) -> None:

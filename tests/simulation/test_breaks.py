@@ -1,0 +1,51 @@
+"""Deliberate faults are found; the whole table takes long and is made by hand."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.breaks import BREAKS, applied
+from tests.simulation.hunt import Found, hunt, table
+
+STALE_READS = """
+from tests.simulation.breaks import applied
+from tests.simulation.plan import make_plan
+from tests.simulation.world import World
+
+with applied("stale-reads"):
+    print(World(make_plan(0, 10), until_failure=True).run().failures)
+"""
+
+
+def test_each_deliberate_fault_still_fits_the_product() -> None:
+    assert len(BREAKS) >= 30
+    for name in BREAKS:
+        with applied(name):
+            pass
+
+
+def test_a_run_finds_a_deliberate_fault() -> None:
+    """It is a process of its own: a run that ends in the middle leaves much behind."""
+    done = subprocess.run([sys.executable, "-c", STALE_READS], capture_output=True, text=True, check=True, timeout=300)
+    assert "is not known any more" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sent-before-intent", "answer-before-commit", "synchronous-normal"])
+def test_a_hunt_finds_a_deliberate_fault(name: str) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--break", name, "--payments", "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NOT FOUND" not in done.stdout
+
+
+def test_a_fault_that_no_one_knows_is_not_hunted() -> None:
+    with pytest.raises(KeyError):
+        hunt("no-such-fault")
+
+
+def test_the_table_says_which_fault_was_not_found() -> None:
+    lines = table([Found("stale-reads", 1200, 7, "it is stale"), Found("sent-twice", 20_000)]).splitlines()
+    assert lines[1].split()[:4] == ["stale-reads", "storage", "1,200", "7"]
+    assert lines[2].endswith("NOT FOUND")

@@ -82,11 +82,12 @@ def run_one(name: str, seed: int) -> Run:
 
 def _run(name: str | None, seed: int) -> Run:
     sales = Random(f"hunt/{seed}").choice(SIZES)
+    world = World(make_plan(seed, sales), until_failure=True)
     try:
         with nullcontext() if name is None else applied(name), _limited():
-            result = World(make_plan(seed, sales), until_failure=True).run()
+            result = world.run()
     except (Exception, _Endless) as error:  # noqa: BLE001 - the daemon did what the world cannot live with
-        return Run(seed, sales, f"the world ends: {error!r}")
+        return Run(seed, sales, next(iter(world.checks.failures), f"the world ends: {error!r}"))
     return Run(seed, result.payments, result.failures[0] if result.failures else None)
 
 

@@ -297,6 +297,9 @@ class Checks:
     def _moved(self, change: dict[str, Any]) -> None:
         """A payment has changed: its state does not go back, and the first final of its terminal stands."""
         identity, result = change["id"], change["result"]
+        if change["reason"] == "taken_over":  # what another database has of it follows what this one has
+            self.newest.pop(identity, None)
+            self.stated.pop(identity, None)
         before, self.newest[identity] = self.newest.get(identity), change
         if before is not None and before["status"] is not None:
             told = f"{identity} goes from {before['status']} to {change['status']}"

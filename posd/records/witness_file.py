@@ -133,6 +133,8 @@ class WitnessFile:
         self._close()
         self._descriptor, self._size = descriptor, size
         self._broken, self.error = False, None
+        # A power cut must not bring the one before back: it tells of another database after a restore.
+        await asyncio.to_thread(files.sync, self._path.parent)
 
     def close(self, line: bytes) -> None:
         """Write a last line, sync the file and close it."""

@@ -2,12 +2,16 @@
 
 import sqlite3
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
+from posd.records.witness_file import WitnessFile
 from posd.storage.connection import connect_again, connect_reader, open_database
 from posd.storage.errors import StoreError
 from tests.simulation.disk import Disk
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Network
 from tests.simulation.test_disk import MakeDisk, disk_of
 
 __all__ = ["disk_of"]
@@ -106,3 +110,23 @@ def test_the_name_of_the_log_is_certain_before_the_first_commit(disk_of: MakeDis
             write(db, 1)
             disk.dead = True
         assert_kept(disk, 1)
+
+
+def test_a_power_cut_does_not_bring_back_the_witness_before_the_newest(disk_of: MakeDisk) -> None:
+    """It would tell of the database before a restore, and the new one would count as gone back in time."""
+
+    async def write_anew(path: Path) -> None:
+        path.write_bytes(b"of the database that was restored\n")  # noqa: ASYNC240 - as the real one does
+
+    for seed in range(SEEDS):
+        disk = disk_of(seed)
+        path = disk.directory / "posd.db.witness"
+        path.write_bytes(b"of the one before\n")
+        disk.settle()
+        witness, loop = WitnessFile(path), VirtualLoop(Network(seed))
+        loop.run_until_complete(witness.open(write_anew))
+        loop.close()
+        disk.dead = True
+        witness.close(b"")
+        disk.crash(power=True)
+        assert path.read_bytes() == b"of the database that was restored\n"

@@ -253,7 +253,7 @@ class Till:
                 end.abort()
 
     async def _print(self, basket: Basket) -> None:
-        identity = f"job-{basket.sale.number}"
+        identity = f"ticket-{basket.sale.number}"
         basket.ids = [identity]
         request = {"terminal": self.serial, "document": {"commands": [{"type": "text", "text": "hello"}]}}
         while True:

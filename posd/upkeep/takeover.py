@@ -130,7 +130,7 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
         known = {identity for identity in newer if self._place(identity) is not None}
 
-        merge.append(self.db, self.kind.changes, (*newer, *doubtful))
+        told = merge.append(self.db, self.kind.changes, (*newer, *doubtful)).grown
         copied = [identity for identity in newer if not self.stands(identity)]
         for identity in copied:
             self.copy(identity)
@@ -150,8 +150,10 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
             # Each file may have a part of its record: of what the replaced one had taken over, no more than the rest.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        for identity, *_ in merge.history_behind(self.db, self.kind):
-            self.note(self._stored(identity))  # the newest change of it could not be read
+        # Its newest change could not be read, or is one of the replaced file behind those of a row that stays.
+        behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
+        for identity in sorted(behind | (known & told).difference(copied)):
+            self.note(self._stored(identity))
         return _Done(list(newer), len(newer) + len(derived | missing), len(missing - derived))
 
     def _readable(self, identity: str) -> bool:

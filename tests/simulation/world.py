@@ -473,6 +473,7 @@ class World:
             for change in document["changes"]:
                 self.checks.change(change)
             if len(document["changes"]) < 500:
+                self.checks.reading_anew = False
                 return
 
     async def _old_ids(self) -> None:

@@ -146,6 +146,26 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
     assert_sound(state.database)
 
 
+def test_the_feed_ends_with_how_a_payment_stands_whose_row_of_the_backup_stays(state: State) -> None:
+    """Both files have gone on from one state, the backup further: what the replaced one has comes behind that."""
+    with filling(state.database) as filled:
+        filled.pay(0, OPEN[:1])
+    early = state.database.read_bytes()
+    with filling(state.database) as filled:
+        for status in FINAL[1:3]:
+            filled.event(name(0), status)
+        state.back_up()
+    state.database.write_bytes(early)
+    with filling(state.database, NOON) as filled:
+        filled.event(name(0), FINAL[1])
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        row = rows.get(db, name(0))
+        newest = db.execute("SELECT phase, status FROM changes WHERE id = ? ORDER BY seq DESC", (name(0),)).fetchone()
+    assert row is not None
+    assert newest == (row.phase, row.status)
+
+
 def test_what_was_said_of_an_earlier_restore_and_not_looked_at_is_not_lost(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)

@@ -68,17 +68,21 @@ def lock(path: Path) -> int:
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open the writing connection: autocommit off the library, WAL, every COMMIT synced."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    for pragma in (
-        f"busy_timeout = {BUSY_TIMEOUT_MS}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "secure_delete = ON",  # what retention removes is not left in the file
-        f"wal_autocheckpoint = {LOG_PAGES}",
-        f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
-        "trusted_schema = OFF",
-    ):
-        db.execute(f"PRAGMA {pragma}").fetchall()  # to its end: only there it says that it failed
+    try:
+        for pragma in (
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",  # what retention removes is not left in the file
+            f"wal_autocheckpoint = {LOG_PAGES}",
+            f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
+            "trusted_schema = OFF",
+        ):
+            db.execute(f"PRAGMA {pragma}").fetchall()  # to its end: only there it says that it failed
+    except BaseException:
+        db.close()
+        raise
     return db
 
 

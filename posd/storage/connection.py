@@ -102,7 +102,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return db
 
 
-def connect_again(path: Path) -> sqlite3.Connection:
+def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
     """Open the writing connection after a commit of uncertain end, which an earlier process may have left as well.
 
     Raise OSError or sqlite3.Error: still not trusted. The caller has another connection open: the close of the last one
@@ -111,12 +111,12 @@ def connect_again(path: Path) -> sqlite3.Connection:
     What reads as committed may not be on disk: an earlier process was killed before its sync, or its sync failed. The
     log is written once more before anything is said of it, or written behind it. That needs no checkpoint, which a
     process that reads an older state would stop. The commit here takes the place of one that was denied: a start after
-    a kill would bring that back.
+    a kill would bring that back. `at_start` there is none to know of, and a full disk has no room for it.
     """
     db = connect_writer(path)
     try:
         db.execute("BEGIN IMMEDIATE").close()  # no other process writes to the log, or cuts it
-        if files.write_again(path.with_name(f"{path.name}-wal")):
+        if files.write_again(path.with_name(f"{path.name}-wal")) and not at_start:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             db.execute(f"PRAGMA user_version = {version}").close()
         db.execute("COMMIT").close()
@@ -176,7 +176,8 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
         path.chmod(0o600)
         with closing(connect_reader(path)) as reader:
             _examine(path, reader)
-            db = connect_again(path)  # where that fails, the reader keeps SQLite from writing the log back at the close
+            # Where that fails, the reader keeps SQLite from writing the log back at the close.
+            db = connect_again(path, at_start=True)
     except OSError as error:
         raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
     except sqlite3.Error as error:

@@ -183,7 +183,7 @@ class Checks:
             return
         if truth.charged and result != "approved":
             yield f"{truth.identity} is {result}, and the customer was charged"
-        if result == "not_started" and truth.end not in (None, "REFUSED") and truth.starts:
+        if result == "not_started" and truth.end not in (None, "REFUSED", "GONE") and truth.starts:
             yield f"{truth.identity} is not_started, and it ran: {truth.end}"
 
     def forgotten(self, identity: str) -> None:

@@ -1,4 +1,4 @@
-"""The file of the witness: a line more for each start and each end, written whole anew now and then.
+"""The file of the witness: a line more for each start, each end and each other change, written whole anew at times.
 
 No line is synced on the way of a payment. A kill takes nothing: what was written is with the kernel. A power cut takes
 what was written since the last sync, which comes `SYNC_SECONDS` after the first line that it covers. That matters only

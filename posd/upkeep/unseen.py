@@ -159,8 +159,8 @@ class Unseen:
         await self._look()
 
     def _changed(self, changes: Sequence[Change]) -> None:
-        """Write down what was started and what ended; the one who started it goes on after this."""
-        self._seq = changes[-1].seq
+        """Write down what was started, what ended, and how far the feed has come; who started goes on after this."""
+        written, self._seq = 0, changes[-1].seq
         for change in changes:
             if not isinstance(change, Moved):
                 continue
@@ -170,6 +170,11 @@ class Unseen:
                 self._file.add(witness.start_line(change.seq, started))
             elif change.result is not None and (change.before is None or change.before.outcome is None):
                 self._file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
+            else:
+                continue
+            written = change.seq
+        if written != self._seq:
+            self._file.add(witness.seq_line(self._seq))
 
 
 def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:

@@ -118,6 +118,24 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
     assert (await (await own.started()).get())["phase"] == "active"
 
 
+async def test_a_database_that_goes_back_by_an_event_alone_gives_no_number_out_twice(own: Shop, home: Path) -> None:
+    """No payment was started and none ended meanwhile, and posd was killed, so that it said no last word."""
+    daemon, payment = own.daemon, await own.started()
+    await daemon.kill()
+    names = ("posd.db", "posd.db-wal")
+    copy_state(daemon, home / "old", *names)
+    await daemon.start()
+    before = await feed(daemon)
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    await daemon.kill()
+    lose(daemon.database, "-shm")
+    for name in names:
+        shutil.copy2(home / "old" / name, daemon.database.with_name(name))
+    await daemon.start()
+    await daemon.log_line("store.gone_back")
+    assert (await feed(daemon))["database_id"] != before["database_id"]
+
+
 async def test_a_sale_that_was_forgotten_is_not_paid_a_second_time_under_another_id(own: Shop, home: Path) -> None:
     daemon = own.daemon
     await daemon.stop()

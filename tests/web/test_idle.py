@@ -1,0 +1,33 @@
+"""The end of an idle connection, at the very moment for which its timer was set."""
+
+import asyncio
+import time
+
+from posd.httpd.connection import Context, Idle
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Network
+
+SECONDS = 15.0
+
+
+def rounded_down(seconds: float) -> float:
+    """Return a moment from which so many seconds on the difference is a hair less than that."""
+    return next(since for since in (1000 + number / 7 for number in range(10_000)) if since + seconds - since < seconds)
+
+
+def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
+    loop = VirtualLoop(Network(1))
+    ended: list[float] = []
+
+    async def end() -> None:
+        ended.append(loop.time())
+
+    async def be_idle() -> None:
+        since = rounded_down(SECONDS)
+        await asyncio.sleep(since - loop.time())
+        await Idle(Context(time.time), SECONDS, end).restart()
+        await asyncio.sleep(2 * SECONDS)
+
+    loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end
+    loop.close()
+    assert len(ended) == 1

@@ -15,18 +15,8 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
     "refund": frozenset({"charge", "capture"}),
 }
 
-#: (asked for, approved already): pairs of one original of which the second has ended what the first would go on with.
+#: (asked for, approved already) for one original: the second has ended the chain, so the first is refused.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
-
-FINALS = ("APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED")
-
-#: The terminal's final -> posd's result (spec 3.1).
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
 
 
 @dataclass
@@ -58,7 +48,7 @@ class Truth:
     lied: bool = False
     #: A person has freed its terminal.
     released: bool = False
-    #: Somebody has asked posd to abort it.
+    #: A till has asked posd to abort it.
     abort_wanted: bool = False
     #: When posd has acknowledged its first final, in seconds of the loop.
     told_at: float | None = None

@@ -296,7 +296,7 @@ _ALL: Final = (
     Break(
         "event-of-another-payment",
         "inbox",
-        "An event is applied to the payment of its address, whatever payment it names.",
+        "An event is applied to the payment of its address, also where it names another one.",
         Change(inbox._read, 'if event.client_transaction_id not in (client_transaction_id, ""):', "if False:"),
     ),
     Break(

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from tests.simulation.bank import FINALS, RESULTS, Truth
+from tests.power.promises import RESULTS
+from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
+from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.chain import Link
@@ -148,7 +150,7 @@ class Checks:
         if any(kind.startswith("link") for kind in self.world.now_wrong.values()):
             return
         wanted = self.world.bank.of(payment.identity).abort_wanted or self.world.plan.probes
-        self.holds(wanted, f"an abort has hit {payment.identity}, and nobody wanted that")
+        self.holds(wanted, f"an abort has hit {payment.identity}, and no till asked for that")
 
     def told(self, identity: str, began: float) -> None:
         """A till that has waited since a moment hears how its payment ended."""
@@ -326,7 +328,7 @@ class Checks:
         for line in metrics.splitlines():
             if line.startswith("posd_connections{"):
                 name, _, count = line.rpartition(" ")
-                self.holds(int(count) <= 2, f"when nobody calls any more: {name} {count}")
+                self.holds(int(count) <= 2, f"after the last call: {name} {count}")
 
     def end(self, transactions: list[dict[str, Any]]) -> None:
         """The run is over, all faults have ended long ago, and nothing is on its way any more."""
@@ -402,7 +404,7 @@ class Checks:
         self.holds(said["status"] == "ok", f"the certificate is {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
-        """A payment is open when all is over: it has to be shown, and nobody else can have closed it."""
+        """A payment is open when all is over: it has to be shown."""
         identity = truth.identity
         if document["next_step"] != "ask_person" and not document["released"]:
             self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")

@@ -24,7 +24,7 @@ WORKERS: Final = 2
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a hunt: the payments that it took, and the seed and what it said, None where nothing was found."""
+    """The result of a hunt: the payments that it took, and the seed and what it said, None where nothing was found."""
 
     name: str
     payments: int

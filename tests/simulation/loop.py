@@ -84,7 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
         #: The daemon's signal handlers.
         self.signals: dict[int, Callable[[], object]] = {}
-        #: Exceptions that nobody caught, in the words of asyncio, for those that no handler of the daemon takes.
+        #: Exceptions that were not caught while no daemon had its handler in place, in the words of asyncio.
         self.uncaught: list[Mapping[str, Any]] = []
         self.set_debug(False)
         self._ended: set[int] = set()
@@ -156,7 +156,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.set_exception_handler(self._not_caught)
 
     def _not_caught(self, _loop: Any, context: dict[str, Any]) -> None:
-        """Note what nobody caught; a task of a daemon that is gone may still be woken, and fails."""
+        """Note what was not caught; a task of a daemon that is gone may still be woken, and fails."""
         if LIFE.get() == 0 and "never retrieved" not in context["message"]:
             self.uncaught.append(context)
 
@@ -167,7 +167,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _task(self, _loop: Any, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
         task = tasks.Task(coro, loop=self, **options)
-        if life := LIFE.get():
+        life = LIFE.get()
+        if life in self._ended:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the close of a dead daemon's code made it
+        elif life:
             self._tasks.setdefault(life, weakref.WeakValueDictionary())[next(self._task_numbers)] = task
         return task
 

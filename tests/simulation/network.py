@@ -1,8 +1,8 @@
 """The network between the machine, the terminals and the tills: connections in memory, with what befalls them.
 
 A connection has two ends. What is written at one arrives at the other after the latency of the way between them, in its
-order; while the way is down it is held, as TCP does, and a connection that is cut ends at both. Addresses that nobody
-has do not answer; a port that nobody listens on refuses. TLS is the real one where the client says so; where it does
+order; while the way is down it is held, as TCP does, and a connection that is cut ends at both. An address without a
+host does not answer; a port without a listener refuses. TLS is the real one where the client says so; where it does
 not, the bytes go in clear and the listener takes them as if they were deciphered, which saves half of the time of a
 payment (what TLS refuses is tested with those that do).
 """
@@ -496,8 +496,6 @@ class Network:
         self.accept_error: OSError | None = None
         self._dead: set[int] = set()
         self._ports = 40000
-        #: Told of each connection that is made or fails: (from, to, what became of it).
-        self.told: Callable[[str, Any, str], None] = lambda _from, _to, _what: None
 
     def way(self, host: str) -> Way:
         """Return the way to a host."""

@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.bank import FINALS, RESULTS
+from tests.power.promises import RESULTS
 from tests.simulation.http import Broken, Client, Reply
+from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.till import Till

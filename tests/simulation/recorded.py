@@ -127,7 +127,7 @@ class Recorded:
         self.directory = directory
         #: Called before each operation with its kind and the file's name; it may set `dead`.
         self.on_operation: Callable[[Kind, str], None] | None = None
-        #: Whatever makes a file longer, or a new one, fails; statvfs tells that nothing is free.
+        #: An operation that makes a file longer, or a new one, fails; statvfs tells that nothing is free.
         self.full = False
         self.free_bytes = FREE_BYTES
         self.lying_syncs = False

@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(slots=True)
 class Played:
-    """What became of a run, without the run. `failures`: the promises that did not hold; `broken`: how the simulation
+    """The result of a run, without the run. `failures`: the promises that did not hold; `broken`: how the simulation
     itself failed, empty where it did not. `cpu`: seconds of a processor."""
 
     job: Job
@@ -119,7 +119,7 @@ class _Worker:
         self.pipe.send(job)
 
     def take(self) -> Played | None:
-        """Return what became of the run; None where the process has died, or was too slow and is killed."""
+        """Return the result of the run; None where the process has died, or was too slow and is killed."""
         job, self.job = self.job, None
         assert job is not None
         try:

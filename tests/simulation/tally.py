@@ -45,7 +45,7 @@ class Tally:
         return self.payments / max(self.seconds, 1e-3), self.payments / max(self.cpu, 1e-3)
 
     def outcomes(self) -> dict[str, int]:
-        """Return how often tills heard each outcome, with the last evidence, whatever else was wrong at the time."""
+        """Return how often tills heard each outcome, with the last evidence, with any fault or none under way."""
         found: Counter[str] = Counter()
         for (what, fault), count in self.seen.items():
             if what.startswith("outcome: ") and fault in ("none", ""):

@@ -15,11 +15,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from tests.simulation.bank import FINALS, Truth
+from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.habits import Habit
 from tests.simulation.http import Asked, Broken, Client, Reply, Server
 from tests.simulation.network import End, Listening
+from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -239,7 +240,7 @@ class Terminal:
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
         if base is None:
-            self.world.checks.fail(f"{truth.kind} {truth.identity} was sent under a reference that nobody gave")
+            self.world.checks.fail(f"{truth.kind} {truth.identity} was sent under a reference that no approval has")
             return
         if not truth.amount:
             truth.amount = bank.charged(base)

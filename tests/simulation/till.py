@@ -32,8 +32,6 @@ class Basket:
     ids: list[str] = field(default_factory=list)
     #: What the till believes in the end: `paid`, `unpaid`, `left` (a person has taken it in hand).
     belief: str | None = None
-    #: What a person told the till to believe of it.
-    by_person: bool = False
     #: The first operation of a chain and what followed it, where something is to follow.
     links: list[Link] = field(default_factory=list)
 
@@ -48,7 +46,6 @@ class Till:
         self._client: Client | None = None
         self._called_at = 0.0  # when its newest call went out
         self._task: asyncio.Task[None] | None = None
-        self._up = asyncio.Event()
         self._aside: dict[asyncio.Task[Any], None] = {}
         self.done = asyncio.Event()
 
@@ -196,7 +193,6 @@ class Till:
             request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
-            self.world.strays.append(other)
             first = self.world.bank.of(basket.ids[-1])
             if elsewhere and reply is not None and first.charged and not (first.lied or first.words):
                 self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is paid")

@@ -152,7 +152,7 @@ async def _reload(world: "World", _fault: Fault) -> None:
 
 
 async def _strangers(world: "World", fault: Fault) -> None:
-    """Have somebody on the LAN open connections, and say nonsense or nothing."""
+    """Open connections from a strange host of the LAN, and send nonsense or nothing."""
     host = f"10.0.9.{fault.value % 200}"
     ends = []
     for number in range(20 + fault.value % 200):
@@ -198,7 +198,7 @@ async def _move(world: "World", fault: Fault) -> None:
     if not terminal.on:
         return
     old = terminal.address
-    world.network.way(old).there = fault.value % 2 == 0  # somebody else has it now, or nobody
+    world.network.way(old).there = fault.value % 2 == 0  # another host has it now, or none
     terminal.move(f"10.0.2.{1 + fault.number % 250}")
     world.seen("move", "announced" if terminal.announces else "configured")
     if fault.value % 3 or not terminal.announces:

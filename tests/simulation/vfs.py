@@ -149,7 +149,7 @@ class Vfs:
         self._vfs.open = self._pointer(_Open, self._open)
         self._vfs.delete = self._pointer(_Delete, self._delete)
         self._vfs.randomness = self._pointer(_Bytes, self._randomness)
-        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # nobody else could run
+        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is one thread
         self._vfs.time = self._pointer(_Result, self._time)
         self._vfs.time_ms = self._pointer(_Result, self._time_ms)
 

@@ -50,7 +50,7 @@ MOST_STARTS: Final = 400
 
 @dataclass
 class Result:
-    """What became of a run."""
+    """The result of a run."""
 
     plan: Plan
     failures: list[str]
@@ -88,7 +88,6 @@ class World:
         self.checks = Checks(self)
         self.printed: dict[str, int] = {}
         self.refused: dict[str, None] = {}
-        self.strays: list[str] = []
         self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
@@ -195,6 +194,8 @@ class World:
             self.loop.close()
         if self.errors:
             raise self.errors[0]
+        for context in self.loop.uncaught:
+            self.checks.fail(f"an exception was not caught: {context['message']} {context.get('exception')!r}")
         return Result(
             self.plan,
             self.checks.failures,
@@ -202,7 +203,12 @@ class World:
             self._notes or [],
             {basket.sale.number: basket.ids for till in self.tills for basket in till.baskets},
             self.seen_pairs,
-            sum(len(basket.ids) + len(basket.links[1:]) for till in self.tills for basket in till.baskets),
+            sum(
+                len(basket.ids) + len(basket.links[1:])
+                for till in self.tills
+                for basket in till.baskets
+                if basket.sale.manner != "print"
+            ),
             self.loop.time(),
             self.machine.life,
         )
@@ -446,7 +452,7 @@ class World:
         self.now_wrong[fault.number] = fault.kind
         try:
             await TROUBLES[fault.kind](self, fault)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it before the end
+        except Exception as error:  # noqa: BLE001 - it is awaited at the end only
             self.broke(error)
         finally:
             del self.now_wrong[fault.number]

@@ -1,8 +1,8 @@
 """The end of an idle connection, at the very moment for which its timer was set."""
 
 import asyncio
-import time
 
+from posd.base.clocks import wall
 from posd.httpd.connection import Context, Idle
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
@@ -25,7 +25,7 @@ def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
     async def be_idle() -> None:
         since = rounded_down(SECONDS)
         await asyncio.sleep(since - loop.time())
-        await Idle(Context(time.time), SECONDS, end).restart()
+        await Idle(Context(wall), SECONDS, end).restart()
         await asyncio.sleep(2 * SECONDS)
 
     loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end

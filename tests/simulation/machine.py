@@ -9,6 +9,7 @@ import secrets
 import signal
 import sqlite3
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -89,6 +90,8 @@ _sink = _Sink()
 @cache
 def prepare_process() -> None:
     """Have all loggers of this process write to the machine that runs, and garbage be found quickly."""
+    # A daemon that is killed leaves coroutines that it had not begun to run; Python tells of each, also at the end.
+    warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     gc.collect()
     gc.freeze()  # what the process has loaded stays: after each life only what is left of it is searched
     structlog.configure(

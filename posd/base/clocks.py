@@ -1,4 +1,4 @@
-"""The clocks: of durations, which is the one by which the timers of the event loop go, and of the wall."""
+"""The two clocks: the monotonic one, which the event loop uses for its timers, and the wall clock."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def monotonic() -> float:
-    """Return the seconds of the running loop's clock; in a thread without a loop those of the system's, which it is.
+    """Return the running loop's clock, in seconds; in a thread without a loop the system's monotonic clock, the same.
 
     Only differences of two of them mean something.
     """

@@ -54,7 +54,7 @@ class _Return(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The wall clock; and two that no one sets, of which the first stands still while the machine is suspended."""
+    """The wall clock, and two monotonic ones: `awake` stops while the machine is suspended, `elapsed` does not."""
 
     now: Callable[[], datetime]
     awake: Callable[[], float] = monotonic

@@ -35,13 +35,13 @@ class Surroundings:
     started: Callable[[], float] = kernel.started
     #: Whether a time service keeps the clock that says so many seconds since 1970.
     kernel_state: Callable[[float], Kernel] = kernel.state
-    #: Chance: from 0 to 1, another each time. No secret is made of it.
+    #: Return a random number from 0 to 1, for jitter; never for a secret.
     chance: Callable[[], float] = random.random
     #: Bind a listening socket: host, port, and the key of the configuration that says so. Raise SocketError.
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
     #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.
     unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
-    #: Have so many file descriptors, where that may be; return how many there are.
+    #: Raise the limit of file descriptors to this, where allowed; return the limit then in force.
     descriptors: Callable[[int], int] = sockets.descriptors
     #: The network interfaces as they are now. Raise OSError where the system does not tell.
     snapshot: Callable[[], Snapshot] = interfaces.snapshot

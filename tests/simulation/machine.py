@@ -85,6 +85,8 @@ class _Sink:
 
 
 _sink = _Sink()
+#: The daemon freezes what stays for good; here nothing of it does, and it is kept from that.
+_freeze = gc.freeze
 
 
 @cache
@@ -92,8 +94,6 @@ def prepare_process() -> None:
     """Have all loggers of this process write to the machine that runs, and garbage be found quickly."""
     # A daemon that is killed leaves coroutines that it had not begun to run; Python tells of each, also at the end.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
-    gc.collect()
-    gc.freeze()  # what the process has loaded stays: after each life only what is left of it is searched
     structlog.configure(
         processors=[_sink],
         wrapper_class=structlog.make_filtering_bound_logger(20),
@@ -239,6 +239,7 @@ class Machine:
             finally:
                 _sink.take = lambda _level, _fields: None
                 rmtree(self.home, ignore_errors=True)
+                gc.unfreeze()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -276,6 +277,7 @@ class Machine:
     def start(self) -> None:
         """Start the daemon."""
         self.life += 1
+        _freeze()  # once this life has ended, only what is left of it is searched for garbage
         self.started.clear()
         self.killed.clear()
         config = self.configuration()
@@ -312,7 +314,8 @@ class Machine:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
-        gc.collect()
+        if self.disk.open_files():
+            gc.collect()
         if left := self.disk.open_files():
             raise AssertionError(f"a daemon that is gone has still open: {left}")
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a descriptor, not a path

@@ -70,7 +70,7 @@ FAULTS: Final[Mapping[str, float]] = {
     "move": 0.6,
     "twin": 0.5,
     "machine-moves": 0.3,
-    "crowd": 0.4,
+    "crowd": 0.15,
 }
 
 

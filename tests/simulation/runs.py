@@ -20,7 +20,7 @@ from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
 #: Sales of a run, and how often a run has so many.
-SIZES: Final = {20: 20, 100: 75, 400: 5}
+SIZES: Final = {20: 10, 100: 65, 400: 25}
 #: After how many runs a worker process is replaced by a new one.
 RUNS_OF_A_WORKER: Final = 200
 #: Longest that one sale may take of a processor's time before its run counts as one that does not end, in seconds.

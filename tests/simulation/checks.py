@@ -52,8 +52,8 @@ class Checks:
         self.old: dict[str, str] = {}
         #: The feed of a database that was put in place is read from its beginning.
         self.reading_anew = False
-        #: Print jobs that reached a terminal before that.
-        self.printed_before: set[str] = set()
+        #: Print jobs that reached a terminal before the database went back; None where it never did.
+        self.printed_before: set[str] | None = None
         #: Ids that retention has removed.
         self.removed: list[str] = []
         #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped.
@@ -94,9 +94,12 @@ class Checks:
     def print_start(self, identity: str) -> None:
         """A print job has reached a terminal."""
         self.world.printed[identity] = self.world.printed.get(identity, 0) + 1
-        self.holds(
-            self.world.printed[identity] == 1 or identity in self.printed_before, f"print job {identity} was sent twice"
-        )
+        again = self.printed_before is not None and identity in self.printed_before
+        self.holds(self.world.printed[identity] == 1 or again, f"print job {identity} was sent twice")
+
+    def print_forgotten(self, identity: str) -> None:
+        """posd does not know a print job that it has answered for."""
+        self.holds(self.printed_before is not None, f"print job {identity} was answered for, and is not known any more")
 
     def event(self, payment: "Payment", event: bytes, reply: Reply) -> None:
         """An event was answered."""

@@ -266,6 +266,10 @@ class Till:
             await asyncio.sleep(2.0)
         while True:
             reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")
+            if reply.status == 404:
+                self.world.checks.print_forgotten(identity)
+                await self._print(basket)
+                return
             if reply.status == 200:
                 self.world.seen("print-end", str(reply.json["status"]))
                 basket.belief = "unpaid"

@@ -128,8 +128,8 @@ def _left() -> dict[str, object]:
     return {
         "descriptors": sorted(path for path in descriptors if path.startswith("/")),
         "tasks": sum(issubclass(kind, asyncio.Task) for kind in objects),
-        "worlds": sum(kind.__module__.startswith("tests.simulation.") for kind in objects),
-        "daemons": Counter(kind.__qualname__ for kind in objects if kind.__module__.startswith("posd.")),
+        "worlds": sum(str(kind.__module__).startswith("tests.simulation.") for kind in objects),
+        "daemons": Counter(kind.__qualname__ for kind in objects if str(kind.__module__).startswith("posd.")),
     }
 
 

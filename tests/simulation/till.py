@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 TRIES: Final = 3
 #: How long a call may take before the till asks again, in seconds.
 PATIENCE: Final = 60.0
+#: How long a till waits until it tries again to reach posd: at first, and at most, in seconds.
+FIRST_PAUSE: Final = 0.25
+LAST_PAUSE: Final = 8.0
 
 
 @dataclass
@@ -297,6 +300,7 @@ class Till:
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
         """Call until it is answered; a daemon that is away comes back."""
+        pause = FIRST_PAUSE
         while True:
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -306,7 +310,8 @@ class Till:
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
             except (OSError, Broken, TimeoutError):
                 self._drop()
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
                 continue
             self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
             self.world.checks.reply(reply)

@@ -443,6 +443,8 @@ class Checks:
             assert original is not None
             if truth.lost or document is None or base is None or base.identity not in known:
                 continue
+            if self.world.bank.of(base.identity).lost:
+                continue  # its reference went with it
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
             self.holds(named == wanted, f"{link.identity} names {named}, and the till {wanted}")

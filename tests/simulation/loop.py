@@ -15,7 +15,6 @@ import weakref
 from asyncio import tasks
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
@@ -36,6 +35,9 @@ BEGIN: Final = 1000.0
 
 #: Turns of the loop in which no time may pass: a burst of a thousand connections takes some hundred.
 MOST_TURNS: Final = 50_000
+
+#: So often a coroutine is closed until it does not wait for anything any more.
+MOST_CLOSES: Final = 100
 
 
 class Stuck(Exception):
@@ -140,7 +142,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         do then has an effect.
         """
         self._ended.add(life)
-        self._cancel(life)
+        doomed = [*self._tasks.pop(life, {}).values()]
         self.signals.clear()
         hook, sys.unraisablehook = sys.unraisablehook, lambda _error: None
         generators = sys.get_asyncgen_hooks()
@@ -148,7 +150,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                in_life(life, _close_tasks, [*self._tasks.pop(life, {}).values()])
+                self._cancel(life)
+                in_life(life, _close_tasks, doomed)
+                del doomed
                 in_life(life, gc.collect)
         finally:
             sys.unraisablehook = hook
@@ -251,9 +255,14 @@ def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
     for task in doomed:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         coroutine = task.get_coro()
-        if coroutine is not None:
-            with suppress(BaseException):
+        for _ in range(MOST_CLOSES if coroutine is not None else 0):
+            try:
                 coroutine.close()
+            except RuntimeError:
+                continue  # it waits again, in what it does at its end
+            except BaseException:  # noqa: BLE001 - it ends by that
+                pass
+            break
 
 
 class _Process(asyncio.SubprocessTransport):

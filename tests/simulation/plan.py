@@ -144,8 +144,8 @@ class Plan:
         )
 
 
-def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS)) -> Plan:
-    """Draw a plan; `faults` are the kinds that may come."""
+def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS), unrest: float = 1.0) -> Plan:
+    """Draw a plan; `faults` are the kinds that may come, `unrest` times as often as the table has it."""
     random = Random(f"plan/{seed}")
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3))
@@ -156,7 +156,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS))
         seed,
         tills,
         sales,
-        tuple(_faults(seed, payments, lasts, faults)),
+        tuple(_faults(seed, payments * unrest, lasts, faults)),
         confirmed=random.random() < 0.5,
         probes=random.random() < 0.3,
         reply_timeout=random.choice((2.0, 5.0, 20.0)),
@@ -208,7 +208,7 @@ def _sale(seed: int, number: int, tills: int, bad: float, pace: float) -> Sale:
     return replace(sale, first=chain.choice(("charge", "pre-auth")), follows=chain.randrange(1, 5))
 
 
-def _faults(seed: int, payments: int, lasts: float, allowed: Collection[str]) -> Sequence[Fault]:
+def _faults(seed: int, payments: float, lasts: float, allowed: Collection[str]) -> Sequence[Fault]:
     found = []
     number = 0
     for kind, often in FAULTS.items():

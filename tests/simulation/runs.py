@@ -21,6 +21,9 @@ from tests.simulation.world import World
 
 #: Sales of a run, and how often a run has so many.
 SIZES: Final = {20: 10, 100: 65, 400: 25}
+#: How often faults come in a run, times what their table says, and how many runs are so: in a calm one nearly all that
+#: is checked has to hold to the second.
+UNREST: Final = {0.1: 30, 0.4: 30, 1.0: 40}
 #: After how many runs a worker process is replaced by a new one.
 RUNS_OF_A_WORKER: Final = 200
 #: Longest that one sale may take of a processor's time before its run counts as one that does not end, in seconds.
@@ -35,6 +38,11 @@ def seed_of(start: int, number: int) -> int:
 def size_of(seed: int) -> int:
     """Return how many sales the run of a seed has."""
     return Random(f"size/{seed}").choices(list(SIZES), list(SIZES.values()))[0]
+
+
+def unrest_of(seed: int) -> float:
+    """Return how often faults come in the run of a seed, times what their table says."""
+    return Random(f"unrest/{seed}").choices(list(UNREST), list(UNREST.values()))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Job:
 
     def plan(self) -> Plan:
         """Return its plan."""
-        return make_plan(self.seed, self.size, self.faults)
+        return make_plan(self.seed, self.size, self.faults, unrest_of(self.seed))
 
 
 @dataclass(slots=True)

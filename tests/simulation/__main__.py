@@ -5,6 +5,7 @@ Exit code 0: all promises held; 1: one did not; 2: the command is wrong; 130: it
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +67,7 @@ def _many(options: argparse.Namespace) -> int:
             yield Job(seed, options.size or runs.size_of(seed), options.faults)
             number += 1
 
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for played in runs.play_all(jobs(), options.jobs):
             if played is not None:
@@ -76,6 +78,8 @@ def _many(options: argparse.Namespace) -> int:
             progress.tell()
     except KeyboardInterrupt:
         stopped = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
     progress.clear()
     print(json.dumps(tally.as_json()) if options.json else f"{tally.words()}\n{coverage.words(tally.seen)}")
     if options.coverage is not None:

@@ -20,7 +20,7 @@ from tests.simulation.plan import BORN, FAULTS, Plan, make_plan
 from tests.simulation.world import World
 
 #: Sales of a run, and how often a run has so many.
-SIZES: Final = {20: 10, 100: 65, 400: 25}
+SIZES: Final = {20: 10, 100: 50, 400: 40}
 #: How often faults come in a run, times what their table says, and how many runs are so: in a calm one nearly all that
 #: is checked has to hold to the second.
 UNREST: Final = {0.1: 30, 0.4: 30, 1.0: 40}

@@ -464,7 +464,7 @@ class World:
 
     async def _follow(self) -> None:
         while True:
-            await asyncio.sleep(20.0)
+            await asyncio.sleep(60.0)
             await self._follow_once()
 
     async def _follow_once(self) -> None:

@@ -18,8 +18,8 @@ from tests.simulation.plan import FAULTS, MANNERS
 
 Seen = Counter[tuple[str, str]]
 
-#: The columns: no fault under way, and each kind of fault.
-COLUMNS: Final = ("none", *FAULTS)
+#: The columns: no fault, each kind of fault, and a night of several weeks.
+COLUMNS: Final = ("none", *FAULTS, "night")
 
 _STATED: Final = ("event", "search", "operator")
 #: What an outcome can rest on, at the end of its evidence.
@@ -84,7 +84,7 @@ def markdown(seen: Seen) -> str:
 
 
 def _markdown(seen: Seen) -> Iterator[str]:
-    yield "Each number counts how often a situation was met while such a fault was under way. `none`: no fault was."
+    yield "How often each situation was met, and with which faults under way, or over for at most five seconds. `none`: without."
     for kind, (about, known) in KNOWN.items():
         others = {what.partition(": ")[2] for what, _ in seen if what.startswith(f"{kind}: ")} - set(known)
         yield f"\n**{kind}**: {about}\n"

@@ -148,7 +148,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
     """Draw a plan; `faults` are the kinds that may come, `unrest` times as often as the table has it."""
     random = Random(f"plan/{seed}")
     tills = random.choice((1, 2, 4, 8, 8, 12))
-    bad = random.choice((0.0, 0.03, 0.1, 0.3))
+    bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
     pace = random.choice((1.0, 10.0, 40.0))
     sales = tuple(_sale(seed, number, tills, bad, pace) for number in range(payments))
     lasts = max(1.0, payments / tills * (25.0 + pace))

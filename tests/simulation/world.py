@@ -44,6 +44,8 @@ DISTURBING: Final = frozenset(
     {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
 )
 CALM_SECONDS: Final = 120.0
+#: For how long after a fault what is met counts as met with it, in seconds: many are over at once.
+FELT_SECONDS: Final = 5.0
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -103,6 +105,8 @@ class World:
         self.tills: list[Till] = []
         self.person: Person
         self.now_wrong: dict[int, str] = {}
+        #: Kind of fault -> until when the last one of it counts as felt, for the coverage.
+        self._felt: dict[str, float] = {}
         #: Set when a start reaches a terminal.
         self.start_came = asyncio.Event()
 
@@ -130,9 +134,14 @@ class World:
         return f"{at:.6f} {' '.join(_text(item, home) for item in what)}"
 
     def seen(self, what: str, value: str) -> None:
-        """Count that something was met, and with which faults under way."""
-        self.seen_pairs[f"{what}: {value}", "none" if not self.now_wrong else ""] += 1
-        for kind in self.now_wrong.values():
+        """Count that something was met, and with which faults under way, or just over."""
+        now = self.loop.time()
+        kinds = {
+            **dict.fromkeys(self.now_wrong.values()),
+            **{kind: None for kind, until in self._felt.items() if until > now},
+        }
+        self.seen_pairs[f"{what}: {value}", "" if kinds else "none"] += 1
+        for kind in kinds:
             self.seen_pairs[f"{what}: {value}", kind] += 1
 
     @property
@@ -456,6 +465,7 @@ class World:
             self.broke(error)
         finally:
             del self.now_wrong[fault.number]
+            self._felt[fault.kind] = self.loop.time() + FELT_SECONDS
             if fault.kind in DISTURBING:
                 self._calm_since = self.loop.time()
         self.note("fault ends", fault.kind)

@@ -84,7 +84,7 @@ def markdown(seen: Seen) -> str:
 
 
 def _markdown(seen: Seen) -> Iterator[str]:
-    yield "How often each situation was met, and with which faults under way, or over for at most five seconds. `none`: without."
+    yield "How often each situation was met, and with which faults under way, or just over; `none`: without."
     for kind, (about, known) in KNOWN.items():
         others = {what.partition(": ")[2] for what, _ in seen if what.startswith(f"{kind}: ")} - set(known)
         yield f"\n**{kind}**: {about}\n"

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 #: Lines of the log that are always a fault.
 FAULTS: Final = frozenset({"posd.internal_error", "posd.crashed", "posd.library", "log.unlisted"})
+#: How the events of a payment come -> the attention that its approval has by that.
+SUSPICIOUS: Final = {
+    "other-amount": "amount_differs",
+    "unlikely": "approval_unlikely",
+    "no-reference": "missing_reference",
+}
 
 
 class Wrong(AssertionError):
@@ -116,7 +122,7 @@ class Checks:
 
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
         """What is no event of a payment was answered."""
-        wanted = 400 if kind == "other-payment" else 403
+        wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
         self.world.seen("intruder", f"{kind} {reply.status}")
         self.holds(reply.status in (wanted, 503), f"a forged event of {identity} ({kind}) was answered {reply.status}")
 
@@ -352,6 +358,7 @@ class Checks:
                 self._open(truth, document, attention)
                 continue
             result = document["outcome"]["result"]
+            self._suspicious(document, attention)
             wrong = [*self._of(truth, result)]
             if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
                 wrong = [f"{identity} is {result}, and the acquirer says {truth.end}"]
@@ -369,6 +376,13 @@ class Checks:
         for till in self.world.tills:
             for basket in till.baskets:
                 self._basket(basket, known)
+
+    def _suspicious(self, document: dict[str, Any], attention: set[str]) -> None:
+        """An approval that says what it should not is believed, and shown."""
+        identity = document["client_transaction_id"]
+        code = SUSPICIOUS.get(self.world.habit_of(identity).events)
+        if code and document["outcome"]["status"] == "APPROVAL" and not self.world.bank.of(identity).lost:
+            self.holds(code in attention, f"{identity} was approved, and {code} is not shown")
 
     def _feed_ends(self, document: dict[str, Any], attention: set[str]) -> None:
         """The newest line of the feed about a payment says how it stands."""

@@ -5,12 +5,20 @@ A payment has one value of each; most are the ordinary one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 #: How the payment ends, if nothing comes between.
-ENDS: Final[Mapping[str, float]] = {"approve": 60, "decline": 12, "reject": 8, "cancel": 8, "wait": 6, "retry-card": 6}
+ENDS: Final[Mapping[str, float]] = {
+    "approve": 60,
+    "decline": 12,
+    "reject": 8,
+    "cancel": 8,
+    "wait": 6,
+    "retry-card": 6,
+    "reject-late": 2,
+}
 
 #: How the start is answered. What runs all the same ends in `-runs`.
 REPLIES: Final[Mapping[str, float]] = {
@@ -48,6 +56,9 @@ EVENTS: Final[Mapping[str, float]] = {
     "wrong-serial": 1,
     "foreign": 1,
     "flood": 0.3,
+    "other-amount": 1,
+    "unlikely": 1,
+    "no-reference": 1,
 }
 
 #: What a search finds.
@@ -85,7 +96,11 @@ EXTRAS: Final[Mapping[str, float]] = {
     "other-merchant": 5,
     "other-terminal": 5,
     "after-final": 10,
+    "too-large": 1,
 }
+
+#: How its events come where something follows an approval: the rest says too little of it.
+FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
 #: What says something that is not so, of the end of a payment.
 LIES: Final = frozenset({"refused-runs", "contradicted", "contradicts", "nothing"})
@@ -113,12 +128,13 @@ class Habit:
         return not LIES.isdisjoint((self.reply, self.events, self.search))
 
 
-def draw(random: Random, *, bad: float) -> Habit:
-    """Draw a habit; `bad` is the share of the axes that are not left ordinary."""
+def draw(random: Random, *, bad: float, followed: bool = False) -> Habit:
+    """Draw a habit; `bad` is the share of the axes that are not left ordinary; `followed`: something may follow it."""
 
     def of(axis: Mapping[str, float]) -> str:
         if axis is not ENDS and random.random() >= bad:
             return next(iter(axis))
         return random.choices(list(axis), list(axis.values()))[0]
 
-    return Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
+    habit = Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
+    return habit if not followed or habit.events in FOLLOWED else replace(habit, events="plain")

@@ -107,13 +107,13 @@ class Client(_Reading):
         """The other side writes no more: a whole answer came before that or never."""
         return False
 
-    async def call(self, method: str, target: str, body: bytes = b"", headers: str = "") -> Reply:
+    async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:
         """Ask and wait for the answer. Raise Broken."""
         if self.over:
             raise Broken("closed")
         self._answer = self._end._loop.create_future()
-        length = f"content-length: {len(body)}\r\ncontent-type: application/json\r\n" if body else ""
-        self._end.write(f"{method} {target} HTTP/1.1\r\nhost: posd\r\n{length}{headers}\r\n".encode() + body)
+        length = f"content-length: {len(body)}\r\ncontent-type: {content_type}\r\n" if body else ""
+        self._end.write(f"{method} {target} HTTP/1.1\r\nhost: posd\r\n{length}\r\n".encode() + body)
         return await self._answer
 
     def raw(self, data: bytes) -> None:

@@ -37,6 +37,7 @@ MANNERS: Final[Mapping[str, float]] = {
     "reuse": 2,
     "barge": 4,
     "print": 8,
+    "careless": 4,
 }
 
 #: The share of sales after which something follows: a capture, a tip, a void, a refund.

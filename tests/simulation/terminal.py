@@ -36,6 +36,18 @@ RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
 
+#: What becomes of a print job, and how often.
+PRINTS: Final = {
+    "ok": 62,
+    "fails": 10,
+    "no-webhook": 10,
+    "refused": 5,
+    "lost": 5,
+    "stuck": 2,
+    "odd-status": 2,
+    "other-id": 2,
+    "contradicts": 2,
+}
 RESULTS_OF_END: Final = {
     "approve": "APPROVAL",
     "retry-card": "APPROVAL",
@@ -43,6 +55,7 @@ RESULTS_OF_END: Final = {
     "reject": "TERMINAL_REJECTED",
     "cancel": "TERMINAL_CANCELED",
     "wait": "TERMINAL_REJECTED",
+    "reject-late": "TERMINAL_REJECTED",
 }
 
 
@@ -422,6 +435,8 @@ class Terminal:
                 forged = forged.replace(b"M-1", b"M-2")
             case "other-terminal":
                 forged = forged.replace(self.serial.encode(), b"SN-FOREIGN")
+            case "too-large":
+                forged += b" " * 1_200_000
             case _:
                 return
         self._spawn(self._after(wait, self._intrude(payment, kind, url, forged)), kind)
@@ -461,10 +476,11 @@ class Terminal:
         if status == "APPROVAL":
             reference = str(UUID(int=random.getrandbits(128), version=4))
             self.world.bank.references[reference] = truth
+            times = {"other-amount": Decimal("1.25"), "unlikely": Decimal(100)}.get(payment.habit.events, Decimal(1))
             document["raw_response"] = {
-                "transaction_reference": reference,
+                "transaction_reference": reference if payment.habit.events != "no-reference" else None,
                 "ticket_number": f"{random.randrange(10**6):06}",
-                "authorized_amount": float(self.world.bank.of(payment.identity).amount),
+                "authorized_amount": float(truth.amount * times),
                 "card_type": "credit",
                 "message_fields": {"F38": "A1B2C3", "F39": "00"},
             }
@@ -644,7 +660,7 @@ class Terminal:
         random = self.world.random("print", identity)
         self.world.checks.print_start(identity)
         self.jobs[identity] = {"printJobId": identity, "status": "PENDING", "externalReference": ""}
-        kind = random.choices(("ok", "fails", "no-webhook", "refused", "lost"), (70, 10, 10, 5, 5))[0]
+        kind = random.choices(list(PRINTS), list(PRINTS.values()))[0]
         self.world.seen("print", kind)
         if kind == "refused":
             del self.jobs[identity]
@@ -661,12 +677,20 @@ class Terminal:
         await asyncio.sleep(random.uniform(0.5, 3.0))
         job["status"] = "IN_PROGRESS"
         await asyncio.sleep(random.uniform(0.5, 5.0))
+        if kind == "stuck":
+            return
         if kind == "fails":
             job |= {"status": "FAILED", "errorCode": "PAPER", "errorMessage": "no paper"}
         else:
             job["status"] = "COMPLETED"
+        if kind == "odd-status":
+            await self.post(request["webhookUrl"], json.dumps(job | {"status": "JAMMED"}).encode())
+        if kind == "other-id":
+            await self.post(request["webhookUrl"], json.dumps(job | {"printJobId": "another"}).encode())
         if kind != "no-webhook":
             await self.post(request["webhookUrl"], json.dumps(job).encode())
+        if kind == "contradicts":
+            await self.post(request["webhookUrl"], json.dumps(job | {"status": "FAILED"}).encode())
 
     def _print_job(self, identity: str, server: Server) -> None:
         job = self.jobs.get(identity)

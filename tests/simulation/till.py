@@ -24,6 +24,8 @@ PATIENCE: Final = 60.0
 #: How long a till waits until it tries again to reach posd: at first, and at most, in seconds.
 FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
+#: The answer to a start on a terminal that is not there.
+UNKNOWN: Final = (422, "unknown_terminal")
 
 
 @dataclass
@@ -131,6 +133,8 @@ class Till:
         path, request = f"/v1/transactions/{identity}", self._request(basket)
         if manner == "twice":
             self._beside(self._call_once("PUT", path, request))
+        if manner == "careless":
+            await self._careless(basket, request)
         while True:
             reply = await self._call("PUT", path, request)
             if reply.status in (200, 201):
@@ -211,6 +215,27 @@ class Till:
         if reply.status != 503 and not orphan:
             said = (reply.status, reply.json.get("code"))
             self.world.checks.holds(said == (409, "id_reused"), "an id was taken twice")
+
+    async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
+        """Call as a careless program does; each call is refused by its own code, and nothing of it is there."""
+        identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
+        path = f"/v1/transactions/{identity}"
+        good = json.dumps(request).encode()
+        for method, target, body, kind, wanted in (
+            ("PUT", path, good[:-1], "application/json", (400, "malformed_json")),
+            ("PUT", path, json.dumps(request | {"amout": 1}).encode(), "application/json", (422, "invalid_request")),
+            ("PUT", path, json.dumps(request | {"terminal": "SN-9"}).encode(), "application/json", UNKNOWN),
+            ("PUT", path, good, "text/plain", (415, "unsupported_media_type")),
+            ("PUT", path, good + b" " * 300_000, "application/json", (413, "payload_too_large")),
+            ("DELETE", path, b"", "", (405, "method_not_allowed")),
+            ("POST", "/v1/backup", b'{"path": "/tmp/x"}', "application/json", (403, "forbidden")),
+        ):
+            reply = await self._call_once(method, target, body, kind)
+            if reply is not None and reply.status != 503:
+                said = (reply.status, reply.json.get("code"))
+                self.world.checks.reply(reply)
+                self.world.checks.holds(said == wanted, f"a careless call was answered {said}, not {wanted}")
+                self.world.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
         """Wait for the outcome; return the step that it, or a person, says."""
@@ -317,13 +342,16 @@ class Till:
             self.world.checks.reply(reply)
             return reply
 
-    async def _call_once(self, method: str, path: str, body: Any) -> Reply | None:
-        """Call on a connection of its own; None where no answer came."""
+    async def _call_once(
+        self, method: str, path: str, body: Any, content_type: str = "application/json"
+    ) -> Reply | None:
+        """Call on a connection of its own; None where no answer came. Bytes are sent as they are."""
         client = None
         try:
             async with asyncio.timeout(PATIENCE):
                 client = Client(await self._dial())
-                reply = await client.call(method, path, json.dumps(body).encode())
+                sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+                reply = await client.call(method, path, sent, content_type)
         except (OSError, Broken, TimeoutError):
             return None
         finally:

@@ -147,7 +147,19 @@ async def _clock_back(world: "World", fault: Fault) -> None:
     await _clock(world, fault, -1)
 
 
-async def _reload(world: "World", _fault: Fault) -> None:
+async def _reload(world: "World", fault: Fault) -> None:
+    """Have the configuration read again, at times while it has a mistake: then the one in force goes on."""
+    if fault.value % 3:
+        world.machine.reload()
+        return
+    async with world.life_lock:
+        good = world.machine.text
+        world.machine.text = f"nonsense = 1\n{good}"
+        world.machine.write_configuration()
+        world.machine.reload()
+        await asyncio.sleep(2.0)
+        world.machine.text = good
+        world.machine.write_configuration()
     world.machine.reload()
 
 

@@ -99,7 +99,8 @@ class World:
         self._digest = hashlib.sha256()
         self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
-        self._crashing = asyncio.Lock()
+        #: Held while the daemon is being killed, stopped or started.
+        self.life_lock = asyncio.Lock()
         self.machine: Machine
         self.terminals: list[Terminal] = []
         self.tills: list[Till] = []
@@ -157,7 +158,9 @@ class World:
 
     def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
         """Draw what the terminal does with an id."""
-        self._habits[identity] = draw(self.random("habit", sale.number, attempt), bad=sale.bad)
+        self._habits[identity] = draw(
+            self.random("habit", sale.number, attempt), bad=sale.bad, followed=sale.follows > 0
+        )
 
     def habit_of(self, identity: str) -> Habit:
         """Return what the terminal does with an id."""
@@ -291,7 +294,7 @@ class World:
             [asyncio.create_task(till.done.wait(), name="done") for till in self.tills], timeout=MOST_SECONDS
         )
         await troubles
-        async with self._crashing:
+        async with self.life_lock:
             pass
         await asyncio.sleep(QUIET_SECONDS)
         follower.cancel()
@@ -299,6 +302,9 @@ class World:
         transactions = await self._transactions()
         self.checks.end(transactions)
         await self._old_ids()
+        for job in (await self.person.call("GET", "/v1/print-jobs?limit=500")).json["print_jobs"]:
+            for item in job["attention"]:
+                self.seen("print-attention", item["code"])
         health = await self.person.call("GET", "/v1/health")
         self.checks.healthy(health.json)
         terminals = (await self.person.call("GET", "/v1/terminals")).json["terminals"]
@@ -345,7 +351,7 @@ class World:
 
         `away`: how long it stays away, in seconds; None as the fault says.
         """
-        async with self._crashing:
+        async with self.life_lock:
             machine = self.machine
             if machine.task is None or machine.task.done():
                 return
@@ -363,7 +369,7 @@ class World:
 
     async def restart(self, fault: Fault) -> None:
         """Stop the daemon in order, and start it again."""
-        async with self._crashing:
+        async with self.life_lock:
             machine = self.machine
             began = self.loop.time()
             await machine.stop()
@@ -377,7 +383,7 @@ class World:
     async def night(self, fault: Fault) -> None:
         """Close the shop until it opens again; the time passes at once, for the terminals as well."""
         manner = ("sleeps", "sleeps", "stops", "power")[fault.value % 4]
-        async with self._crashing:
+        async with self.life_lock:
             machine = self.machine
             running = machine.task is not None and not machine.task.done()
             if manner == "stops":
@@ -415,7 +421,7 @@ class World:
             self.machine.snapshot(path)
             self.backups.append(path)
             await asyncio.sleep(min(fault.seconds, 200.0))
-        async with self._crashing:
+        async with self.life_lock:
             machine = self.machine
             if machine.task is None or machine.task.done():
                 return

@@ -60,6 +60,8 @@ class Checks:
         self.reading_anew = False
         #: Print jobs that reached a terminal before the database went back; None where it never did.
         self.printed_before: set[str] | None = None
+        #: When the database went back last, in seconds of the loop.
+        self._went_back = 0.0
         #: Ids that retention has removed.
         self.removed: list[str] = []
         #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped.
@@ -107,12 +109,13 @@ class Checks:
         """posd does not know a print job that it has answered for."""
         self.holds(self.printed_before is not None, f"print job {identity} was answered for, and is not known any more")
 
-    def event(self, payment: "Payment", event: bytes, reply: Reply) -> None:
-        """An event was answered."""
+    def event(self, payment: "Payment", event: bytes, reply: Reply, began: float) -> None:
+        """An event that was sent at a moment was answered."""
         truth = self.world.bank.of(payment.identity)
         self.world.seen("event-answer", str(reply.status))
         if 200 <= reply.status < 300:
-            truth.acknowledged.append(event)
+            if began >= self._went_back:  # else it may be in the database that was there before
+                truth.acknowledged.append(event)
             if truth.told_at is None and _status(event) in FINALS:
                 truth.told_at = self.world.loop.time()
         elif reply.status not in (400, 403, 413, 429, 503):
@@ -250,6 +253,7 @@ class Checks:
     def gone_back(self, before: Path, after: Path) -> None:
         """A snapshot is put in place of a database: what it does not have of that is lost, apart from the ids."""
         self.printed_before = set(self.world.printed)
+        self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
             known, kept = _stored(before)
         ended, kept_there = _stored(after, "WHERE phase = 'final'")

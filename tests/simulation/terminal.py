@@ -538,10 +538,11 @@ class Terminal:
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
         if status in FINALS:
             self.world.bank.of(payment.identity).said.append(status)
+        began = asyncio.get_running_loop().time()
         reply = await self.post(payment.url, event)
         if reply is None:
             return None
-        self.world.checks.event(payment, event, reply)
+        self.world.checks.event(payment, event, reply, began)
         return reply.status
 
     async def post(self, url: str, body: bytes) -> Reply | None:

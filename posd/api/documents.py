@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.ids import Channel
 from posd.base.json_types import OPEN, Moment, Uuid, Wire
 from posd.calls.streams import Notice
 from posd.payments import reprocess
+from posd.payments.feed_outcomes import FeedOutcome
 from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
 from posd.storage.marks import GoneBack, Restored
@@ -109,6 +110,9 @@ class Change(msgspec.Struct, frozen=True):
     ]
     attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
     terminal: Annotated[str | None, Meta(description="serial number of its terminal, where that is known")]
+    outcome: Annotated[
+        FeedOutcome | UnsetType, Meta(description="with `with=outcome`, of a payment that had ended by then")
+    ] = UNSET
 
 
 class FeedPage(msgspec.Struct, frozen=True):

@@ -220,7 +220,7 @@ SERVICE_ROUTES = (
         "Read every recorded change of every payment and print job, ascending; or follow them live.",
         {200: Answer("a page", documents.FeedPage, stream=FEED)},
         (*STORED, "draining"),
-        query=(at.FEED_AFTER, at.LIMIT),
+        query=(at.FEED_AFTER, at.LIMIT, at.FEED_WITH),
         headers=(at.LAST_FEED_ID,),
     ),
     Route(

@@ -2,11 +2,13 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,8 +19,9 @@ from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls.app import json_response
 from posd.calls.context import Context
+from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message, wants_stream
-from posd.payments import rows
+from posd.payments import feed_outcomes, rows
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
 from posd.storage import changes, writer
@@ -112,35 +115,44 @@ class Stretch(msgspec.Struct, frozen=True):
     removed: int
 
 
+class _Asked(NamedTuple):
+    """What a stream asks for: at most `rows` changes after a number, with or without checks of their places."""
+
+    after: int
+    checked: bool
+    rows: int
+    adds: FeedWith | None
+
+
 class Feed:
     """Answers `GET /feed`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._reads: dict[tuple[int, bool, int], asyncio.Task[Stretch]] = {}
+        self._reads: dict[_Asked, asyncio.Task[Stretch]] = {}
         context.hub.listen(self._changed, writer.Change)
 
     async def answer(self, request: Request) -> Response:
         """Answer with a page or a stream. Of `after` and `Last-Event-ID` a stream takes the second. Raise Problem."""
-        place, limit = request.state.query["after"], request.state.query["limit"]
+        query = request.state.query
+        place, limit, adds = query["after"], query["limit"], query["with"]
         if not wants_stream(request):
-            page = await self._context.read(partial(_page, place=place, limit=limit))
+            page = await self._context.read(partial(_page, place=place, limit=limit, adds=adds))
             return json_response(page)
         place = streams.resume_after(request, parameters.LAST_FEED_ID) or place
-        reader = _Reader(self, self._context, place, min(limit, BATCH_ROWS))
+        reader = _Reader(self, self._context, place, min(limit, BATCH_ROWS), adds)
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
-    async def stretch(self, after: int, checked: bool, rows: int) -> Stretch:
+    async def stretch(self, asked: _Asked) -> Stretch:
         """Read what is behind a number; one read serves all that ask for the same before something changes."""
-        key = (after, checked, rows)
-        if (task := self._reads.get(key)) is None:
-            task = asyncio.ensure_future(self._context.read(partial(_stretch, after=after, checked=checked, rows=rows)))
-            task.add_done_callback(partial(self._done, key))
+        if (task := self._reads.get(asked)) is None:
+            task = asyncio.ensure_future(self._context.read(partial(_stretch, asked=asked)))
+            task.add_done_callback(partial(self._done, asked))
             if len(self._reads) < MAX_READS:
-                self._reads[key] = task
+                self._reads[asked] = task
         return await asyncio.shield(task)
 
-    def _done(self, key: tuple[int, bool, int], task: asyncio.Task[Stretch]) -> None:
+    def _done(self, key: _Asked, task: asyncio.Task[Stretch]) -> None:
         """Keep what was read at the end of the feed, for streams that wait there."""
         keep = not task.cancelled() and task.exception() is None and not task.result().more
         if not keep and self._reads.get(key) is task:
@@ -158,6 +170,7 @@ class _Reader:
     context: Context
     place: Place
     rows: int
+    adds: FeedWith | None
     after: int | None = None  # None until it is known where the place is
     told: int = 0  # up to where it was told that changes are removed
 
@@ -169,7 +182,7 @@ class _Reader:
             self.after = standing.after
             if not standing.known:
                 notices = message(NOTICE, _unknown(self.place, standing.after))
-        found = await self.feed.stretch(self.after, self.place.checked, self.rows)
+        found = await self.feed.stretch(_Asked(self.after, self.place.checked, self.rows, self.adds))
         if found.removed > max(self.after, self.told):
             self.told = found.removed
             notices += message(NOTICE, _removed(found.removed))
@@ -177,7 +190,7 @@ class _Reader:
         return Batch(notices + found.data, found.more)
 
 
-def _page(db: sqlite3.Connection, place: Place, limit: int) -> FeedPage:
+def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | None) -> FeedPage:
     standing, removed = feed_cursor.stand(db, place), feed_cursor.removed_up_to(db)
     notices = [] if standing.known else [_unknown(place, standing.after)]
     if removed > standing.after:
@@ -187,23 +200,18 @@ def _page(db: sqlite3.Connection, place: Place, limit: int) -> FeedPage:
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    documents = [change_document(change) for change in found]
-    return FeedPage(*feed_cursor.database(db), documents, last, str(behind), notices)
+    return FeedPage(*feed_cursor.database(db), _documents(db, found, adds), last, str(behind), notices)
 
 
-def _stretch(db: sqlite3.Connection, after: int, checked: bool, rows: int) -> Stretch:
+def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:
     removed = feed_cursor.removed_up_to(db)
-    found = changes.after(db, after, rows)
+    found = changes.after(db, asked.after, asked.rows)
     data = bytearray()
-    for number, change in enumerate(found, 1):
-        data += _message(change, checked=checked)
-        if len(data) >= BATCH_BYTES or number == rows:
+    for number, (change, document) in enumerate(zip(found, _documents(db, found, asked.adds), strict=True), 1):
+        data += message(change.kind, document, str(feed_cursor.of(change, checked=asked.checked)))
+        if len(data) >= BATCH_BYTES or number == asked.rows:
             return Stretch(bytes(data), change.seq, more=True, removed=removed)
-    return Stretch(bytes(data), found[-1].seq if found else after, more=False, removed=removed)
-
-
-def _message(change: writer.Change, *, checked: bool) -> bytes:
-    return message(change.kind, change_document(change), str(feed_cursor.of(change, checked=checked)))
+    return Stretch(bytes(data), found[-1].seq if found else asked.after, more=False, removed=removed)
 
 
 def _removed(seq: int) -> Notice:
@@ -230,6 +238,7 @@ def _unknown(place: Place, after: int) -> Notice:
     return Notice("place_unknown", detail, after)
 
 
-def change_document(change: writer.Change) -> Change:
-    """Return a line of the feed."""
-    return Change(**msgspec.structs.asdict(change))
+def _documents(db: sqlite3.Connection, found: Sequence[writer.Change], adds: FeedWith | None) -> list[Change]:
+    """Return lines of the feed, with the outcomes where they are asked for."""
+    told = feed_outcomes.outcomes(db, found, metadata=adds is FeedWith.METADATA) if adds is not None else {}
+    return [Change(**msgspec.structs.asdict(change), outcome=told.get(change.seq, UNSET)) for change in found]

@@ -199,6 +199,13 @@ def _print_job_id(text: str) -> str:
     return text
 
 
+class FeedWith(StrEnum):
+    """What the feed adds to its changes."""
+
+    OUTCOME = "outcome"
+    METADATA = "outcome,metadata"
+
+
 _UUID_PREFIX = re.compile("[0-9A-Fa-f-]{1,36}", re.ASCII)
 TEXT = Kind(str, {"type": "string"})
 FLAG = Kind(_flag, {"type": "boolean"})
@@ -272,6 +279,13 @@ FEED_AFTER = Parameter(
     "`start` is the beginning too, and asks for ids with a check",
     default=feed_cursor.Place(),
     example="17",
+)
+FEED_WITH = Parameter(
+    "with",
+    one_of(FeedWith),
+    "adds `outcome` to each change of a payment that had ended by then, and with `outcome,metadata` the till's own "
+    "metadata in it",
+    example="outcome",
 )
 
 #: Headers: the language of what a cashier is shown; where a stream goes on.

@@ -1,0 +1,108 @@
+"""What the feed tells of an outcome, for whoever keeps the books of many tills (local API, feed)."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, Wire
+from posd.payments import chains, journal, rows
+from posd.payments.lifecycle import Status
+from posd.payments.model import EvidenceKind, OperationType, Outcome, Result, Transaction
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
+from posd.storage.writer import Change
+
+
+class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a payment had ended by that change, and what it comes to."""
+
+    result: Annotated[Result, Meta(description="`approved` was charged")]
+    status: Annotated[Status | None, Meta(description="the terminal's final state, null where none stands behind it")]
+    decided_by: Annotated[EvidenceKind, Meta(description="what it rests on")]
+    corrected: Annotated[bool, Meta(description="whether another outcome was told before it")]
+    type: Annotated[OperationType | None, Meta(description="null where only its events are known, and do not say it")]
+    sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
+    original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
+    amount: Annotated[
+        Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
+    ]
+    authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
+    tip: Annotated[Exact | None, Meta(description="what the cardholder added at the terminal")]
+    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    reversal: Annotated[str | None, Meta(description="of an approved void or refund, as in the outcome")]
+    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
+    occurred_at: Annotated[
+        str | None, Meta(description="when, by the terminal's clock, as its final event says it; it may be wrong")
+    ]
+    decided_at: Annotated[Moment, Meta(description="when posd knew it")]
+    metadata: Annotated[
+        Annotated[Raw, Wire(dict[str, object])] | UnsetType,
+        Meta(description="the till's own, where it was asked for"),
+    ] = UNSET
+
+
+def outcomes(db: sqlite3.Connection, changes: Iterable[Change], *, metadata: bool) -> dict[int, FeedOutcome]:
+    """Return the outcomes by the numbers of the changes that have one; `metadata`: with the till's own words.
+
+    A change has the outcome that its payment had by then, also where a later one has corrected that.
+    """
+    known: dict[str, Transaction | None] = {}
+    found: dict[int, FeedOutcome] = {}
+    for change in changes:
+        if change.kind != "transaction" or change.result is None:
+            continue
+        if change.id not in known:
+            known[change.id] = rows.get(db, change.id)
+        transaction = known[change.id]
+        if transaction is not None and (outcome := _by_then(transaction, change)) is not None:
+            found[change.seq] = _told(db, transaction, outcome, metadata=metadata)
+    return found
+
+
+def _by_then(transaction: Transaction, change: Change) -> Outcome | None:
+    """Return the outcome that a change speaks of: the newest of that result that was known when it was recorded."""
+    of_result = [outcome for outcome in _newest_first(transaction.outcome) if outcome.result == change.result]
+    return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
+
+
+def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
+    while outcome is not None:
+        yield outcome
+        outcome = outcome.supersedes
+
+
+def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *, metadata: bool) -> FeedOutcome:
+    final = _final_event(db, transaction) if outcome is transaction.outcome else None
+    return FeedOutcome(
+        result=outcome.result,
+        status=outcome.status,
+        decided_by=outcome.evidence[-1].kind,
+        corrected=outcome.supersedes is not None,
+        type=transaction.type,
+        sale=transaction.sale,
+        original=chains.original_of(db, transaction),
+        amount=AMOUNT.decode(transaction.amount),
+        authorized_amount=outcome.authorized_amount,
+        tip=outcome.tip,
+        currency=final.currency if final else None,
+        transaction_reference=outcome.transaction_reference,
+        ticket_number=outcome.ticket_number,
+        reversal=outcome.reversal,
+        created_at=transaction.created_at,
+        occurred_at=(final.occurred_at or None) if final else None,
+        decided_at=outcome.decided_at,
+        metadata=Raw(transaction.metadata) if metadata else UNSET,
+    )
+
+
+def _final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
+    body = journal.final_event(db, transaction)
+    try:
+        return read_element(body) if body is not None else None
+    except NotAnEvent:  # an element of a page, which says less
+        return None

@@ -1,0 +1,119 @@
+"""What the feed adds with `with=outcome`: how a payment had ended by each change, and what it comes to."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.support.events import APPROVED, event
+from tests.support.shop import Payment, Shop, answering
+from tests.support.streams import stream
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module")]
+
+OPERATION = {"type": "CHARGE", "amount": {"currency": "USD", "tip": 0}}
+
+
+async def lines(payment: Payment, adds: str = "&with=outcome") -> list[dict[str, Any]]:
+    """Return the changes of a payment."""
+    found: list[dict[str, Any]] = []
+    after = 0
+    while True:
+        reply = await payment.shop.daemon.call("GET", f"/feed?after={after}&limit=500{adds}")
+        page = json.loads(reply.body, parse_float=Decimal)
+        if not page["changes"]:
+            return found
+        found += [change for change in page["changes"] if change["id"] == payment.identity]
+        after = page["next_after"]
+
+
+async def approve(payment: Payment) -> dict[str, Any]:
+    """Have the terminal tell all its steps up to its approval; return the last event."""
+    for status, previous in APPROVED[:-1]:
+        assert await payment.event(status, previous) == 200
+    final = event(payment.identity, *APPROVED[-1], payment.serial, operation=OPERATION)
+    assert await payment.deliver(json.dumps(final).encode()) == 200
+    return final
+
+
+async def test_a_change_has_the_outcome_once_there_is_one(shop: Shop) -> None:
+    payment = await shop.started(sale="basket 7", metadata={"ticket": 7})
+    final = await approve(payment)
+    document = await payment.get()
+    *before, last = await lines(payment)
+    assert before
+    assert not any("outcome" in change for change in before)
+    assert last["outcome"] == {
+        "result": "approved",
+        "status": "APPROVAL",
+        "decided_by": "event",
+        "corrected": False,
+        "type": "charge",
+        "sale": "basket 7",
+        "original": None,
+        "amount": {"iva": Decimal("1.2"), "subtotal_iva": Decimal("10.0"), "subtotal_iva0": 0},
+        "authorized_amount": Decimal("11.20"),
+        "tip": 0,
+        "currency": "USD",
+        "transaction_reference": final["raw_response"]["transaction_reference"],
+        "ticket_number": "000123",
+        "reversal": None,
+        "created_at": document["created_at"],
+        "occurred_at": final["occurred_at"],
+        "decided_at": document["outcome"]["decided_at"],
+    }
+
+
+async def test_without_being_asked_for_it_says_nothing_of_it(shop: Shop) -> None:
+    payment = await shop.started()
+    await approve(payment)
+    assert not any("outcome" in change for change in await lines(payment, ""))
+
+
+async def test_the_tills_own_words_go_along_where_they_are_asked_for(shop: Shop) -> None:
+    payment = await shop.started(metadata={"ticket": 7})
+    await approve(payment)
+    assert (await lines(payment, "&with=outcome,metadata"))[-1]["outcome"]["metadata"] == {"ticket": 7}
+
+
+async def test_each_change_has_the_outcome_of_its_time(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409, {"message": "busy"})
+    assert (await payment.put()).json["outcome"]["result"] == "not_started"
+    await approve(payment)
+    told = [change["outcome"] for change in await lines(payment) if "outcome" in change]
+    assert [(item["result"], item["corrected"], item["decided_by"]) for item in (told[0], told[-1])] == [
+        ("not_started", False, "refusal"),
+        ("approved", True, "event"),
+    ]
+    assert (told[0]["authorized_amount"], told[0]["transaction_reference"]) == (None, None)
+    assert told[0]["decided_at"] < told[-1]["decided_at"]
+
+
+async def test_what_is_derived_names_its_original(shop: Shop) -> None:
+    payment = await shop.started()
+    await approve(payment)
+    void = Payment(shop, shop.payment().identity, payment.serial)
+    shop.terminal.start = answering(409, {"message": "busy"})
+    await shop.daemon.call("PUT", f"/transactions/{void.identity}", {"type": "void", "original": payment.identity})
+    outcome = (await lines(void))[-1]["outcome"]
+    assert (outcome["type"], outcome["original"], outcome["result"]) == ("void", payment.identity, "not_started")
+
+
+async def test_a_stream_has_it_too(shop: Shop) -> None:
+    payment = await shop.started()
+    start = (await shop.daemon.call("GET", "/feed?limit=500")).json["next_after"]
+    await approve(payment)
+    async with stream(shop.daemon.till_socket, f"/feed?after={start}&with=outcome") as found:
+        last = await anext(
+            message.json async for message in found if payment.identity in message.data and '"approved"' in message.data
+        )
+    assert last["outcome"]["transaction_reference"]
+
+
+@pytest.mark.parametrize("adds", ["", "all", "metadata", "outcome,outcome"])
+async def test_what_it_cannot_add_is_refused(shop: Shop, adds: str) -> None:
+    reply = await shop.daemon.call("GET", f"/feed?with={adds}")
+    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
+    assert reply.json["errors"] == [{"path": "with", "message": "must be one of outcome, outcome,metadata"}]

@@ -262,6 +262,8 @@ class Checks:
             left = [body for body in truth.acknowledged if body in kept_there or body not in kept]
             self.lost_some |= len(left) < len(truth.acknowledged)
             truth.acknowledged = left
+            if not any(_status(body) in FINALS for body in left):
+                truth.told_at = None
 
     def installed(self) -> None:
         """The database of an older posd is there."""

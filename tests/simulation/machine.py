@@ -217,6 +217,7 @@ class Machine:
     def in_force(self) -> Iterator[None]:
         """Have disk and log be this machine's, until the end; then its files are removed."""
         prepare_process()
+        gc.collect()  # what the run before has left was not searched while it went on
         _sink.take = self._take
         self.loop.program = self._program
         # The daemon freezes what stays for good; here it does not stay: other lives follow.

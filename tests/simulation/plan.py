@@ -162,7 +162,7 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
         probes=random.random() < 0.3,
         reply_timeout=random.choice((2.0, 5.0, 20.0)),
         timezone=random.choice(("America/Guayaquil", "Europe/Madrid")),
-        secure=frozenset(number for number in range(tills) if random.random() < 0.05),
+        secure=frozenset(number for number in range(tills) if random.random() < 0.03),
         wrong_words=random.choice((0.0, 0.0, 0.15)),
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
     )

@@ -23,7 +23,7 @@ from tests.simulation.world import World
 SIZES: Final = {20: 10, 100: 50, 400: 40}
 #: How often faults come in a run, times what their table says, and how many runs are so: in a calm one nearly all that
 #: is checked has to hold to the second.
-UNREST: Final = {0.1: 30, 0.4: 30, 1.0: 40}
+UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
 #: After how many runs a worker process is replaced by a new one.
 RUNS_OF_A_WORKER: Final = 200
 #: Longest that one sale may take of a processor's time before its run counts as one that does not end, in seconds.

@@ -71,6 +71,7 @@ CONFIG = """\
 directory = {run}
 till_group = ""
 admin_group = ""
+feed_group = ""
 
 [webhooks]
 listen = "{loopback}:{port}"

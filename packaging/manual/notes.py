@@ -157,6 +157,7 @@ FILES: Mapping[str, str] = {
     "/etc/posd/config.toml": "The configuration; see posd.toml(5).",
     "/run/posd/till.sock": "The socket of the tills: group posd-till.",
     "/run/posd/admin.sock": "The socket of the people who look after it: group posd-admin. It can do everything.",
+    "/run/posd/feed.sock": "The socket of a relay to head office: group posd-feed. It can read the feed, no more.",
     "/var/lib/posd/posd.db": "The database. Every payment is in it.",
     "/var/lib/posd/callback.key": "The secret by which posd knows that a callback is genuine.",
     "/var/lib/posd/posd.db.witness": "The payments started lately: they tell where the database has gone back.",

@@ -309,7 +309,8 @@ The `detail` of a problem and of an attention is one line of printable character
 of terminals and tills are as they were written: they may hold line breaks and control characters.
 
 `x-posd-socket` says where a call is served: `till` is the till's socket (by default `/run/posd/till.sock`), `admin` \
-that of operators (`/run/posd/admin.sock`), which serves everything.
+that of operators (`/run/posd/admin.sock`), which serves everything, `feed` that of a relay to head office \
+(`/run/posd/feed.sock`), which serves what is marked so and nothing else.
 
 A problem (`application/problem+json`, RFC 9457) has a `code` that never changes its meaning. As the answer to a `PUT` \
 a 4xx or 503 says that this call sent nothing and nothing of it is recorded (after `id_reused` and `pruned` the id has \
@@ -431,7 +432,7 @@ def describe() -> Schema:
 
 
 def _operation(schemas: Schemas, examples: Examples, route: Route) -> Schema:
-    sockets = ["admin"] if route.admin else ["till", "admin"]
+    sockets = ["admin"] if route.admin else ["till", "admin", *(["feed"] if route.feed else [])]
     operation: Schema = {
         "operationId": route.name,
         "summary": route.summary.partition(". ")[0].rstrip("."),

@@ -222,6 +222,7 @@ SERVICE_ROUTES = (
         (*STORED, "draining"),
         query=(at.FEED_AFTER, at.LIMIT, at.FEED_WITH),
         headers=(at.LAST_FEED_ID,),
+        feed=True,
     ),
     Route(
         "GET",
@@ -241,8 +242,16 @@ SERVICE_ROUTES = (
             200: Answer("`ok` or `degraded`: payments can be made", documents.Health),
             503: Answer("`failing`", documents.Health),
         },
+        feed=True,
     ),
-    Route("GET", "/v1/version", "get_version", "Say what runs here.", {200: Answer("the versions", documents.Version)}),
+    Route(
+        "GET",
+        "/v1/version",
+        "get_version",
+        "Say what runs here.",
+        {200: Answer("the versions", documents.Version)},
+        feed=True,
+    ),
     Route(
         "GET",
         "/v1/openapi.json",

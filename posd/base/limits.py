@@ -116,6 +116,14 @@ CONNECTIONS_OF_OPERATORS = Limit(
     "429 `limit_reached`, then the connection is closed",
     "Of its own: posd status and posd doctor are answered while tills have used up theirs.",
 )
+CONNECTIONS_OF_FEED = Limit(
+    "connections_of_feed",
+    16,
+    "connections",
+    "the feed socket",
+    "429 `limit_reached`, then the connection is closed",
+    "A relay has one or two, and a second relay may take over from it.",
+)
 STREAMS_OF_PROCESS = Limit(
     "streams_of_process",
     128,
@@ -188,6 +196,7 @@ ALL = (
     CONNECTIONS_OF_USER,
     CONNECTIONS_OF_TILLS,
     CONNECTIONS_OF_OPERATORS,
+    CONNECTIONS_OF_FEED,
     STREAMS_OF_PROCESS,
     PAYMENTS_OF_PROCESS,
     PAYMENTS_OF_USER,
@@ -212,12 +221,13 @@ START_BYTES = 4 * KIB
 
 
 class Places(NamedTuple):
-    """Connections that there may be: to the till socket, of a user, of a process, to the admin socket."""
+    """Connections that there may be: to the till socket, of a user, of a process, to the admin and the feed socket."""
 
     tills: int
     user: int
     process: int
     operators: int
+    feed: int
 
 
 #: Descriptors that connections to local sockets never take: of the LAN listener, and for the database, the terminals,
@@ -225,7 +235,13 @@ class Places(NamedTuple):
 LAN_DESCRIPTORS = 512
 OWN_DESCRIPTORS = 256
 #: With these, nothing is to be cut down; posd raises its limit to it where it may (systemd/posd.service allows more).
-DESCRIPTORS = LAN_DESCRIPTORS + OWN_DESCRIPTORS + CONNECTIONS_OF_TILLS.value + CONNECTIONS_OF_OPERATORS.value
+DESCRIPTORS = (
+    LAN_DESCRIPTORS
+    + OWN_DESCRIPTORS
+    + CONNECTIONS_OF_TILLS.value
+    + CONNECTIONS_OF_OPERATORS.value
+    + CONNECTIONS_OF_FEED.value
+)
 
 
 def places(descriptors: int) -> Places:
@@ -235,12 +251,14 @@ def places(descriptors: int) -> Places:
     """
     left = max(8, descriptors - LAN_DESCRIPTORS - OWN_DESCRIPTORS)
     operators = min(CONNECTIONS_OF_OPERATORS.value, left // 4)
-    tills = min(CONNECTIONS_OF_TILLS.value, left - operators)
+    feed = min(CONNECTIONS_OF_FEED.value, left // 8)
+    tills = min(CONNECTIONS_OF_TILLS.value, left - operators - feed)
     return Places(
         tills,
         min(CONNECTIONS_OF_USER.value, tills * 5 // 6),
         min(CONNECTIONS_OF_PROCESS.value, max(1, tills // 4)),
         operators,
+        feed,
     )
 
 

@@ -65,7 +65,9 @@ class LocalApp:
     everything between the connection and the call, for minutes, and there may be a thousand of them.
     """
 
-    def __init__(self, calls: tuple[Call, ...]) -> None:
+    def __init__(self, calls: tuple[Call, ...], others: str = "the calls are listed in the documentation") -> None:
+        """`others`: where what is not served here is to be found, in words."""
+        self._others = others
         by_path: dict[str, dict[str, Call]] = {}
         for call in calls:
             by_path.setdefault(call.route.path, {})[call.route.method] = call
@@ -128,7 +130,7 @@ class LocalApp:
             if (found := pattern.match(scope["path"])) is not None:
                 scope["path_params"] = found.groupdict()
                 return methods
-        raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
+        raise Problem("not_found", f"there is nothing at {scope['path']}; {self._others}")
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:

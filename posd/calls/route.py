@@ -58,7 +58,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """One call: its method and path, its name (a method of the handlers has it), what it is for, and what it answers.
 
-    `codes` are the problems that it can answer beside `ALWAYS`. A call for admins is served on the admin socket alone.
+    `codes` are the problems that it can answer beside `ALWAYS`. A call for admins is served on the admin socket alone,
+    one that is marked `feed` on the feed socket too.
     One that starts something `judges_refusal` itself: an id that is known is answered before any other check.
     """
 
@@ -73,6 +74,7 @@ class Route(msgspec.Struct, frozen=True):
     body: Any = None
     body_required: bool = True
     admin: bool = False
+    feed: bool = False
     judges_refusal: bool = False
 
     @property

@@ -115,6 +115,7 @@ class LocalApiConfig:
     directory: Path = key(read.path, "/run/posd")
     till_group: str = key(_group, "posd-till")
     admin_group: str = key(_group, "posd-admin")
+    feed_group: str = key(_group, "posd-feed")
     language: str = key(read.one_of(*Language), "en")
 
     @property
@@ -126,6 +127,11 @@ class LocalApiConfig:
     def admin_socket(self) -> Path:
         """The socket of the operators."""
         return self.directory / "admin.sock"
+
+    @property
+    def feed_socket(self) -> Path:
+        """The socket on which the feed can be read, and nothing else done."""
+        return self.directory / "feed.sock"
 
 
 @dataclass(frozen=True, slots=True)

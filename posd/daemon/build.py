@@ -5,8 +5,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cache, partial
+from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
+
+import structlog
 
 from posd import tls
 from posd.api import routes, webhooks
@@ -27,7 +30,7 @@ from posd.base.negotiation import Language
 from posd.base.times import released
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.context import Context
-from posd.calls.route import served
+from posd.calls.route import Call, served
 from posd.clock.clock import WallClock
 from posd.clock.kernel import Past
 from posd.config import Config, HeaderError
@@ -90,6 +93,11 @@ LAN_KEEP_ALIVE_SECONDS: Final = 15.0
 #: After which a program that has too many connections may try again, in seconds.
 TOO_MANY_SECONDS: Final = 1
 LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
+NOT_ON_THE_FEED_SOCKET: Final = (
+    "this socket serves GET /v1/feed, /v1/health and /v1/version alone, the till socket the rest"
+)
+
+log = structlog.get_logger("posd.local")
 
 
 class CannotStart(Exception):
@@ -421,24 +429,22 @@ def local_doors(
         now=now,
         started=Past(base.surroundings.elapsed, base.surroundings.started()),
     )
-    app = LocalApp(
-        served(
-            routes.ALL,
-            calls,
-            PrintJobCalls(context, prints.printing, prints.operators, prints.spooler),
-            QuarantineCalls(context, Reprocessing(store, (prints.records, paying.records))),
-            backups,
-            RetentionCalls(retention),
-            ClockCalls(context, clock),
-            ServiceCalls(context, around.fleet, health.checks),
-            ShiftCalls(context, store),
-            IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
-            CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
-            metrics,
-            StatusCalls(metrics),
-        )
+    all_calls = served(
+        routes.ALL,
+        calls,
+        PrintJobCalls(context, prints.printing, prints.operators, prints.spooler),
+        QuarantineCalls(context, Reprocessing(store, (prints.records, paying.records))),
+        backups,
+        RetentionCalls(retention),
+        ClockCalls(context, clock),
+        ServiceCalls(context, around.fleet, health.checks),
+        ShiftCalls(context, store),
+        IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
+        CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
+        metrics,
+        StatusCalls(metrics),
     )
-    listeners += _local_listeners(base, app, inherited)
+    listeners += _local_listeners(base, all_calls, inherited)
     listeners += metrics_listeners(config.metrics, metrics, noise, base.surroundings.tcp_socket)
     return LocalDoors(listeners, metrics, backups, retention)
 
@@ -448,13 +454,19 @@ def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
     return lambda identity: bool(paying.outstanding.of(identity)) or prints.printing.under_way(identity)
 
 
-def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) -> list[Listener]:
+def _local_listeners(base: Base, calls: tuple[Call, ...], inherited: sockets.Inherited) -> list[Listener]:
     api, noise = base.config.local_api, base.noise
     places = limits.places(base.surroundings.descriptors(limits.DESCRIPTORS))
+    app, feed = LocalApp(calls), LocalApp(tuple(call for call in calls if call.route.feed), NOT_ON_THE_FEED_SOCKET)
+    doors = [
+        (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
+        (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
+        (feed, api.feed_socket, api.feed_group, False, places.feed, limits.CONNECTIONS_OF_FEED),
+    ]
     return [
         Listener(
-            app,
-            inherited.take(path) or base.surroundings.unix_socket(path, group),
+            served_app,
+            sock,
             name=path.name,
             noise=noise,
             now=base.surroundings.now,
@@ -465,11 +477,22 @@ def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) ->
             ),
             state={"admin": admin},
         )
-        for path, group, admin, most, limit in (
-            (api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
-            (api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
-        )
+        for served_app, path, group, admin, most, limit in doors
+        if (sock := _socket(base, path, group, inherited, may_miss=served_app is feed)) is not None
     ]
+
+
+def _socket(
+    base: Base, path: Path, group: str, inherited: sockets.Inherited, *, may_miss: bool
+) -> socket.socket | None:
+    """Return the socket of that path; None where it `may_miss`, and cannot be had: that is told. Raise SocketError."""
+    try:
+        return inherited.take(path) or base.surroundings.unix_socket(path, group)
+    except sockets.SocketError as error:
+        if not may_miss:
+            raise
+        (log.info if isinstance(error, sockets.NoGroup) else log.warning)("feed.no_socket", error=str(error))
+        return None
 
 
 def _too_many(reached: Reached, of_socket: Limit, which: str, sender: Sender) -> bytes:

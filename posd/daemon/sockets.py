@@ -20,6 +20,10 @@ class SocketError(Exception):
     """A socket cannot be had; the message says why and what to do."""
 
 
+class NoGroup(SocketError):
+    """The group of a socket does not exist."""
+
+
 def descriptors(wanted: int) -> int:
     """Return how many file descriptors this process may open, after raising that to as many as wanted, where it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -89,14 +93,14 @@ class Inherited:
 def unix_socket(path: Path, group: str) -> socket.socket:
     """Bind a Unix socket, mode 0660, for a group ("" for the daemon's own). The caller holds the directory's lock.
 
-    Raise SocketError.
+    Raise SocketError, NoGroup.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         gid = grp.getgrnam(group).gr_gid if group else -1
     except KeyError:
         sock.close()
-        raise SocketError(
+        raise NoGroup(
             f"the group {group} for {path} does not exist; create it (systemd-sysusers, or groupadd {group}), "
             'or set the group in [local_api] to "" for the group of posd itself'
         ) from None

@@ -287,6 +287,12 @@ EVENTS: Final[Mapping[str, Event]] = {
         "{detail} ({count} times)",
         "Do what the line says: as a rule put ca.crt on the terminal (posd tls ca).",
     ),
+    "feed.no_socket": _row(
+        "info warning",
+        "error",
+        "the feed is not served to a relay: {error}",
+        "Nothing, unless a relay to head office runs here: then make the group, add posd to it, and restart posd.",
+    ),
     # The certificate of that listener
     "certificate.loaded": _row(
         "info",

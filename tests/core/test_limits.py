@@ -98,14 +98,14 @@ def test_what_is_remembered_of_it_is_bounded() -> None:
 
 
 def test_with_enough_descriptors_nothing_is_cut_down() -> None:
-    assert places(DESCRIPTORS) == (3000, 2500, 400, 500)
+    assert places(DESCRIPTORS) == (3000, 2500, 400, 500, 16)
     assert places(1_000_000) == places(DESCRIPTORS)
 
 
 @given(st.integers(min_value=800, max_value=20_000))
 def test_the_sum_of_all_connections_fits_the_descriptors(descriptors: int) -> None:
     found = places(descriptors)
-    used = found.tills + found.operators + limits.LAN_DESCRIPTORS + limits.OWN_DESCRIPTORS
+    used = found.tills + found.operators + found.feed + limits.LAN_DESCRIPTORS + limits.OWN_DESCRIPTORS
     assert used <= descriptors
     assert min(found) >= 1
     assert found.process <= found.user < found.tills

@@ -246,7 +246,7 @@ class World:
         text = [
             '[merchant]\nid = "M-1"',
             f'timezone = "{plan.timezone}"',
-            '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""',
+            '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""\nfeed_group = ""',
             f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{"" if plan.announced else self.network.machine}"',
             '[database]\npath = "@HOME@/state/posd.db"'
             + (f"\nretention_days = {plan.retention_days}" if plan.retention_days else ""),

@@ -8,7 +8,7 @@ from pathlib import Path
 from posd.cli.doctor.context import Findings, Said, Shop, failure, me, ok, permitted, refusal, warning
 from posd.cli.doctor.files import to_write
 from posd.cli.doctor.service import SOCKET_UNIT
-from posd.cli.doctor.users import group_name, mode, of_id, of_service
+from posd.cli.doctor.users import group_exists, group_name, mode, of_id, of_service
 from posd.config.schema import LocalApiConfig, keys
 from posd.daemon.sockets import SOCKET_MODE
 
@@ -22,7 +22,7 @@ def check(shop: Shop) -> Findings:
         yield refusal("", name, meaning, "make it", shop.as_root("systemd-sysusers"))
     for key in keys(LocalApiConfig):
         if key.endswith("_group"):
-            yield _group(shop, key, getattr(api, key))
+            yield _group(shop, key, getattr(api, key)) if key != "feed_group" else _feed_group(shop, api.feed_group)
     yield from _passed(shop)
     yield from permitted(api.directory, _sockets(shop))
 
@@ -49,6 +49,8 @@ def _sockets(shop: Shop) -> Findings:
     if shop.running.there:
         yield _socket(shop, api.till_socket, api.till_group, "tills")
         yield _socket(shop, api.admin_socket, api.admin_group, "operators")
+        if not api.feed_group or group_exists(api.feed_group):
+            yield _socket(shop, api.feed_socket, api.feed_group, "a relay")
 
 
 def _group(shop: Shop, key: str, group: str) -> Said:
@@ -75,6 +77,13 @@ def _group(shop: Shop, key: str, group: str) -> Said:
             *_join(shop, group),
         )
     return ok(group, f"the group of local_api.{key} exists")
+
+
+def _feed_group(shop: Shop, group: str) -> Said:
+    """Only a relay to head office needs it: posd starts without it."""
+    if group and not group_exists(group):
+        return ok(group, "no such group: there is no socket for a relay to head office")
+    return _group(shop, "feed_group", group)
 
 
 def _join(shop: Shop, group: str) -> tuple[str, ...]:

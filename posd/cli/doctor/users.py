@@ -80,6 +80,15 @@ def group_name(gid: int) -> str:
         return str(gid)
 
 
+def group_exists(name: str) -> bool:
+    """Whether this machine has a group of that name."""
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
 def tried_as(user: User, probe: Callable[[], T], kind: type[T]) -> T:
     """Return what `probe` returns as that user: in a child where this process is root's and the user another one's.
 

@@ -181,7 +181,8 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     yield "webhooks", f"https on {loaded.webhooks.listen}, certificate: {certificate}"
     if any(terminal.access_mode == "cloud" for terminal in loaded.terminals):
         yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
-    yield "sockets", f"{loaded.local_api.till_socket}, {loaded.local_api.admin_socket}"
+    local = loaded.local_api
+    yield "sockets", f"{local.till_socket}, {local.admin_socket}, {local.feed_socket}"
     yield "database", str(loaded.database.path)
     modes = _access_modes(loaded)
     assumed = sum(entry.row.assumption for entry in profile_entries(loaded) if entry.access_mode in modes)

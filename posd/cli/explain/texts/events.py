@@ -51,6 +51,10 @@ MONEY: Mapping[str, Words] = {
     ),
     "print": PRINTS,
     "listener": NOTHING_LOST,
+    "feed": (
+        "No. Only a relay to head office reads there; it goes on from where it was.",
+        "No. Allí solo lee un relay a la central; sigue desde donde estaba.",
+    ),
     "limit": ("No. What was refused was not sent.", "No. Lo que se rechazó no se envió."),
     "stream": (
         "No. The payment goes on; the program can read its outcome again.",
@@ -224,6 +228,10 @@ EVENTS: Mapping[str, Spanish] = {
     ),
     "listener.caught_up": Spanish(
         "cada uno de los {count} pagos terminó, o se encontró, desde la ausencia de posd en la red"
+    ),
+    "feed.no_socket": Spanish(
+        "el feed no se sirve a un relay: {error}",
+        "Nada, salvo que aquí funcione un relay a la central: cree el grupo, agregue posd a él y reinicie posd.",
     ),
     "metrics.not_written": Spanish(
         "las métricas no se escriben para node_exporter: {error}; {detail}",

@@ -98,6 +98,12 @@ LIMITS: Mapping[str, Spanish] = {
         _CLOSED,
         "Son propias: posd status y posd doctor tienen respuesta aunque las cajas hayan usado todas las suyas.",
     ),
+    "connections_of_feed": Spanish(
+        "conexiones",
+        "el socket del feed",
+        _CLOSED,
+        "Un relay tiene una o dos, y otro puede tomar su lugar.",
+    ),
     "streams_of_process": Spanish(
         "flujos de eventos",
         "un proceso",

@@ -351,7 +351,7 @@ class Checks:
         for identity, truth in self.world.bank.truths.items():
             document = known.get(identity)
             if truth.starts and document is None:
-                if self.world.plan.retention_days and not truth.lost:
+                if self.world.plan.retention_days:
                     self._removed(truth)
                 else:
                     self.fail(f"{identity} was sent and is not known")

@@ -5,7 +5,7 @@ the lists of the world, so that what was never met shows.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from posd.base.problems import PROBLEMS
@@ -56,6 +56,49 @@ KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
 }
 
+_FAULT: Final = "a fault where it comes: the run fails by it"
+_PROCESS: Final = "said by the process around what is simulated, or by its watchdog"
+_DAMAGE: Final = "nothing of the simulated disk damages a file that was synced (tests/store and tests/e2e do)"
+_CERTIFICATE: Final = (
+    "nothing is done to the certificate's files, and each renewal succeeds (tests/e2e/test_certificates.py)"
+)
+#: What cannot be met, and why.
+WHY: Final[Mapping[str, str]] = {
+    "phase: starting": "over before the call that starts it is answered",
+    "attention: event_limit": "2,000 events of one payment; a flood here has 120",
+    "problem: expired": "no till here says until when a start is wanted",
+    "problem: clock_unsure": "asked of payments on signed terminals and of a prune by a person alone",
+    "problem: not_configured": "the profile is the default one",
+    "problem: queue_full": "so many print jobs never wait",
+    "problem: limit_reached": "tills keep within their connections; a crowd beside them is not a till",
+    "problem: request_timeout": "tills send their bodies at once",
+    "problem: internal_error": _FAULT,
+    "log: posd.internal_error": _FAULT,
+    "log: posd.library": _FAULT,
+    "log: posd.crashed": _PROCESS,
+    "log: posd.cannot_start": _PROCESS,
+    "log: posd.hung": _PROCESS,
+    "log: log.collapsed": "the log is taken before it is written",
+    "log: config.needs_restart": "what is reloaded is the same configuration, or one that is refused",
+    "log: payment.not_readable": _DAMAGE,
+    "log: print.not_readable": _DAMAGE,
+    "log: store.damaged": _DAMAGE,
+    "log: store.difference": "said by a reprocessing, which nobody asks for here",
+    "log: store.file_moved": "the file is exchanged while posd is away alone",
+    "log: store.backups_unusable": "no backups are rotated here",
+    "log: metrics.not_written": "no metrics are written to a file here",
+    "log: metrics.failed": _FAULT,
+    "log: listener.distrusted": "terminals that check the certificate have it",
+    "log: listener.no_answer": "the self-test of the process is not simulated",
+    "log: certificate.not_renewed": _CERTIFICATE,
+    "log: certificate.refused": _CERTIFICATE,
+    "log: certificate.ends": _CERTIFICATE,
+    "log: terminal.commission_lapsed": "no terminal is commissioned here",
+    "log: discovery.unavailable": "zeroconf is not simulated",
+    "log: interfaces.unreadable": "the addresses can always be read",
+    "log: print.unknown_command": "the print jobs are of one command",
+}
+
 
 def never(seen: Seen) -> dict[str, list[str]]:
     """Return the known values of each kind that were never met."""
@@ -68,11 +111,9 @@ def words(seen: Seen) -> str:
     """Tell for people in how many situations which faults were met, and what was never met."""
     lines = ["situations met, of those known; pairs with a fault under way"]
     for kind, (about, values) in KNOWN.items():
-        met = [value for value in values if _counts(seen, kind, value)]
-        pairs = sum(seen[f"{kind}: {value}", fault] > 0 for value in values for fault in FAULTS)
-        lines.append(
-            f"  {kind:16} {len(met):>3} of {len(values):<3}  pairs {pairs:>4} of {len(values) * len(FAULTS):<5} {about}"
-        )
+        met, pairs = _met(seen, kind, values)
+        most = len(values) * len(COLUMNS[1:])
+        lines.append(f"  {kind:16} {met:>3} of {len(values):<3}  pairs {pairs:>4} of {most:<5} {about}")
     lines.append("never met")
     lines += [f"  {kind:16} {', '.join(values)}" for kind, values in never(seen).items()]
     return "\n".join(lines)
@@ -85,6 +126,8 @@ def markdown(seen: Seen) -> str:
 
 def _markdown(seen: Seen) -> Iterator[str]:
     yield "How often each situation was met, and with which faults under way, or just over; `none`: without."
+    yield ""
+    yield from summary(seen)
     for kind, (about, known) in KNOWN.items():
         others = {what.partition(": ")[2] for what, _ in seen if what.startswith(f"{kind}: ")} - set(known)
         yield f"\n**{kind}**: {about}\n"
@@ -94,10 +137,31 @@ def _markdown(seen: Seen) -> Iterator[str]:
             counts = " | ".join(str(seen[f"{kind}: {value}", fault]) for fault in COLUMNS)
             yield f"| `{value}` | {_counts(seen, kind, value)} | {counts} |"
     yield "\n**Never met**\n"
-    yield "| kind | values |"
-    yield "| --- | --- |"
+    yield from never_met(seen)
+
+
+def never_met(seen: Seen) -> Iterator[str]:
+    """Yield the lines of a table of what was never met, and why."""
+    yield "| kind | value | why |"
+    yield "| --- | --- | --- |"
     for kind, values in never(seen).items():
-        yield f"| {kind} | {', '.join(f'`{value}`' for value in values)} |"
+        for value in values:
+            yield f"| {kind} | `{value}` | {WHY.get(f'{kind}: {value}', 'rare: nothing stands against it')} |"
+
+
+def summary(seen: Seen) -> Iterator[str]:
+    """Yield the lines of a table of how much was met of what is known."""
+    yield "| what | met | of | pairs with a fault | of |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for kind, (about, values) in KNOWN.items():
+        met, pairs = _met(seen, kind, values)
+        yield f"| {about} | {met} | {len(values)} | {pairs:,} | {len(values) * len(COLUMNS[1:]):,} |"
+
+
+def _met(seen: Seen, kind: str, values: Sequence[str]) -> tuple[int, int]:
+    """Return how many of the values were met, and in how many pairs with a kind of fault."""
+    met = sum(_counts(seen, kind, value) > 0 for value in values)
+    return met, sum(seen[f"{kind}: {value}", fault] > 0 for value in values for fault in COLUMNS[1:])
 
 
 def _counts(seen: Seen, kind: str, value: str) -> int:

@@ -200,3 +200,8 @@ def test_seeds_are_read_and_a_wrong_line_is_named() -> None:
     ]
     with pytest.raises(ValueError, match="line 1 is not"):
         list(seeds.read("7 20 sunshine"))
+
+
+def test_what_cannot_be_met_is_known() -> None:
+    known = {f"{kind}: {value}" for kind, (_, values) in coverage.KNOWN.items() for value in values}
+    assert coverage.WHY.keys() <= known

@@ -72,9 +72,12 @@ def _many(options: argparse.Namespace) -> int:
         for played in runs.play_all(jobs(), options.jobs):
             if played is not None:
                 tally.add(played)
-                if played.failed:
+                if played.failed or options.story:
                     progress.clear()
+                if played.failed:
                     _tell_failure(played, options.failures)
+                if options.story:
+                    _tell_story(played)
             progress.tell()
     except KeyboardInterrupt:
         stopped = True
@@ -119,6 +122,13 @@ def _shrunk(job: Job, failures: Sequence[str]) -> str:
     return "\n".join((head, story.about_plan(result), *(f"- {what}" for what in result.failures), story.tell(result)))
 
 
+def _tell_story(played: Played) -> None:
+    """Play a run once more, and tell all that happened in it."""
+    if not played.broken:
+        with played.job.changed():
+            print(story.tell(World(played.job.plan(), story=True).run(), everything=True))
+
+
 def _tell_failure(played: Played, file: Path | None) -> None:
     """Tell of a run that failed, and write it down."""
     if file is not None:
@@ -138,8 +148,7 @@ def command(job: Job) -> str:
 
 def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
     """Play one run in this process, and tell what was wrong with it; `whole`: and all that happened."""
-    played = runs.play(job)
-    plan = job.plan()
+    played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
     tally = Tally(1)
     tally.add(played)
@@ -147,9 +156,8 @@ def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
     print(f"digest    {played.digest}")
     if played.failed:
         print("\n".join((*played.failures, played.broken)))
-    if whole and not played.broken:
-        with job.changed():
-            print(story.tell(World(plan, story=True).run(), everything=True))
+    if whole:
+        _tell_story(played)
     elif played.failed and shrinks:
         print(_shrunk(job, said(played)))
     return 1 if played.failed else 0
@@ -195,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--breaks", action="store_true", help="the same with each of them, one after the other")
     parser.add_argument("--list-breaks", action="store_true", help="list the deliberate faults")
-    parser.add_argument("--story", action="store_true", help="with --replay: tell all that happened")
+    parser.add_argument("--story", action="store_true", help="tell all that happened in each run")
     parser.add_argument(
         "--shrink", type=_number, default=3, metavar="N", help="kinds of failures that are made small; 0: none"
     )

@@ -21,7 +21,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     result: Annotated[Result, Meta(description="`approved` was charged")]
     status: Annotated[Status | None, Meta(description="the terminal's final state, null where none stands behind it")]
-    decided_by: Annotated[EvidenceKind, Meta(description="what it rests on")]
+    decided_by: Annotated[EvidenceKind | None, Meta(description="what it rests on, null where that is not recorded")]
     corrected: Annotated[bool, Meta(description="whether another outcome was told before it")]
     type: Annotated[OperationType | None, Meta(description="null where only its events are known, and do not say it")]
     sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
@@ -66,7 +66,8 @@ def outcomes(db: sqlite3.Connection, changes: Iterable[Change], *, metadata: boo
 
 def _by_then(transaction: Transaction, change: Change) -> Outcome | None:
     """Return the outcome that a change speaks of: the newest of that result that was known when it was recorded."""
-    of_result = [outcome for outcome in _newest_first(transaction.outcome) if outcome.result == change.result]
+    newest = transaction.outcome or transaction.withdrawn  # of one that is open again, what it had
+    of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
     return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
 
 
@@ -81,7 +82,7 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
     return FeedOutcome(
         result=outcome.result,
         status=outcome.status,
-        decided_by=outcome.evidence[-1].kind,
+        decided_by=outcome.evidence[-1].kind if outcome.evidence else None,
         corrected=outcome.supersedes is not None,
         type=transaction.type,
         sale=transaction.sale,

@@ -91,6 +91,17 @@ async def test_each_change_has_the_outcome_of_its_time(shop: Shop) -> None:
     assert told[0]["decided_at"] < told[-1]["decided_at"]
 
 
+async def test_an_outcome_that_was_withdrawn_is_told_of_the_changes_that_had_it(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409, {"message": "busy"})
+    assert (await payment.put()).json["outcome"]["result"] == "not_started"
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # it runs all the same
+    assert (await payment.get())["outcome"] is None
+    *before, last = await lines(payment)
+    assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]
+    assert (last["result"], "outcome" in last) == (None, False)
+
+
 async def test_what_is_derived_names_its_original(shop: Shop) -> None:
     payment = await shop.started()
     await approve(payment)

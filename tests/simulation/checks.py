@@ -310,6 +310,10 @@ class Checks:
             change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq,
             f"the feed goes from {expected - 1} to {change['seq']}",
         )
+        told = change.get("outcome", {}).get("result")
+        gone = told is None and self.world.plan.retention_days > 0
+        if change["kind"] == "transaction" and told != change["result"] and not gone:
+            self.fail(f"the feed has {change['result']} for {change['id']}, with the outcome {told}")
         self.feed.append(change)
         if change["kind"] == "transaction":
             self._moved(change)

@@ -201,6 +201,11 @@ class Machine:
         return str(self.home / "run" / "admin.sock")
 
     @property
+    def feed_socket(self) -> str:
+        """The path of the socket of the feed."""
+        return str(self.home / "run" / "feed.sock")
+
+    @property
     def database(self) -> Path:
         """The database file."""
         return self.home / "state" / "posd.db"

@@ -110,17 +110,14 @@ class Person:
         self.world.checks.reply(reply)
         return reply
 
-    async def call(self, method: str, path: str, body: Any = None) -> Reply:
-        """Call on the operators' socket until it is answered."""
+    async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
+        """Call until it is answered, on the operators' socket if no other is named."""
         while True:
             client = None
             try:
                 async with asyncio.timeout(60):
-                    client = Client(
-                        await self.world.network.dial(
-                            "person", self.world.machine.admin_socket, credentials=(900, 0, 0)
-                        )
-                    )
+                    door = socket or self.world.machine.admin_socket
+                    client = Client(await self.world.network.dial("person", door, credentials=(900, 0, 0)))
                     reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
             except (OSError, Broken, TimeoutError):
                 await asyncio.sleep(2.0)

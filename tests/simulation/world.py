@@ -486,7 +486,8 @@ class World:
     async def _follow_once(self) -> None:
         while True:
             after = self.checks.feed[-1]["seq"] if self.checks.feed else 0
-            reply = await self.person.call("GET", f"/v1/feed?after={after}&limit=500")
+            path = f"/v1/feed?after={after}&limit=500&with=outcome"
+            reply = await self.person.call("GET", path, socket=self.machine.feed_socket)
             if reply.status != 200:
                 return
             document = reply.json

@@ -221,7 +221,7 @@ class Checks:
         path = self.world.machine.database
         if not path.exists():
             return
-        with self.world.machine.disk.without_faults(), closing(sqlite3.connect(path)) as db:
+        with self.world.machine.disk.without_faults(), closing(_opened(path)) as db:
             for (message,) in db.execute("PRAGMA integrity_check"):
                 self.holds(message == "ok", f"integrity: {message}")
             for identity, count in db.execute(
@@ -267,7 +267,7 @@ class Checks:
 
     def installed(self) -> None:
         """The database of an older posd is there."""
-        with closing(sqlite3.connect(self.world.machine.database)) as db:
+        with closing(_opened(self.world.machine.database)) as db:
             self.old = dict(db.execute("SELECT client_transaction_id, phase FROM transactions"))
 
     def line(self, line: "Line") -> None:
@@ -526,9 +526,15 @@ def _status(event: bytes) -> str:
     return event.partition(b'"status": "')[2].partition(b'"')[0].decode()
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open a database to read it. Its log stays as it is: the last connection that can write would bring it back into
+    the database file at its close, and so make good what a fault has left."""
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+
+
 def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes]]:
     """Return the ids of those payments, and all bodies, that a database has."""
-    with closing(sqlite3.connect(path)) as db:
+    with closing(_opened(path)) as db:
         ids = {identity for (identity,) in db.execute(f"SELECT client_transaction_id FROM transactions {where}")}
         bodies = db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")
         return ids, {bytes(body) for (body,) in bodies}

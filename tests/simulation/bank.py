@@ -34,6 +34,8 @@ class Truth:
     began: datetime | None = None
     #: When it ended at the terminal, by the true time; None where that moment was in no event.
     at: datetime | None = None
+    #: When it ended there, in seconds of the loop.
+    ended: float | None = None
     #: Serials of the terminals that a start reached.
     starts: list[str] = field(default_factory=list)
     #: How it ended at the terminal, None while it runs or where it never ran.
@@ -54,6 +56,9 @@ class Truth:
     told_at: float | None = None
     #: Bodies that posd has acknowledged by a 2xx.
     acknowledged: list[bytes] = field(default_factory=list)
+
+    #: Bodies that posd has refused for good: it keeps them.
+    kept: list[bytes] = field(default_factory=list)
 
     #: The database in which it was, or had ended, is no longer there.
     lost: bool = False

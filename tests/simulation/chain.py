@@ -203,6 +203,7 @@ class Chain:
             elif code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])
+                await asyncio.sleep(1.0)  # it has ended, and a call of it is under way
             else:
                 await self._refused(link, reply, alone=alone)
                 return

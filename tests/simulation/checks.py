@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
+from posd.base import limits
 from tests.power.promises import RESULTS
 from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
@@ -29,6 +30,23 @@ SUSPICIOUS: Final = {
     "unlikely": "approval_unlikely",
     "no-reference": "missing_reference",
 }
+
+
+#: Events that are kept of one payment at most: those of the limits, and the first of each state.
+MOST_EVENTS: Final = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value + 7
+#: An event names a terminal of another shop.
+FOREIGN: Final = b"SN-FOREIGN"
+#: In which a call is answered that waits for nothing; and after which nothing of a fault is left, in seconds.
+ANSWER_SECONDS: Final = 1.0
+CALM_SECONDS: Final = 30.0
+#: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
+GAP_SECONDS: Final = 3.0
+#: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
+WAIT_SECONDS: Final = 450.0
+#: In which a person is asked at the latest.
+SHOWN_SECONDS: Final = 2400.0
+#: In which a till hears of the end of a print job: the longest pause between two questions for it, and some.
+PRINT_SECONDS: Final = 90.0
 
 
 class Wrong(AssertionError):
@@ -52,6 +70,8 @@ class Checks:
         self.replaced = False
         #: So that something was lost that was acknowledged, or it was restored.
         self.lost_some = False
+        #: (id, reason) of each line of the feed about a payment.
+        self._told: set[tuple[str, str]] = set()
         #: The number from which on the feed has no gaps, where another database was put in place.
         self.first_seq = 0
         #: What an older posd has left: id -> phase.
@@ -120,8 +140,69 @@ class Checks:
                 truth.told_at = self.world.loop.time()
         elif reply.status not in (400, 403, 413, 429, 503):
             self.fail(f"an event of {payment.identity} was answered {reply.status}: {reply.body[:200]!r}")
-        if reply.status in (400, 403) and payment.habit.events in ("plain", "twice", "shuffled", "late", "some-lost"):
+        if reply.status in (400, 403) and began >= self._went_back:
+            truth.kept.append(event)
+        if reply.status in (400, 403) and payment.habit.events != "broken" and FOREIGN not in event:
             self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
+        if 200 <= reply.status < 300 and truth.told_at is None:
+            self._gap(payment, event)
+
+    def _gap(self, payment: "Payment", event: bytes) -> None:
+        """An event was acknowledged that names one before it which was not: the terminal has to be asked."""
+        truth, world = self.world.bank.of(payment.identity), self.world
+        before = _member(event, "previous_status")
+        known = {_status(other) for other in truth.acknowledged}
+        terminal = world.terminal(payment.serial)
+        late = any(_rank(status) > _rank(_status(event)) for status in known)
+        if late or truth.said or before in ("", "TERMINAL_ACKNOWLEDGED", *FINALS, *known) or terminal.announces:
+            return
+        if payment.identity in terminal.found:
+            return  # the search has told it
+        world.seen("gap", before)
+        asked_by = GAP_SECONDS + world.plan.reply_timeout
+        world.loop.call_later(asked_by, self._gap_asked, payment, world.loop.time())
+
+    def _gap_asked(self, payment: "Payment", since: float) -> None:
+        truth, world = self.world.bank.of(payment.identity), self.world
+        over = truth.said or truth.lost or truth.words or world.free_since(payment.serial) >= since
+        asked = world.terminal(payment.serial).searched.get(payment.identity, 0.0) >= since
+        self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
+
+    def delivered(self, serial: str, began: float, reply: Reply | None) -> None:
+        """A terminal has posted something: it is answered, and soon, where nothing is in the way of that."""
+        took = self.world.loop.time() - began
+        if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
+            return
+        said = "not answered" if reply is None else f"answered {reply.status}"
+        told = f"a call of {serial} was {said} after {took:.1f} s, and nothing is wrong"
+        self.holds(self.world.free_since(serial) + CALM_SECONDS > began, told)
+
+    def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
+        """A call of a till was answered, None where it was not: soon, where nothing is in the way of that.
+
+        `seconds`: how long it may take.
+        """
+        took = self.world.loop.time() - began
+        if took < seconds + ANSWER_SECONDS:
+            return
+        free = max(self.world.free_since(terminal.serial) for terminal in self.world.terminals)
+        said = "not answered" if reply is None else f"answered {reply.status}"
+        told = f"{path} was {said} after {took:.1f} s, and nothing is wrong"
+        self.holds(free + CALM_SECONDS > began, told)
+
+    def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
+        """A till waits for the end of a payment: not for long after it, unless a person is asked."""
+        truth, world = self.world.bank.of(identity), self.world
+        if truth.ended is None or world.loop.time() - truth.ended < WAIT_SECONDS or document["released"]:
+            return
+        over = world.loop.time() - max(truth.ended, world.free_since(serial))
+        shown = over < SHOWN_SECONDS or document["next_step"] == "ask_person"
+        self.holds(shown, f"{identity} has ended as {truth.end} long ago, its till waits, and no person is asked")
+        if over < WAIT_SECONDS:
+            return
+        found = truth.end in FINALS and world.habit_of(identity).search in ("usual", "late-index") and not truth.lied
+        if found and not any(item["code"] == "identity_conflict" for item in document["attention"]):
+            self.fail(f"{identity} has ended as {truth.end} long ago, its till waits, and no search tells it that")
 
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
         """What is no event of a payment was answered."""
@@ -159,7 +240,7 @@ class Checks:
 
     def abort(self, payment: "Payment") -> None:
         """An abort has reached a terminal, and hits what runs there. On a slow way it may come after all waiting."""
-        if any(kind.startswith("link") for kind in self.world.now_wrong.values()):
+        if self.world.late(payment):
             return
         wanted = self.world.bank.of(payment.identity).abort_wanted or self.world.plan.probes
         self.holds(wanted, f"an abort has hit {payment.identity}, and no till asked for that")
@@ -197,8 +278,17 @@ class Checks:
             return
         if truth.charged and result != "approved":
             yield f"{truth.identity} is {result}, and the customer was charged"
-        if result == "not_started" and truth.end not in (None, "REFUSED", "GONE") and truth.starts:
+        if result == "not_started" and truth.end not in ("REFUSED", "GONE") and truth.starts:
             yield f"{truth.identity} is not_started, and it ran: {truth.end}"
+
+    def print_waits(self, identity: str, serial: str) -> None:
+        """A till waits for the end of a print job: not for long after that, where posd can ask for it."""
+        now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
+        announces = self.world.terminal(serial).announces  # then it may not be sure which device is the terminal
+        if ended is not None and self.printed_before is None and not announces:
+            since = max(ended, self.world.free_since(serial))
+            told = f"print job {identity} has ended {now - since:.0f} s ago, its till waits, and posd has not asked"
+            self.holds(now - since < PRINT_SECONDS, told)
 
     def forgotten(self, identity: str) -> None:
         """posd does not know an id that it has answered for."""
@@ -229,9 +319,13 @@ class Checks:
                 " GROUP BY client_transaction_id, event_id, body HAVING count(*) > 1"
             ):
                 self.fail(f"an event of {identity} is recorded {count} times")
+            for identity, count in db.execute(
+                "SELECT client_transaction_id, count(*) FROM events GROUP BY 1 HAVING count(*) > ?", (MOST_EVENTS,)
+            ):
+                self.fail(f"{count} events of {identity} are kept")
             removed = {identity for (identity,) in db.execute("SELECT client_transaction_id FROM pruned_transactions")}
             for identity, truth in self.world.bank.truths.items():
-                if not truth.acknowledged or identity in removed:
+                if not (truth.acknowledged or truth.kept) or identity in removed:
                     continue
                 kept = {
                     bytes(body)
@@ -240,13 +334,22 @@ class Checks:
                 kept |= {
                     bytes(body) for (body,) in db.execute("SELECT body FROM quarantine WHERE subject = ?", (identity,))
                 }
+                for body in truth.kept:
+                    self.holds(body in kept, f"an event of {identity} was refused and is not kept: {body[:160]!r}")
                 for body in truth.acknowledged:
                     if body not in kept and self.world.habit_of(identity).events != "flood":
                         self.fail(f"an event of {identity} was acknowledged and is not there: {body[:160]!r}")
 
-    def sound(self, path: Path) -> None:
-        """A backup was made."""
+    @property
+    def newest_seq(self) -> int:
+        """The number of the newest line of the feed that was read of the present database."""
+        return self.feed[-1]["seq"] if self.feed and not (self.replaced or self.lost_some) else 0
+
+    def sound(self, path: Path, newest: int) -> None:
+        """A backup was made after so many changes were known."""
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+            (last,) = db.execute("SELECT coalesce(max(seq), 0) FROM changes").fetchone()
+            self.holds(last >= newest, f"backup: its last change is {last}, and {newest} was in the feed before")
             for (message,) in db.execute("PRAGMA integrity_check"):
                 self.holds(message == "ok", f"backup: {message}")
 
@@ -255,15 +358,18 @@ class Checks:
         self.printed_before = set(self.world.printed)
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
-            known, kept = _stored(before)
-        ended, kept_there = _stored(after, "WHERE phase = 'final'")
+            known, kept, removed = _stored(before)
+        ended, kept_there, _ = _stored(after, "WHERE phase = 'final'")
         for truth in self.world.bank.truths.values():
-            truth.lost |= truth.identity in known and truth.identity not in ended
+            truth.lost |= truth.identity in known | removed and truth.identity not in ended
+            if truth.identity in removed:
+                kept |= {*truth.acknowledged, *truth.kept}
             left = [body for body in truth.acknowledged if body in kept_there or body not in kept]
             self.lost_some |= len(left) < len(truth.acknowledged)
             truth.acknowledged = left
             if not any(_status(body) in FINALS for body in left):
                 truth.told_at = None
+            truth.kept = [body for body in truth.kept if body in kept_there or body not in kept]
 
     def installed(self) -> None:
         """The database of an older posd is there."""
@@ -316,6 +422,7 @@ class Checks:
             self.fail(f"the feed has {change['result']} for {change['id']}, with the outcome {told}")
         self.feed.append(change)
         if change["kind"] == "transaction":
+            self._told.add((change["id"], change["reason"]))
             self._moved(change)
 
     def _moved(self, change: dict[str, Any]) -> None:
@@ -364,6 +471,7 @@ class Checks:
             self.document(document)
             attention = {item["code"] for item in document["attention"]}
             self._feed_ends(document, attention)
+            self._steps_told(truth)
             if document["phase"] != "final":
                 self._open(truth, document, attention)
                 continue
@@ -405,6 +513,17 @@ class Checks:
         else:
             told = (last["phase"], last["status"], last["result"], sorted(last["attention"]))
             self.holds(told == stands, f"the feed ends {identity} as {told}, and it is {stands}")
+
+    def _steps_told(self, truth: Truth) -> None:
+        """Each event that was acknowledged has its line in the feed."""
+        if self.first_seq or truth.lost or self.world.plan.retention_days:
+            return  # what was read is not all that there was
+        if any(truth.identity in terminal.found for terminal in self.world.terminals):
+            return  # an event may have brought nothing new after that
+        for event in truth.acknowledged:
+            status = _status(event)
+            told = f"the feed has nothing of {status} of {truth.identity}, which was acknowledged"
+            self.holds((truth.identity, f"event:{status}") in self._told, told)
 
     def _removed(self, truth: Truth) -> None:
         """A payment is not there: the days for which it is kept have to have passed."""
@@ -523,7 +642,12 @@ def _rank(status: str | None) -> int:
 
 def _status(event: bytes) -> str:
     """Return the status that stands in an event, however damaged it is."""
-    return event.partition(b'"status": "')[2].partition(b'"')[0].decode()
+    return _member(event, "status")
+
+
+def _member(event: bytes, name: str) -> str:
+    """Return the text of a member of an event, empty where it has none of that name."""
+    return event.partition(b'"%b": "' % name.encode())[2].partition(b'"')[0].decode()
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -532,9 +656,10 @@ def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
 
 
-def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes]]:
-    """Return the ids of those payments, and all bodies, that a database has."""
+def _stored(path: Path, where: str = "") -> tuple[set[str], set[bytes], set[str]]:
+    """Return the ids of those payments and all bodies that a database has, and the ids that retention has removed."""
     with closing(_opened(path)) as db:
         ids = {identity for (identity,) in db.execute(f"SELECT client_transaction_id FROM transactions {where}")}
         bodies = db.execute("SELECT body FROM events UNION ALL SELECT body FROM quarantine")
-        return ids, {bytes(body) for (body,) in bodies}
+        removed = {identity for (identity,) in db.execute("SELECT client_transaction_id FROM pruned_transactions")}
+        return ids, {bytes(body) for (body,) in bodies}, removed

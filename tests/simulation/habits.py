@@ -59,6 +59,7 @@ EVENTS: Final[Mapping[str, float]] = {
     "other-amount": 1,
     "unlikely": 1,
     "no-reference": 1,
+    "none-comes": 0,  # of those that are MUTE
 }
 
 #: What a search finds.
@@ -73,6 +74,7 @@ SEARCHES: Final[Mapping[str, float]] = {
     "cut": 1,
     "silent": 1,
     "contradicts": 0.5,
+    "late-index": 0,  # of those that are MUTE
 }
 
 #: What an abort does.
@@ -101,6 +103,11 @@ EXTRAS: Final[Mapping[str, float]] = {
 
 #: How its events come where something follows an approval: the rest says too little of it.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
+
+#: The share of the bad ones that run and of which nothing comes by itself; how a start is answered then, and a search.
+MUTE: Final = 0.08
+MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
+MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
 
 #: What says something that is not so, of the end of a payment.
 LIES: Final = frozenset({"refused-runs", "contradicted", "contradicts", "nothing"})
@@ -137,4 +144,7 @@ def draw(random: Random, *, bad: float, followed: bool = False) -> Habit:
         return random.choices(list(axis), list(axis.values()))[0]
 
     habit = Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
+    if random.random() < bad * MUTE:
+        reply, search = random.choice(MUTE_REPLIES), random.choice(MUTE_SEARCHES)
+        return replace(habit, reply=reply, events="none-comes", search=search, abort="cancels")
     return habit if not followed or habit.events in FOLLOWED else replace(habit, events="plain")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.power.promises import RESULTS
 from tests.simulation.http import Broken, Client, Reply
@@ -11,6 +11,12 @@ from tests.support.events import FINALS
 if TYPE_CHECKING:
     from tests.simulation.till import Till
     from tests.simulation.world import World
+
+
+#: After which a person looks at what is open, in seconds; and how often it takes longer.
+QUICKLY: Final = (20.0, 300.0)
+SLOWLY: Final = (600.0, 1500.0)
+SLOW: Final = 0.15
 
 
 class Person:
@@ -49,7 +55,7 @@ class Person:
 
     async def _see_to(self, identity: str) -> None:
         random = self.world.random("person", identity)
-        await asyncio.sleep(random.uniform(20.0, 300.0))
+        await asyncio.sleep(random.uniform(*SLOWLY if random.random() < SLOW else QUICKLY))
         truth = self.world.bank.of(identity)
         while True:
             reply = await self.call("GET", f"/v1/transactions/{identity}")
@@ -67,7 +73,7 @@ class Person:
                 await self.call("POST", f"/v1/transactions/{identity}/reconcile", {})
             if random.random() < 0.15:
                 truth.released = True
-                await self.call("POST", f"/v1/transactions/{identity}/release", {"operator": "P", "note": "released"})
+                await self.release(identity)
             running = any(
                 terminal.running is not None and terminal.running.identity == identity
                 for terminal in self.world.terminals
@@ -92,6 +98,21 @@ class Person:
                 break
             await asyncio.sleep(30.0)
         self._asked.pop(identity, None)
+
+    async def release(self, identity: str) -> bool:
+        """Free its terminal, and tell whether that was done; it cannot be while a call to the terminal is under way."""
+        world = self.world
+        life, timeout = world.machine.life, world.plan.reply_timeout
+        began = world.start_under_way(identity)
+        reply = await self.call("POST", f"/v1/transactions/{identity}/release", {"operator": "P", "note": "released"})
+        world.seen("release", reply.json.get("code", str(reply.status)))
+        if reply.status != 200:
+            return False
+        world.bank.of(identity).released = True
+        under_way = began is not None and world.start_under_way(identity) == began and world.machine.life == life
+        waited_for = began is not None and world.loop.time() - began < 0.9 * timeout
+        world.checks.holds(not (under_way and waited_for), f"{identity} was released while it was being started")
+        return True
 
     async def call_once(self, method: str, path: str, body: Any) -> Reply | None:
         """Call on the operators' socket; None where no answer came."""

@@ -72,6 +72,7 @@ FAULTS: Final[Mapping[str, float]] = {
     "twin": 0.5,
     "machine-moves": 0.3,
     "crowd": 0.15,
+    "sync-error-kill": 1.0,
 }
 
 

@@ -140,6 +140,8 @@ class Recorded:
         self._random = random
         self._prefix = f"{directory}/"
         self._failures: dict[Kind, tuple[int, bool]] = {}
+        #: Called when an operation is refused that was to fail.
+        self.on_failure: Callable[[], None] | None = None
         self._dead = False
         self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the files at the death
         self._live: dict[str, File] = {}
@@ -170,6 +172,7 @@ class Recorded:
     def clear_faults(self) -> None:
         """Let all operations do what they should."""
         self._failures.clear()
+        self.on_failure = None
         self.full = self.lying_syncs = False
 
     @contextmanager
@@ -197,6 +200,8 @@ class Recorded:
             else:
                 if not until_cleared:
                     del self._failures[kind]
+                if self.on_failure is not None:
+                    self.on_failure()
                 return _EIO
         return _ENOSPC if grows and self.full else 0
 

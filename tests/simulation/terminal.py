@@ -6,7 +6,7 @@ what it does wrong is the payment's habit.
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -33,8 +33,12 @@ BASE, CAP = 2.0, 60.0
 PATIENCE: Final = 10.0
 #: What is tried again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+#: The share of floods that go on until posd keeps no more; how many events these have, and on how many connections.
+HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.12, 2200, 8
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
+#: How long after its end a payment may be found by a search of the habit `late-index`, in seconds.
+INDEX_SECONDS: Final = 40.0
 
 #: What becomes of a print job, and how often.
 PRINTS: Final = {
@@ -108,6 +112,13 @@ class Terminal:
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
+        #: id -> when a start of it came that is not answered yet; id -> when it was searched for last;
+        #: ids of which a search has found something.
+        self.starting: dict[str, float] = {}
+        self.searched: dict[str, float] = {}
+        self.found: set[str] = set()
+        #: Print job -> when it ended.
+        self.printed: dict[str, float] = {}
         self.listen()
 
     @property
@@ -173,6 +184,7 @@ class Terminal:
             truth = self.world.bank.of(payment.identity)
             if truth.end is None:
                 truth.end = RESULTS_OF_END[payment.habit.end] if payment.sent else "GONE"
+                truth.ended = self.world.loop.time()
             payment.ended.set()
         for payment in self.known.values():
             if forgets:
@@ -245,7 +257,11 @@ class Terminal:
             self._spawn(self._deliver_all(payment), f"deliver {identity}")
         else:
             truth.end = "REFUSED"
-        await self._answer_start(payment, server)
+        self.starting[identity] = self.world.loop.time()
+        try:
+            await self._answer_start(payment, server)
+        finally:
+            del self.starting[identity]
 
     def _derive(self, truth: Truth) -> None:
         """Find what it stands under, as the acquirer does."""
@@ -335,7 +351,9 @@ class Terminal:
 
     async def _with_card(self, payment: Payment) -> str:
         random, habit = payment.random, payment.habit
-        if end := await self._until_aborted(payment, random.uniform(2.0, 15.0)):
+        # One of which nothing comes is quick: it has ended when it is asked for first.
+        longest = 3.0 if habit.events == "none-comes" else 15.0
+        if end := await self._until_aborted(payment, random.uniform(2.0, longest)):
             return end
         payment.reading = True
         self._emit(payment, "CARD_PRESENTED")
@@ -373,12 +391,13 @@ class Terminal:
         self._emit_extra(payment, status, event)
         if status in FINALS:
             truth.end, truth.at = status, self.world.machine.clocks.true
+            truth.ended = self.world.loop.time()
             payment.final = event
         self.world.note(self.serial, "state", payment.identity, status)
         self.world.seen("events", habit.events)
         kind = habit.events
         final = status in FINALS
-        if kind == "final-lost" and final:
+        if kind == "none-comes" or (kind == "final-lost" and final):
             return
         if kind == "some-lost" and not final and random.random() < 0.5:
             return
@@ -394,8 +413,11 @@ class Terminal:
         if kind == "foreign" and final:
             self._spawn(self._once(payment, event.replace(self.serial.encode(), b"SN-FOREIGN")), "foreign")
         if kind == "flood" and final:
-            for _ in range(120):
-                payment.queue.put_nowait(self._event(payment, "CARD_PRESENTED"))
+            if random.random() < HUGE:
+                self._spawn(self._flood(payment), "flood")
+            else:
+                for _ in range(120):
+                    payment.queue.put_nowait(self._event(payment, "CARD_PRESENTED"))
         if kind == "shuffled":
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, event)), "shuffled")
             return
@@ -545,23 +567,48 @@ class Terminal:
         self.world.checks.event(payment, event, reply, began)
         return reply.status
 
+    async def _flood(self, payment: Payment) -> None:
+        """Send events without end, each once, on several connections that stay open."""
+        events = (self._event(payment, "CARD_PRESENTED") for _ in range(HUGE_EVENTS))
+        await asyncio.gather(*(self._pour(payment, events) for _ in range(HUGE_CONNECTIONS)))
+
+    async def _pour(self, payment: Payment, events: Iterator[bytes]) -> None:
+        place, _, path = payment.url.removeprefix("https://").partition("/")
+        host, _, port = place.rpartition(":")
+        client = None
+        try:
+            client = Client(await self.world.network.dial(self.address, (host, int(port))))
+            for event in events:
+                began = self.world.loop.time()
+                async with asyncio.timeout(PATIENCE):
+                    reply = await client.call("POST", f"/{path}", event)
+                self.world.checks.event(payment, event, reply, began)
+        except (OSError, Broken, TimeoutError):
+            return
+        finally:
+            if client is not None:
+                client.close()
+
     async def post(self, url: str, body: bytes) -> Reply | None:
         """Post to the machine; None where no answer came."""
         scheme, _, rest = url.partition("://")
         place, _, path = rest.partition("/")
         host, _, port = place.rpartition(":")
         assert scheme == "https", url
-        client = None
+        client, began = None, self.world.loop.time()
         try:
             async with asyncio.timeout(PATIENCE):
                 client = Client(await self.world.network.dial(self.address, (host, int(port))))
                 reply = await client.call("POST", f"/{path}", body)
         except (OSError, Broken, TimeoutError) as error:
             self.world.note(self.serial, "no answer", type(error).__name__, body)
+            if host == self.world.network.machine:
+                self.world.checks.delivered(self.serial, began, None)
             return None
         finally:
             if client is not None:
                 client.close()
+        self.world.checks.delivered(self.serial, began, reply)
         self.world.note(self.serial, "posted", reply.status, body)
         return reply
 
@@ -609,6 +656,7 @@ class Terminal:
     async def _search(self, identity: str, server: Server) -> None:
         payment = self.known.get(identity)
         habit = self.world.habit_of(identity)
+        self.searched[identity] = self.world.loop.time()
         self.world.seen("search", habit.search)
         self.world.note(self.serial, "finds", identity, habit.search)
         truth = self.world.bank.of(identity)
@@ -627,6 +675,8 @@ class Terminal:
             case "another":
                 found = [json.loads(next(iter(self.known.values())).newest or b"{}")] if self.known else []
                 found = [item for item in found if item.get("client_transaction_id") != identity and item]
+            case "late-index" if truth.ended is None or self.world.loop.time() - truth.ended < INDEX_SECONDS:
+                found = []
             case "missing":
                 server.answer(404)
                 return
@@ -651,6 +701,11 @@ class Terminal:
         for item in found:
             if item.get("client_transaction_id") == identity and item["status"] in FINALS:
                 truth.said.append(item["status"])
+        if any(item.get("client_transaction_id") == identity for item in found):
+            self.found.add(identity)
+        # That it knows nothing of what has ended, for ever, is what proves that it never started.
+        none = habit.search in ("none", "another") and not found and truth.end in FINALS
+        truth.lied |= none and self.world.plan.confirmed
         body = json.dumps(found).encode()
         server.answer(200, body)
 
@@ -688,6 +743,7 @@ class Terminal:
             await self.post(request["webhookUrl"], json.dumps(job | {"status": "JAMMED"}).encode())
         if kind == "other-id":
             await self.post(request["webhookUrl"], json.dumps(job | {"printJobId": "another"}).encode())
+        self.printed[request["printJobId"]] = self.world.loop.time()
         if kind != "no-webhook":
             await self.post(request["webhookUrl"], json.dumps(job).encode())
         if kind == "contradicts":

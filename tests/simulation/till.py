@@ -17,10 +17,14 @@ from tests.simulation.plan import Sale
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+#: How often a person is told in a hurry to free the terminal.
+HASTY: Final = 0.03
 #: How often a sale is tried under a new id before the customer goes.
 TRIES: Final = 3
 #: How long a call may take before the till asks again, in seconds.
 PATIENCE: Final = 60.0
+#: How long posd may take to reach a terminal before it waits for its answer, in seconds.
+CALL_SECONDS: Final = 10.0
 #: How long a till waits until it tries again to reach posd: at first, and at most, in seconds.
 FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
@@ -131,6 +135,9 @@ class Till:
         """Start it and wait; return what the till is to do."""
         manner = basket.sale.manner
         path, request = f"/v1/transactions/{identity}", self._request(basket)
+        random = self.world.random("aside", identity)
+        if random.random() < HASTY:
+            self._beside(self._release(identity, random.uniform(0.0, 3.0)))
         if manner == "twice":
             self._beside(self._call_once("PUT", path, request))
         if manner == "careless":
@@ -162,6 +169,9 @@ class Till:
             await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
             asked = self.world.checks.acquirer_asked(identity)
             self.world.bank.of(identity).abort_wanted = True
+            if random.random() < 0.5:  # it does not wait for the answer
+                self._beside(self._call_once("POST", f"{path}/abort", b""))
+                return await self._await(basket, identity)
             reply = await self._call("POST", f"{path}/abort")
             self.world.seen("abort-answer", reply.json.get("code", str(reply.status)))
             self.world.checks.holds(
@@ -170,6 +180,16 @@ class Till:
         if manner == "forget":
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
+
+    async def _release(self, identity: str, seconds: float) -> None:
+        """Have the person free the terminal in a hurry, and ask for an abort then: it may hit what runs there now."""
+        await asyncio.sleep(seconds)
+        if not await self.world.person.release(identity):
+            return
+        await asyncio.sleep(2.0 * seconds)
+        reply = await self._call_once("POST", f"/v1/transactions/{identity}/abort", b"")
+        told = f"{identity} was released, and an abort of it was taken"
+        self.world.checks.holds(reply is None or reply.status >= 400, told)
 
     async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
         """Wait for what is in the way, where that can be; return what is to be done by that, None: try again."""
@@ -256,6 +276,7 @@ class Till:
                     self.world.person.look(identity)
                 if document["released"]:
                     return "ask_person"
+                self.world.checks.waits(identity, self.serial, document)
                 if basket.sale.manner == "poll":
                     await asyncio.sleep(1.0)
             elif reply.status < 500 and reply.json["code"] == "pruned":
@@ -302,6 +323,8 @@ class Till:
                 self.world.seen("print-end", str(reply.json["status"]))
                 basket.belief = "unpaid"
                 return
+            if reply.status == 202:
+                self.world.checks.print_waits(identity, self.serial)
             for item in reply.json["attention"] if reply.status == 202 else ():
                 self.world.seen("print-attention", item["code"])
             if reply.status == 202 and any(
@@ -333,14 +356,23 @@ class Till:
                         self._client = Client(await self._dial())
                     self._called_at = asyncio.get_running_loop().time()
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
-            except (OSError, Broken, TimeoutError):
+            except (OSError, Broken, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    self.world.checks.answered(path, self._called_at, self._longest(method, path), None)
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
                 continue
+            self.world.checks.answered(path, self._called_at, self._longest(method, path), reply)
             self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
             self.world.checks.reply(reply)
             return reply
+
+    def _longest(self, method: str, path: str) -> float:
+        """Return how long a call may take, in seconds."""
+        if method == "GET":
+            return float(path.partition("timeout=")[2] or 0)
+        return self.world.plan.reply_timeout + CALL_SECONDS  # it calls the terminal
 
     async def _call_once(
         self, method: str, path: str, body: Any, content_type: str = "application/json"

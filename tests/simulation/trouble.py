@@ -68,6 +68,15 @@ async def _disk_error(world: "World", fault: Fault) -> None:
     world.machine.disk.clear_faults()
 
 
+async def _sync_error_kill(world: "World", fault: Fault) -> None:
+    """Let a sync fail and kill the daemon soon after it, mostly before it does anything more on the disk; then cut the
+    power soon after it has started again."""
+    soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
+    await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
+    await asyncio.sleep(fault.value % 7 / 2)
+    await world.crash(fault, power=True, operations=1 + fault.value // 512 % 60)
+
+
 async def _disk_slow(world: "World", fault: Fault) -> None:
     world.slower = 20.0
     await asyncio.sleep(fault.seconds)
@@ -135,8 +144,12 @@ async def _look_at_clock(world: "World", began: float, life: int) -> None:
     if world.machine.task is None or not world.machine.started.is_set():
         return
     state = (await world.person.call("GET", "/v1/clock")).json
+    said = {"older_than_days": world.plan.retention_days or 400}
+    pruned = await world.person.call_once("POST", "/v1/prune", said)
     if world.loop.time() - began >= 120.0 and world.machine.life == life:
         world.checks.holds(not state["sure"], "the clock has jumped two minutes ago, and is believed")
+        refused = pruned is None or pruned.status >= 400
+        world.checks.holds(refused, f"records were removed by a clock that is not sure: {pruned and pruned.body!r}")
 
 
 async def _clock_ahead(world: "World", fault: Fault) -> None:
@@ -289,4 +302,5 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "twin": _twin,
     "machine-moves": _machine_moves,
     "crowd": _crowd,
+    "sync-error-kill": _sync_error_kill,
 }

@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
+import math
 import re
 import ssl
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import cache, partial
@@ -25,7 +27,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.network import Network, mixed
 from tests.simulation.person import Person
 from tests.simulation.plan import Fault, Plan, Sale
-from tests.simulation.terminal import Terminal
+from tests.simulation.terminal import Payment, Terminal
 from tests.simulation.threads import without_threads
 from tests.simulation.till import Till
 from tests.simulation.trouble import TROUBLES
@@ -46,6 +48,18 @@ DISTURBING: Final = frozenset(
 CALM_SECONDS: Final = 120.0
 #: For how long after a fault what is met counts as met with it, in seconds: many are over at once.
 FELT_SECONDS: Final = 5.0
+#: Longest that is waited for a sync that is to fail, in seconds.
+FAILING_SECONDS: Final = 120.0
+#: What keeps posd from working, or from calling any terminal: that is nobody's fault meanwhile; and from calling one.
+HOLDS_UP: Final = frozenset(
+    {
+        *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
+        *("disk-full", "disk-error", "disk-slow", "sync-error-kill", "links-down", "machine-moves", "no-descriptors"),
+    }
+)
+HOLDS_UP_ONE: Final = frozenset(
+    {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
+)
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -108,6 +122,11 @@ class World:
         self.now_wrong: dict[int, str] = {}
         #: Kind of fault -> until when the last one of it counts as felt, for the coverage.
         self._felt: dict[str, float] = {}
+        #: Terminal, or "" for all -> how many faults keep posd from it now; when the last one ended.
+        self._held_up: Counter[str] = Counter()
+        self._free_since: dict[str, float] = {}
+        #: Terminal -> when something was last held on the way to it.
+        self._way_free_since: dict[str, float] = {}
         #: Set when a start reaches a terminal.
         self.start_came = asyncio.Event()
 
@@ -151,6 +170,28 @@ class World:
         now = any(kind in DISTURBING for kind in self.now_wrong.values())
         return now or self.loop.time() - self._calm_since < CALM_SECONDS
 
+    def free_since(self, serial: str) -> float:
+        """Return since when nothing keeps posd from answering and from calling that terminal; inf where something
+        does now."""
+        if self._held_up[""] or self._held_up[serial]:
+            return math.inf
+        return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
+
+    def _hold_up(self, fault: Fault, change: int) -> None:
+        """Count that a fault begins (1) or ends (-1) to keep posd from working."""
+        if fault.kind in HOLDS_UP:
+            who = ""
+        elif fault.kind in HOLDS_UP_ONE:
+            who = self.terminals[fault.target % len(self.terminals)].serial
+        else:
+            return
+        self._held_up[who] += change
+        self._free_since[who] = self.loop.time()
+        if fault.kind in ("link-down", "links-down") and change > 0:
+            self._way_free_since[who] = math.inf
+        elif fault.kind in ("link-down", "links-down", "link-slow") and change < 0:
+            self._way_free_since[who] = self.loop.time()
+
     def broke(self, error: BaseException) -> None:
         """The world itself has failed: the run is worth nothing."""
         self.errors.append(error)
@@ -165,6 +206,24 @@ class World:
     def habit_of(self, identity: str) -> Habit:
         """Return what the terminal does with an id."""
         return self._habits.get(identity, Habit())
+
+    def terminal(self, serial: str) -> Terminal:
+        """Return a terminal of the fleet."""
+        return self.terminals[int(serial.rpartition("-")[2])]
+
+    def start_under_way(self, identity: str) -> float | None:
+        """Return when a start came to a terminal that has not answered it, None where none does."""
+        came = (terminal.starting.get(identity) for terminal in self.terminals)
+        return next((at for at in came if at is not None), None)
+
+    def late(self, payment: Payment) -> bool:
+        """Whether a call may have come to a terminal so late that posd waits no more: what was held on its way."""
+        terminal, timeout = self.terminal(payment.serial), self.plan.reply_timeout
+        free = max(self._way_free_since.get(who, -math.inf) for who in ("", payment.serial))
+        if self.loop.time() - free < 2 * timeout + 5.0:
+            return True
+        slow = self.network.way(terminal.address).latency[1]
+        return slow >= (0.1 if payment.habit.abort == "slow" else 0.9) * timeout
 
     def other_serial(self, serial: str) -> str:
         """Return another serial of the fleet."""
@@ -345,11 +404,18 @@ class World:
         raise RuntimeError("the daemon cannot start")
 
     async def crash(
-        self, fault: Fault, *, power: bool, operations: int | None = None, away: float | None = None
+        self,
+        fault: Fault,
+        *,
+        power: bool,
+        operations: int | None = None,
+        away: float | None = None,
+        failing: int | None = None,
     ) -> None:
         """Kill the daemon, now or in the middle of an operation on the disk; start it again after a while.
 
-        `away`: how long it stays away, in seconds; None as the fault says.
+        `away`: how long it stays away, in seconds; None as the fault says. `failing`: let so many syncs from now one
+        fail, and count the operations from there.
         """
         async with self.life_lock:
             machine = self.machine
@@ -357,8 +423,17 @@ class World:
                 return
             if operations is None:
                 machine.kill(power=power)
-            else:
+            elif failing is None:
                 machine.kill_at(operations, power=power)
+            else:
+                machine.disk.on_failure = partial(machine.kill_at, operations, power=power)
+                machine.disk.fail_after(failing, "sync")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FAILING_SECONDS):
+                        await machine.killed.wait()
+                machine.disk.clear_faults()
+                if not machine.killed.is_set():
+                    machine.kill(power=power)
             await machine.killed.wait()
             self.note("killed", power)
             self.checks.disk()
@@ -408,10 +483,11 @@ class World:
             self.backups.append(path)
             return
         path = self.machine.home / "state" / f"backup-{fault.number}.db"
+        newest = self.checks.newest_seq
         reply = await self.person.call_once("POST", "/v1/backup", {"path": str(path)})
         self.seen("backup", "no answer" if reply is None else str(reply.status))
         if reply is not None and reply.status == 200:
-            self.checks.sound(path)
+            self.checks.sound(path, newest)
             self.backups.append(path)
 
     async def restore(self, fault: Fault) -> None:
@@ -465,6 +541,7 @@ class World:
     async def _trouble(self, fault: Fault) -> None:
         self.note("fault", fault.kind, fault.target, round(fault.seconds, 3))
         self.now_wrong[fault.number] = fault.kind
+        self._hold_up(fault, 1)
         try:
             await TROUBLES[fault.kind](self, fault)
         except Exception as error:  # noqa: BLE001 - it is awaited at the end only
@@ -472,6 +549,7 @@ class World:
         finally:
             del self.now_wrong[fault.number]
             self._felt[fault.kind] = self.loop.time() + FELT_SECONDS
+            self._hold_up(fault, -1)
             if fault.kind in DISTURBING:
                 self._calm_since = self.loop.time()
         self.note("fault ends", fault.kind)

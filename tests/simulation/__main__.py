@@ -40,16 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = Job(options.replay, options.size or runs.size_of(options.replay), options.faults, options.mistake)
         return _replay(job, whole=options.story, shrinks=options.shrink)
     if options.mistake is not None or options.breaks:
-        return _hunt([options.mistake] if options.mistake is not None else [*BREAKS], options.payments)
+        return _hunt([options.mistake] if options.mistake is not None else [*BREAKS], options.payments, options.table)
     return _many(options)
 
 
-def _hunt(names: Sequence[str], payments: int) -> int:
+def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
     """Look for deliberate faults; tell after how many payments each was found. Return 1 where one was not."""
     results = []
     for name in names:
         results.append(hunt.hunt(name, payments))
         sys.stderr.write(f"{name}: {results[-1].failure or 'NOT FOUND'} ({results[-1].payments:,} payments)\n")
+        if file is not None:
+            file.write_text(hunt.markdown(results))
     print(hunt.table(results))
     return 1 if any(found.failure is None for found in results) else 0
 
@@ -202,6 +204,7 @@ def _parser() -> argparse.ArgumentParser:
         "--break", dest="mistake", choices=BREAKS, metavar="NAME", help="put a deliberate fault into posd, look for it"
     )
     parser.add_argument("--breaks", action="store_true", help="the same with each of them, one after the other")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="with --breaks: write it as a table of Markdown")
     parser.add_argument("--list-breaks", action="store_true", help="list the deliberate faults")
     parser.add_argument("--story", action="store_true", help="tell all that happened in each run")
     parser.add_argument(

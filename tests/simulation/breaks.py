@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from posd.api import certificate
 from posd.base import damaged_json
 from posd.clock import rules
 from posd.httpd import admission, server
 from posd.httpd import connection as http_connection
 from posd.payments import (
     abort,
+    chains,
+    decide,
     inbox,
     lifecycle,
+    operations,
     outcomes,
     reconcile,
     record,
@@ -33,9 +37,9 @@ from posd.payments import (
 from posd.printing import poll
 from posd.printing import start as print_start
 from posd.records import callback_urls
-from posd.storage import changes, connection, store, writer
-from posd.terminals import attempt
-from posd.upkeep import unseen
+from posd.storage import backup, changes, connection, store, writer
+from posd.terminals import attempt, identity
+from posd.upkeep import restore, retention, unseen
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,14 @@ _ALL: Final = (
     ),
     # The database file.
     Break(
-        "not-reopened",
+        "log-not-written-again",
         "storage",
-        "After a COMMIT of uncertain end the connection is used on.",
-        Change(writer.Writer._commit, "if written.distrusted:", "if False:"),
+        "What a log has that an earlier process left is taken for synced.",
+        Change(
+            connection.connect_again,
+            'if files.write_again(path.with_name(f"{path.name}-wal")) and not at_start:',
+            "if not at_start:",
+        ),
     ),
     Break(
         "synchronous-normal",
@@ -408,6 +416,7 @@ _ALL: Final = (
         "abort",
         "An abort is sent although the acquirer was asked already.",
         Change(abort.Aborts._fence, "if past_point_of_no_return(transaction):", "if False:"),
+        Change(abort.Aborts.possible, "if not transaction.abortable:", "if False:"),
     ),
     Break(
         "abort-without-lease",
@@ -418,6 +427,7 @@ _ALL: Final = (
             "if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:",
             "if False:",
         ),
+        Change(abort.Aborts.possible, "if not transaction.abortable:", "if False:"),
     ),
     Break(
         "abort-is-an-outcome",
@@ -450,6 +460,52 @@ _ALL: Final = (
             "if old is not None:\n",
             "if old is not None and old.by_operator:\n        return transaction\n    if old is not None:\n",
         ),
+    ),
+    Break(
+        "released-during-call",
+        "decide",
+        "A person frees a terminal while a call of that payment is under way.",
+        Change(
+            decide.Operators._require_open_and_quiet,
+            "if self._outstanding.of(transaction.client_transaction_id) or transaction.phase is Phase.STARTING:",
+            "if False:",
+        ),
+    ),
+    # Chains.
+    Break(
+        "sum-not-checked",
+        "chains",
+        "An operation may take more than what its original allows.",
+        Change(chains.place, "_refuse_excess(placed, original, beside, amounts)", "pass"),
+    ),
+    Break(
+        "chain-not-checked",
+        "chains",
+        "An operation is started beside another one of its chain that has ended it, or is open.",
+        Change(
+            chains.place,
+            "_refuse_beside(kind, beside, whole(unit.db, placed)[1:], repeat=placed.repeat)",
+            "pass",
+        ),
+    ),
+    Break(
+        "oldest-reference",
+        "chains",
+        "A capture is sent under the reference of the pre-authorization, although that was authorized anew.",
+        Change(operations.reference, "source = again[-1] if again else original", "source = original"),
+    ),
+    Break(
+        "day-of-utc",
+        "chains",
+        "The day on which a void is a cancellation ends at midnight UTC, not of the shop.",
+        Change(operations.end_of_day, "datetime.combine(day, time.min, zone)", "datetime.combine(day, time.min, UTC)"),
+    ),
+    # Which device is the terminal.
+    Break(
+        "twin-followed",
+        "identity",
+        "A second device that says it is a terminal is followed although the first one answers.",
+        Change(identity.judge, "return Use.TRUSTED if seen.decided else Conflict.RIVALS", "return Use.NEW"),
     ),
     # The feed, and those who wait.
     Break(
@@ -501,7 +557,7 @@ _ALL: Final = (
         "print-not-polled",
         "print",
         "A print job without a webhook is never asked for.",
-        Change(poll.Spooler._ask_next, "if at > now:", "if True:"),
+        Change(poll.Spooler._ask_next, "at, identity = line.due[0]", "return NEVER\n    at, identity = line.due[0]"),
     ),
     # The listeners.
     Break(
@@ -548,6 +604,67 @@ _ALL: Final = (
         "clock",
         "A clock that jumps is believed.",
         Change(rules.doubt, "if reading.wall < built", "return None\n    if reading.wall < built"),
+    ),
+    # Records, backups, the certificate.
+    Break(
+        "prune-by-clock",
+        "retention",
+        "Records are removed by the wall clock, also while it is not believed.",
+        Change(retention.Retention.prune, "if not dry_run and doubt is not None:", "if False:"),
+        Change(
+            retention.Retention.prune, "now = self.now() if doubt is None else self.confirmed()", "now = self.now()"
+        ),
+        Change(retention.Retention._by_itself, "if (doubt := self.doubt()) is not None:", "if (doubt := None):"),
+        Change(retention.Retention._by_itself, "self._prune(self.confirmed(),", "self._prune(self.now(),"),
+        Change(retention.Retention.interrupted, " or self.doubt() is not None", ""),
+    ),
+    Break(
+        "events-without-limit",
+        "limits",
+        "A terminal may have any number of events of one payment kept.",
+        Change(transitions.limit_of_events, "if recorded < EVENTS_OF_TRANSACTION.value or", "if True or"),
+    ),
+    Break(
+        "quarantine-not-kept",
+        "inbox",
+        "An event that cannot be used is refused, and its bytes are thrown away.",
+        Change(
+            inbox.Inbox._quarantine,
+            "if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, came):",
+            "if False:",
+        ),
+    ),
+    Break(
+        "backup-without-log",
+        "backup",
+        "A backup has what is in the database file, and not what is in its log.",
+        Change(
+            backup._copy,
+            "closing(connect_reader(database))",
+            'closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True, isolation_level=None))',
+        ),
+    ),
+    Break(
+        "restored-under-old-id",
+        "restore",
+        "A database that was restored goes on under the old database_id.",
+        Change(
+            restore.Restore.prepare,
+            "database_id.renew(db, mark.at, taken.first_seq, database_id.Cause.RESTORED)",
+            "pass",
+        ),
+    ),
+    Break(
+        "going-back-not-noticed",
+        "witness",
+        "A database that has gone back in time is used like any other.",
+        Change(unseen._compare, "if why is not None:", "if False:"),
+    ),
+    Break(
+        "certificate-not-renewed",
+        "certificate",
+        "The certificate of the listener is not renewed before its end.",
+        Change(certificate.ServedCertificate._renew_where_due, "if not reasons or not self.sure():", "if True:"),
     ),
     # The stop.
     Break(

@@ -1,5 +1,6 @@
 """Looking for a deliberate fault: seeds are run with it in the product, until a check fails that holds without it."""
 
+import re
 import signal
 import sys
 from collections import deque
@@ -20,6 +21,9 @@ SIZES: Final = (40, 100, 100, 200)
 #: What the longest run without a break takes many times over, in seconds of the processor: with one it may never end.
 MOST_SECONDS: Final = 60.0
 WORKERS: Final = 2
+#: What is shown of a failure in a document, in characters.
+LONGEST: Final = 110
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,22 @@ def table(results: Collection[Found]) -> str:
         rows.append((found.name, BREAKS[found.name].part, f"{found.payments:,}", seed, failure[:100]))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(_line(row, widths) for row in rows)
+
+
+def markdown(results: Collection[Found]) -> str:
+    """Return what was found as a table of Markdown."""
+    rows = [("fault", "part", "what it does", "payments", "seed", "what failed first"), ("---",) * 6]
+    for found in results:
+        seed, failure = ("-", "NOT FOUND") if found.failure is None else (str(found.seed), _short(found.failure))
+        mistake = BREAKS[found.name]
+        rows.append((f"`{found.name}`", mistake.part, mistake.says, f"{found.payments:,}", seed, failure))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _short(failure: str) -> str:
+    """Return a failure without the ids in it, and no longer than a line."""
+    said = _ID.sub("ID", failure).replace("|", "\\|")
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.simulation.breaks import BREAKS, applied
-from tests.simulation.hunt import Found, hunt, table
+from tests.simulation.hunt import Found, hunt, markdown, table
 
 STALE_READS = """
 from tests.simulation.breaks import applied
@@ -49,3 +49,9 @@ def test_the_table_says_which_fault_was_not_found() -> None:
     lines = table([Found("stale-reads", 1200, 7, "it is stale"), Found("sent-twice", 20_000)]).splitlines()
     assert lines[1].split()[:4] == ["stale-reads", "storage", "1,200", "7"]
     assert lines[2].endswith("NOT FOUND")
+
+
+def test_a_row_of_the_document_says_what_failed_without_ids() -> None:
+    row = markdown([Found("stale-reads", 1200, 7, "5b5ba1b2-11b1-4cb4-8d3c-0123456789ab is a | b")]).splitlines()[2]
+    assert row.startswith("| `stale-reads` | storage | ")
+    assert row.endswith("| 1,200 | 7 | ID is a \\| b |")

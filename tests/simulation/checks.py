@@ -156,8 +156,8 @@ class Checks:
         late = any(_rank(status) > _rank(_status(event)) for status in known)
         if late or truth.said or before in ("", "TERMINAL_ACKNOWLEDGED", *FINALS, *known) or terminal.announces:
             return
-        if payment.identity in terminal.found:
-            return  # the search has told it
+        if payment.identity in terminal.found or payment.habit.extra == "after-final":
+            return  # the search has told it, or it is a step out of order, which misses nothing
         world.seen("gap", before)
         asked_by = GAP_SECONDS + world.plan.reply_timeout
         world.loop.call_later(asked_by, self._gap_asked, payment, world.loop.time())
@@ -249,6 +249,8 @@ class Checks:
         """A till that has waited since a moment hears how its payment ended."""
         at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
         late = now - max(began, now if at is None else at)
+        if self.world.felt("no-descriptors"):
+            return  # the till waited to be let in
         self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
@@ -527,7 +529,8 @@ class Checks:
 
     def _removed(self, truth: Truth) -> None:
         """A payment is not there: the days for which it is kept have to have passed."""
-        self.removed.append(truth.identity)
+        if not truth.lost:
+            self.removed.append(truth.identity)
         newest = max(moment for moment in (truth.began, truth.at) if moment is not None)
         kept = timedelta(days=self.world.plan.retention_days)
         age = self.world.machine.clocks.true - newest

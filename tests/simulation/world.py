@@ -164,6 +164,10 @@ class World:
         for kind in kinds:
             self.seen_pairs[f"{what}: {value}", kind] += 1
 
+    def felt(self, kind: str) -> bool:
+        """Whether such a fault is under way, or just over."""
+        return kind in self.now_wrong.values() or self._felt.get(kind, 0.0) > self.loop.time()
+
     @property
     def disturbed(self) -> bool:
         """Whether a terminal may not have answered where it was, now or lately."""

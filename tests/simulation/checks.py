@@ -160,11 +160,13 @@ class Checks:
             return  # the search has told it, or it is a step out of order, which misses nothing
         world.seen("gap", before)
         asked_by = GAP_SECONDS + world.plan.reply_timeout
-        world.loop.call_later(asked_by, self._gap_asked, payment, world.loop.time())
+        world.loop.call_later(asked_by, self._gap_asked, payment, before, world.loop.time())
 
-    def _gap_asked(self, payment: "Payment", since: float) -> None:
+    def _gap_asked(self, payment: "Payment", missing: str, since: float) -> None:
         truth, world = self.world.bank.of(payment.identity), self.world
         over = truth.said or truth.lost or truth.words or world.free_since(payment.serial) >= since
+        if missing in map(_status, truth.acknowledged):
+            return  # it came after all
         asked = world.terminal(payment.serial).searched.get(payment.identity, 0.0) >= since
         self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
 

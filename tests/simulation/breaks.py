@@ -22,6 +22,7 @@ from posd.payments import (
     abort,
     chains,
     decide,
+    feed_outcomes,
     inbox,
     lifecycle,
     operations,
@@ -541,6 +542,12 @@ _ALL: Final = (
         "feed",
         "The feed is in the order of the wall clock.",
         Change(changes.after, "ORDER BY seq LIMIT", "ORDER BY at LIMIT"),
+    ),
+    Break(
+        "withdrawn-not-told",
+        "feed",
+        "The feed has no outcome for the changes of a payment that had one, and is open again.",
+        Change(feed_outcomes._by_then, "transaction.outcome or transaction.withdrawn", "transaction.outcome"),
     ),
     # Printing.
     Break(

@@ -255,6 +255,11 @@ class Checks:
             return  # the till waited to be let in
         self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
+    def cut(self, path: str, life: int) -> None:
+        """A call of a till ended without an answer: only with the daemon that had it."""
+        alive = self.world.machine.serves(life) and self._stopping != life
+        self.holds(not alive, f"a call of {path} ended without an answer")
+
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
         """A till has heard an outcome."""
         result = document["result"]

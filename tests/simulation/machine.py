@@ -414,6 +414,11 @@ class Machine:
                 file.chmod(0o600)
         self.disk.settle()
 
+    def serves(self, life: int) -> bool:
+        """Whether the daemon of that life has started and still runs."""
+        runs = self.task is not None and not self.task.done() and not self._killing
+        return runs and self.life == life and self.started.is_set()
+
     def reload(self) -> None:
         """Have it read its configuration anew."""
         with suppress(KeyError):

@@ -31,6 +31,7 @@ MANNERS: Final[Mapping[str, float]] = {
     "wait": 50,
     "poll": 8,
     "listen": 8,
+    "patient": 6,
     "twice": 8,
     "abort": 10,
     "forget": 6,

@@ -28,6 +28,8 @@ CALL_SECONDS: Final = 10.0
 #: How long a till waits until it tries again to reach posd: at first, and at most, in seconds.
 FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
+#: For how long a till waits in one call for an outcome, by its manner, in seconds; else 45.
+SECONDS: Final = {"poll": 2, "patient": 300}
 #: The answer to a start on a terminal that is not there.
 UNKNOWN: Final = (422, "unknown_terminal")
 
@@ -262,8 +264,8 @@ class Till:
         path = f"/v1/transactions/{identity}"
         while True:
             if basket.sale.manner == "listen":
-                await self._listen(path)
-            seconds = 2 if basket.sale.manner == "poll" else 45
+                await self._listen(identity)
+            seconds = SECONDS.get(basket.sale.manner, 45)
             reply = await self._call("GET", f"{path}/outcome?timeout={seconds}")
             if reply.status == 200:
                 self.world.checks.told(identity, self._called_at)
@@ -287,16 +289,20 @@ class Till:
             else:
                 await asyncio.sleep(1.0)
 
-    async def _listen(self, path: str) -> None:
+    async def _listen(self, identity: str) -> None:
         """Hear the stream of events until it ends or breaks."""
-        with suppress(OSError, Broken, TimeoutError):
+        began = asyncio.get_running_loop().time()
+        with suppress(OSError):
             end = await self._dial()
             listener = _Listener(end)
             try:
-                async with asyncio.timeout(120):
-                    await listener.run(path)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(120):
+                        await listener.run(f"/v1/transactions/{identity}")
             finally:
                 end.abort()
+            if listener.heard or not listener.ended:
+                self.world.checks.told(identity, began)
 
     async def _print(self, basket: Basket) -> None:
         identity = f"ticket-{basket.sale.number}"
@@ -348,17 +354,19 @@ class Till:
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
         """Call until it is answered; a daemon that is away comes back."""
-        pause = FIRST_PAUSE
+        pause, life = FIRST_PAUSE, 0
         while True:
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(PATIENCE + self._longest(method, path)):
                     if self._client is None or self._client.over:
                         self._client = Client(await self._dial())
-                    self._called_at = asyncio.get_running_loop().time()
+                    self._called_at, life = asyncio.get_running_loop().time(), self.world.machine.life
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
             except (OSError, Broken, TimeoutError) as error:
                 if isinstance(error, TimeoutError):
                     self.world.checks.answered(path, self._called_at, self._longest(method, path), None)
+                elif isinstance(error, Broken):
+                    self.world.checks.cut(path, life)
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
@@ -400,6 +408,8 @@ class _Listener(asyncio.Protocol):
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
+        #: Whether the outcome came, and whether the stream has ended.
+        self.heard = self.ended = False
         end.attach(self)
 
     async def run(self, path: str) -> None:
@@ -409,11 +419,14 @@ class _Listener(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-200_000:]
         if b"event: outcome" in self._tail:
+            self.heard = True
             self._over.set()
 
     def eof_received(self) -> bool:
+        self.ended = True
         self._over.set()
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
+        self.ended = True
         self._over.set()

@@ -191,10 +191,11 @@ async def _strangers(world: "World", fault: Fault) -> None:
             )
             ends.append(end)
     life = world.machine.life
-    await asyncio.sleep(fault.seconds)
-    if fault.seconds > 10.0 and world.machine.life == life and world.network.accept_error is None:
+    await asyncio.sleep(2.0)
+    if world.machine.serves(life) and not world.felt("no-descriptors"):
         held = sum(not end.ended for end in ends)
         world.checks.holds(held <= 16, f"a stranger holds {held} connections")
+    await asyncio.sleep(max(0.0, fault.seconds - 2.0))
     for end in ends:
         end.abort()
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_the_table_says_which_fault_was_not_found() -> None:
     lines = table([Found("stale-reads", 1200, 7, "it is stale"), Found("sent-twice", 20_000)]).splitlines()
     assert lines[1].split()[:4] == ["stale-reads", "storage", "1,200", "7"]
     assert lines[2].endswith("NOT FOUND")
+
+
+def test_the_document_has_a_row_for_each_deliberate_fault() -> None:
+    """It is written by `python -m tests.simulation --breaks --payments 12000 --table FILE`."""
+    document = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    rows = document.partition("<!-- breaks: begin -->")[2].partition("<!-- breaks: end -->")[0].splitlines()
+    assert [row.split("`")[1] for row in rows if row.startswith("| `")] == list(BREAKS)
 
 
 def test_a_row_of_the_document_says_what_failed_without_ids() -> None:

@@ -66,6 +66,7 @@ def count(posd: Daemon, payment: Payment, table: str = "events") -> int:
         return int(db.execute(query, (payment.identity,)).fetchone()[0])
 
 
+@pytest.mark.slow
 async def test_an_approval_behind_2000_events_of_its_payment_is_taken(shop: Shop) -> None:
     posd, payment = shop.daemon, await shop.started()
     reached, before = await metric(posd, "events_of_transaction"), len(posd.lines)
@@ -106,6 +107,7 @@ async def test_what_was_counted_before_a_restart_counts_after_it(own: Shop) -> N
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
+@pytest.mark.slow
 async def test_final_events_without_end_are_kept_a_hundred_times_behind_the_others(shop: Shop) -> None:
     posd, payment = shop.daemon, await shop.started()
     async with line(posd) as lane:

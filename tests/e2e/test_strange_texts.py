@@ -277,6 +277,7 @@ async def run_here(place: Place, *given: str) -> Done:
     return await asyncio.to_thread(posd, *given, config=daemon.config_file, socket=daemon.admin_socket)
 
 
+@pytest.mark.slow
 async def test_no_command_lets_a_stranger_forge_a_line_or_a_cell(place: Place) -> None:
     faults = {}
     for command, call in calls():
@@ -383,6 +384,7 @@ async def test_an_attention_says_in_one_line_what_to_look_at(place: Place) -> No
         assert_lines(attention["detail"])
 
 
+@pytest.mark.slow
 async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None:
     home = place.daemon.directory
     for name in (f"x\n{FORGED}", "x\x1b[2J", "\u202ex", "x\udcff"):

@@ -345,7 +345,7 @@ class Day:
         for what in ("transactions", "print-jobs"):
             assert (await self.daemon.call("GET", f"/{what}?limit=1")).json["next_cursor"]
             await self.daemon.call("GET", f"/{what}?limit=500")
-        await self.daemon.call("GET", "/feed?limit=500")
+        await self.daemon.call("GET", "/feed?limit=500&with=outcome,metadata")
         assert (await self.daemon.call("GET", "/feed?after=start&limit=1")).json["changes"]
         assert (await self.daemon.call("GET", "/feed?after=999999999")).json["notices"]  # a place of another database
         socket, paid = self.daemon.till_socket, self.paid_one.identity

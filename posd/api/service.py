@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +21,8 @@ from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message, wants_stream
-from posd.payments import feed_outcomes, rows
+from posd.payments import rows
+from posd.payments.feed_outcomes import FeedOutcomes
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
 from posd.storage import changes, writer
@@ -200,7 +201,7 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    return FeedPage(*feed_cursor.database(db), _documents(db, found, adds), last, str(behind), notices)
+    return FeedPage(*feed_cursor.database(db), [*_documents(db, found, adds)], last, str(behind), notices)
 
 
 def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:
@@ -238,7 +239,9 @@ def _unknown(place: Place, after: int) -> Notice:
     return Notice("place_unknown", detail, after)
 
 
-def _documents(db: sqlite3.Connection, found: Sequence[writer.Change], adds: FeedWith | None) -> list[Change]:
-    """Return lines of the feed, with the outcomes where they are asked for."""
-    told = feed_outcomes.outcomes(db, found, metadata=adds is FeedWith.METADATA) if adds is not None else {}
-    return [Change(**msgspec.structs.asdict(change), outcome=told.get(change.seq, UNSET)) for change in found]
+def _documents(db: sqlite3.Connection, found: Sequence[writer.Change], adds: FeedWith | None) -> Iterator[Change]:
+    """Yield lines of the feed as they are taken, with the outcomes where these are asked for."""
+    outcomes = FeedOutcomes(db, metadata=adds is FeedWith.METADATA)
+    for change in found:
+        outcome = outcomes.of(change) if adds is not None else None
+        yield Change(**msgspec.structs.asdict(change), outcome=outcome if outcome is not None else UNSET)

@@ -1,7 +1,7 @@
-"""What the feed tells of an outcome, for whoever keeps the books of many tills (local API, feed)."""
+"""What the feed tells of an outcome, for head office (local API, feed)."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated
 
@@ -46,22 +46,34 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     ] = UNSET
 
 
-def outcomes(db: sqlite3.Connection, changes: Iterable[Change], *, metadata: bool) -> dict[int, FeedOutcome]:
-    """Return the outcomes by the numbers of the changes that have one; `metadata`: with the till's own words.
+class FeedOutcomes:
+    """Tells which outcome a payment had by a change; what was read for one change serves those that follow it."""
 
-    A change has the outcome that its payment had by then, also where a later one has corrected that.
-    """
-    known: dict[str, Transaction | None] = {}
-    found: dict[int, FeedOutcome] = {}
-    for change in changes:
+    def __init__(self, db: sqlite3.Connection, *, metadata: bool) -> None:
+        """`metadata`: with the till's own words."""
+        self._db = db
+        self._metadata = metadata
+        self._known: dict[str, Transaction | None] = {}
+        #: (id, when it was decided, result) -> how that is told.
+        self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
+
+    def of(self, change: Change) -> FeedOutcome | None:
+        """Return the outcome of a change, None where it has none or its payment was removed.
+
+        It is the one that the payment had by then, also where a later one has corrected that.
+        """
         if change.kind != "transaction" or change.result is None:
-            continue
-        if change.id not in known:
-            known[change.id] = rows.get(db, change.id)
-        transaction = known[change.id]
-        if transaction is not None and (outcome := _by_then(transaction, change)) is not None:
-            found[change.seq] = _told(db, transaction, outcome, metadata=metadata)
-    return found
+            return None
+        if change.id not in self._known:
+            self._known[change.id] = rows.get(self._db, change.id)
+        transaction = self._known[change.id]
+        outcome = _by_then(transaction, change) if transaction is not None else None
+        if transaction is None or outcome is None:
+            return None
+        key = (change.id, outcome.decided_at, outcome.result)
+        if key not in self._told:
+            self._told[key] = _told(self._db, transaction, outcome, metadata=self._metadata)
+        return self._told[key]
 
 
 def _by_then(transaction: Transaction, change: Change) -> Outcome | None:

@@ -38,7 +38,7 @@ MOST_EVENTS: Final = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANS
 FOREIGN: Final = b"SN-FOREIGN"
 #: In which a call is answered that waits for nothing; and after which nothing of a fault is left, in seconds.
 ANSWER_SECONDS: Final = 1.0
-CALM_SECONDS: Final = 30.0
+RECOVERY_SECONDS: Final = 30.0
 #: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
 GAP_SECONDS: Final = 3.0
 #: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
@@ -177,7 +177,7 @@ class Checks:
             return
         said = "not answered" if reply is None else f"answered {reply.status}"
         told = f"a call of {serial} was {said} after {took:.1f} s, and nothing is wrong"
-        self.holds(self.world.free_since(serial) + CALM_SECONDS > began, told)
+        self.holds(self.world.free_since(serial) + RECOVERY_SECONDS > began, told)
 
     def answered(self, path: str, began: float, seconds: float, reply: Reply | None) -> None:
         """A call of a till was answered, None where it was not: soon, where nothing is in the way of that.
@@ -190,7 +190,7 @@ class Checks:
         free = max(self.world.free_since(terminal.serial) for terminal in self.world.terminals)
         said = "not answered" if reply is None else f"answered {reply.status}"
         told = f"{path} was {said} after {took:.1f} s, and nothing is wrong"
-        self.holds(free + CALM_SECONDS > began, told)
+        self.holds(free + RECOVERY_SECONDS > began, told)
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
         """A till waits for the end of a payment: not for long after it, unless a person is asked."""

@@ -83,7 +83,7 @@ WHY: Final[Mapping[str, str]] = {
     "log: payment.not_readable": _DAMAGE,
     "log: print.not_readable": _DAMAGE,
     "log: store.damaged": _DAMAGE,
-    "log: store.difference": "said by a reprocessing, which nobody asks for here",
+    "log: store.difference": "logged by `posd reprocess`, which is not called here",
     "log: store.file_moved": "the file is exchanged while posd is away alone",
     "log: store.backups_unusable": "no backups are rotated here",
     "log: metrics.not_written": "no metrics are written to a file here",

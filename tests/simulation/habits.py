@@ -104,7 +104,7 @@ EXTRAS: Final[Mapping[str, float]] = {
 #: How its events come where something follows an approval: the rest says too little of it.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}
 
-#: The share of the bad ones that run and of which nothing comes by itself; how a start is answered then, and a search.
+#: Payments that send no events: their share of the bad ones, how their start is answered, and how a search for them.
 MUTE: Final = 0.08
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")

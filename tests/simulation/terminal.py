@@ -113,7 +113,7 @@ class Terminal:
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}
         #: id -> when a start of it came that is not answered yet; id -> when it was searched for last;
-        #: ids of which a search has found something.
+        #: The ids for which a search has found something.
         self.starting: dict[str, float] = {}
         self.searched: dict[str, float] = {}
         self.found: set[str] = set()
@@ -351,7 +351,7 @@ class Terminal:
 
     async def _with_card(self, payment: Payment) -> str:
         random, habit = payment.random, payment.habit
-        # One of which nothing comes is quick: it has ended when it is asked for first.
+        # One that sends no events ends quickly: before the first search for it.
         longest = 3.0 if habit.events == "none-comes" else 15.0
         if end := await self._until_aborted(payment, random.uniform(2.0, longest)):
             return end

@@ -50,7 +50,8 @@ CALM_SECONDS: Final = 120.0
 FELT_SECONDS: Final = 5.0
 #: Longest that is waited for a sync that is to fail, in seconds.
 FAILING_SECONDS: Final = 120.0
-#: What keeps posd from working, or from calling any terminal: that is nobody's fault meanwhile; and from calling one.
+#: Faults during which posd cannot work or cannot call any terminal, so that nothing counts as late. Then those by which
+#: it cannot call one terminal.
 HOLDS_UP: Final = frozenset(
     {
         *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),

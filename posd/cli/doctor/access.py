@@ -22,7 +22,7 @@ def check(shop: Shop) -> Findings:
         yield refusal("", name, meaning, "make it", shop.as_root("systemd-sysusers"))
     for key in keys(LocalApiConfig):
         if key.endswith("_group"):
-            yield _group(shop, key, getattr(api, key)) if key != "feed_group" else _feed_group(shop, api.feed_group)
+            yield _group(shop, key, getattr(api, key))
     yield from _passed(shop)
     yield from permitted(api.directory, _sockets(shop))
 
@@ -56,9 +56,12 @@ def _sockets(shop: Shop) -> Findings:
 def _group(shop: Shop, key: str, group: str) -> Said:
     if not group:
         return ok(key, "empty: the group that posd itself runs as")
+    needed = key != "feed_group"  # without the socket of a relay posd starts all the same
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
+        if not needed:
+            return ok(group, "no such group: there is no socket for a relay to head office")
         return refusal(
             f"local_api.{key}",
             group,
@@ -66,6 +69,14 @@ def _group(shop: Shop, key: str, group: str) -> Said:
             f'make it, or set {key} = "" for the group of posd itself',
             shop.as_root("groupadd", "--system", group),
             *_join(shop, group),
+        )
+    if shop.user.uid != 0 and gid not in shop.user.groups and not needed:
+        return warning(
+            group,
+            f"{shop.user.name}, as which posd runs, is not in it: there is no socket for a relay to head office",
+            "add it to the group, and restart posd",
+            *_join(shop, group),
+            *shop.systemctl("restart"),
         )
     if shop.user.uid != 0 and gid not in shop.user.groups:
         return refusal(
@@ -77,13 +88,6 @@ def _group(shop: Shop, key: str, group: str) -> Said:
             *_join(shop, group),
         )
     return ok(group, f"the group of local_api.{key} exists")
-
-
-def _feed_group(shop: Shop, group: str) -> Said:
-    """Only a relay to head office needs it: posd starts without it."""
-    if group and not group_exists(group):
-        return ok(group, "no such group: there is no socket for a relay to head office")
-    return _group(shop, "feed_group", group)
 
 
 def _join(shop: Shop, group: str) -> tuple[str, ...]:

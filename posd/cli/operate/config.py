@@ -182,7 +182,8 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     if any(terminal.access_mode == "cloud" for terminal in loaded.terminals):
         yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
     local = loaded.local_api
-    yield "sockets", f"{local.till_socket}, {local.admin_socket}, {local.feed_socket}"
+    feed = f"{local.feed_socket} (if there is a group {local.feed_group})" if local.feed_group else local.feed_socket
+    yield "sockets", f"{local.till_socket}, {local.admin_socket}, {feed}"
     yield "database", str(loaded.database.path)
     modes = _access_modes(loaded)
     assumed = sum(entry.row.assumption for entry in profile_entries(loaded) if entry.access_mode in modes)

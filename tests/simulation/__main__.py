@@ -150,9 +150,9 @@ def command(job: Job) -> str:
 
 def _replay(job: Job, *, whole: bool, shrinks: int) -> int:
     """Play one run in this process, and tell what was wrong with it; `whole`: and all that happened."""
+    tally = Tally(1)
     played, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
-    tally = Tally(1)
     tally.add(played)
     print(tally.words())
     print(f"digest    {played.digest}")

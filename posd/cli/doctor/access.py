@@ -14,7 +14,7 @@ from posd.daemon.sockets import SOCKET_MODE
 
 
 def check(shop: Shop) -> Findings:
-    """Tell of the user and the groups, the socket directory, and the two sockets."""
+    """Tell of the user and the groups, the socket directory, and the sockets."""
     api = shop.settings.local_api
     if shop.service is not None and of_service(shop.service) is None:
         name = shop.service.last("User")

@@ -160,7 +160,7 @@ def check_disk(shop: Shop) -> Findings:
     yield from permitted(directory, _room(shop, directory, LEAST_BYTES, FEW_BYTES))
     sockets = shop.settings.local_api.directory
     if _existing(sockets).exists() and _device(sockets) != _device(directory):
-        yield from permitted(sockets, _room(shop, sockets, 64 * 1024, 64 * 1024))  # two sockets and a lock file
+        yield from permitted(sockets, _room(shop, sockets, 64 * 1024, 64 * 1024))  # the sockets and a lock file
 
 
 def _room(shop: Shop, directory: Path, least: int, few: int) -> Findings:

@@ -5,9 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from tests.support.connections import shut
+from tests.support.connections import Connections
 from tests.support.ports import reserve
 from tests.support.simulated import simulated
 
@@ -33,12 +34,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
 
 
-async def _closed(writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
-    with suppress(OSError):
-        await writer.wait_closed()
-
-
 async def _pass_on(socket: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Pass on what one says to the other, until one of them ends."""
     inner_reader, inner_writer = await asyncio.open_unix_connection(str(socket))
@@ -49,32 +44,22 @@ async def _pass_on(socket: Path, reader: asyncio.StreamReader, writer: asyncio.S
     try:
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        inner_writer.transport.abort()  # without waiting for anything: the end may come in any state
         for pump in pumps:
             pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-        await _closed(inner_writer)
-        await _closed(writer)
+    await asyncio.gather(*pumps, return_exceptions=True)
 
 
 @asynccontextmanager
 async def _listening(socket: Path) -> AsyncIterator[str]:
     """Listen on a loopback port for the block; yield its URL."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_pass_on(socket, reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
     port = reserve()
-    server = await asyncio.start_server(accept, "127.0.0.1", port)
+    connections = Connections(partial(_pass_on, socket))
+    server = await asyncio.start_server(connections, "127.0.0.1", port)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        await shut(server)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await connections.close(server)
 
 
 @asynccontextmanager

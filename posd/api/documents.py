@@ -115,7 +115,20 @@ class Change(msgspec.Struct, frozen=True):
     ] = UNSET
 
 
-class FeedPage(msgspec.Struct, frozen=True):
+class FeedDatabase(msgspec.Struct, frozen=True):
+    """The numbers that belong to one database_id."""
+
+    database_id: Annotated[str, Meta(description="whose they are")]
+    first_seq: Annotated[int, Meta(description="the first of them, whether its change is still there or not")]
+    last_seq: Annotated[
+        int | None,
+        Meta(
+            description="the last that this database knows of: a lost database may have given out later ones; or null"
+        ),
+    ]
+
+
+class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed."""
 
     database_id: Annotated[
@@ -126,6 +139,17 @@ class FeedPage(msgspec.Struct, frozen=True):
     next_after: Annotated[int, Meta(description="`after` of the next page")]
     place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
     notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
+    databases: Annotated[
+        list[FeedDatabase], Meta(description="each database_id that this database had, the present one last")
+    ]
+    open: Annotated[
+        int | UnsetType,
+        Meta(description="with `with`, where the feed ends with this page: payments that have not ended"),
+    ] = UNSET
+    attention: Annotated[
+        dict[str, int] | UnsetType,
+        Meta(description="likewise: how many payments and print jobs need a person, by code of the attention"),
+    ] = UNSET
 
 
 class Check(msgspec.Struct, frozen=True):

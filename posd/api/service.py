@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api import documents
-from posd.api.documents import Change, Check, Checks, FeedPage, State, Terminals
+from posd.api import documents, figures
+from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Terminals
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls.app import json_response
@@ -25,7 +26,7 @@ from posd.payments import rows
 from posd.payments.feed_outcomes import FeedOutcomes
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
-from posd.storage import changes, writer
+from posd.storage import changes, database_id, writer
 from posd.storage.connection import schema_version
 from posd.terminals.fleet import Fleet
 
@@ -201,7 +202,19 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    return FeedPage(*feed_cursor.database(db), [*_documents(db, found, adds)], last, str(behind), notices)
+    database, first_seq = feed_cursor.database(db)
+    numbers = figures.read(db) if adds is not None and len(found) < limit else None
+    return FeedPage(
+        database_id=database,
+        first_seq=first_seq,
+        changes=[*_documents(db, found, adds)],
+        next_after=last,
+        place=str(behind),
+        notices=notices,
+        databases=[FeedDatabase(**msgspec.structs.asdict(item)) for item in database_id.ranges(db)],
+        open=sum(numbers.open.values()) if numbers else UNSET,
+        attention=Counter(numbers.attention) + Counter(numbers.print_attention) if numbers else UNSET,
+    )
 
 
 def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:

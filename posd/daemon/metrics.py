@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import os
 import resource
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 
-import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from starlette.requests import Request
@@ -23,6 +21,7 @@ from starlette.responses import Response
 
 from posd import __version__
 from posd.api.certificate import ServedCertificate
+from posd.api.figures import Figures, read
 from posd.api.metrics import CONTENT_TYPE, OTHER, Sample, Samples, Tally, render
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
@@ -47,57 +46,11 @@ from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintAttentionCode
 from posd.printing.poll import Spooler
 from posd.records.model import Phase
-from posd.storage import changes
 from posd.storage.connection import schema_version
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.fleet import Fleet
 from posd.upkeep.unseen import Unseen
-
-# What the metrics say of the database: numbers of what is open and of what a person should look at.
-
-_OPEN = (
-    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"
-    " WHERE phase <> 'final' GROUP BY phase"
-)
-_OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.
-_ATTENTION = (
-    "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
-    " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
-)
-_PRINT_ATTENTION = _ATTENTION.replace("transactions", "print_jobs")
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """Open ones by phase, the `created_at` of the oldest of each phase, attention by code, bodies in quarantine."""
-
-    seq: int
-    open: dict[str, int]
-    oldest: dict[str, str]
-    attention: dict[str, int]
-    open_prints: dict[str, int]
-    print_attention: dict[str, int]
-    quarantined: int
-
-
-def read(db: sqlite3.Connection, known: Figures | None = None) -> Figures:
-    """Read the figures; what a change would have changed is taken from those that are known, where none came since."""
-    seq = changes.newest_seq(db)
-    quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
-    if known is not None and known.seq == seq:
-        return msgspec.structs.replace(known, quarantined=quarantined)
-    opened = db.execute(_OPEN).fetchall()
-    return Figures(
-        seq=seq,
-        open={phase: count for phase, count, _ in opened},
-        oldest={phase: at for phase, _, at in opened},
-        attention=dict(db.execute(_ATTENTION).fetchall()),
-        open_prints=dict(db.execute(_OPEN_PRINTS).fetchall()),
-        print_attention=dict(db.execute(_PRINT_ATTENTION).fetchall()),
-        quarantined=quarantined,
-    )
-
 
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 

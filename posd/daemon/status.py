@@ -15,12 +15,13 @@ from starlette.responses import Response
 
 from posd import __version__
 from posd.api.documents import Health, Version
+from posd.api.figures import Figures, read
 from posd.api.service import CHECK_SECONDS, overall
 from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalStatus
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.daemon.metrics import Figures, Metrics, newest_backup, read
+from posd.daemon.metrics import Metrics, newest_backup
 from posd.payments.rows import leases
 from posd.records.model import Phase
 from posd.storage.connection import schema_version

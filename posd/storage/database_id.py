@@ -36,6 +36,14 @@ class Identity(msgspec.Struct, frozen=True):
     cause: Cause
 
 
+class Range(msgspec.Struct, frozen=True):
+    """The numbers of one identity: the first, and the last that the database has of it, None where it has none."""
+
+    database_id: str
+    first_seq: int
+    last_seq: int | None
+
+
 def all_of(db: sqlite3.Connection) -> list[Identity]:
     """Return the identities that a database had, the present one last; earlier ones that are damaged are left out.
 
@@ -56,6 +64,24 @@ def present(db: sqlite3.Connection) -> Identity:
     if detail is None:
         raise ValueError("the database has no identity")
     return msgspec.json.decode(detail, type=Identity)
+
+
+def ranges(db: sqlite3.Connection) -> list[Range]:
+    """Return the numbers of each identity, as `all_of`: of an earlier one, those that were copied with it.
+
+    Raise ValueError as `all_of`.
+    """
+    known = all_of(db)
+    ends = [_last_before(db, later.first_seq) for later in known[1:]] + [last_seq(db)]
+    return [
+        Range(item.database_id, item.first_seq, end if end >= item.first_seq else None)
+        for item, end in zip(known, ends, strict=True)
+    ]
+
+
+def _last_before(db: sqlite3.Connection, seq: int) -> int:
+    row = db.execute("SELECT max(seq) FROM changes WHERE seq < ?", (seq,)).fetchone()
+    return row[0] or 0
 
 
 def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: Cause) -> Identity:

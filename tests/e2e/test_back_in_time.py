@@ -103,6 +103,11 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
     assert again["first_seq"] > first["changes"][-1]["seq"] + 100
     numbers = [item["seq"] for item in again["changes"] if item["seq"] >= again["first_seq"]]
     assert numbers == list(range(again["first_seq"], again["first_seq"] + len(numbers)))
+    copied = [item["seq"] for item in again["changes"] if item["seq"] < again["first_seq"]]
+    assert again["databases"] == [
+        {"database_id": first["database_id"], "first_seq": 1, "last_seq": max(copied)},
+        {"database_id": again["database_id"], "first_seq": again["first_seq"], "last_seq": numbers[-1]},
+    ]
 
     await approve(open_one)  # its callback address is as good as before
     await daemon.restart()

@@ -123,6 +123,24 @@ async def test_a_stream_has_it_too(shop: Shop) -> None:
     assert last["outcome"]["transaction_reference"]
 
 
+async def test_the_end_of_the_feed_says_what_is_open_and_needs_a_person(shop: Shop) -> None:
+    async def page(limit: int, adds: str = "&with=outcome") -> dict[str, Any]:
+        found: dict[str, Any] = (await shop.daemon.call("GET", f"/feed?after={after}&limit={limit}{adds}")).json
+        return found
+
+    payment = await shop.started()
+    after = (await shop.daemon.call("GET", "/feed?limit=500")).json["next_after"]
+    before = await page(500)
+    await approve(payment)
+    ended = await page(500)
+    assert (before["open"] - ended["open"], ended["attention"]) == (1, before["attention"])
+    assert await payment.event("SOMETHING_NEW") == 200
+    assert (await page(500))["attention"] == before["attention"] | {"unknown_status": 1}
+    assert (ended["databases"][-1]["last_seq"], len(ended["databases"])) == (ended["next_after"], 1)
+    assert not {"open", "attention"} & (await page(1)).keys(), "more follows"
+    assert not {"open", "attention"} & (await page(500, "")).keys()
+
+
 @pytest.mark.parametrize("adds", ["", "all", "metadata", "outcome,outcome"])
 async def test_what_it_cannot_add_is_refused(shop: Shop, adds: str) -> None:
     reply = await shop.daemon.call("GET", f"/feed?with={adds}")

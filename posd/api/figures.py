@@ -1,0 +1,49 @@
+"""Numbers of what is open and of what a person should look at, for the metrics, the status and the feed."""
+
+import sqlite3
+
+import msgspec
+
+from posd.storage import changes
+
+_OPEN = (
+    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"
+    " WHERE phase <> 'final' GROUP BY phase"
+)
+_OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
+#: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.
+_ATTENTION = (
+    "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
+    " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
+)
+_PRINT_ATTENTION = _ATTENTION.replace("transactions", "print_jobs")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Open ones by phase, the `created_at` of the oldest of each phase, attention by code, bodies in quarantine."""
+
+    seq: int
+    open: dict[str, int]
+    oldest: dict[str, str]
+    attention: dict[str, int]
+    open_prints: dict[str, int]
+    print_attention: dict[str, int]
+    quarantined: int
+
+
+def read(db: sqlite3.Connection, known: Figures | None = None) -> Figures:
+    """Read the figures; what a change would have changed is taken from those that are known, where none came since."""
+    seq = changes.newest_seq(db)
+    quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    if known is not None and known.seq == seq:
+        return msgspec.structs.replace(known, quarantined=quarantined)
+    opened = db.execute(_OPEN).fetchall()
+    return Figures(
+        seq=seq,
+        open={phase: count for phase, count, _ in opened},
+        oldest={phase: at for phase, _, at in opened},
+        attention=dict(db.execute(_ATTENTION).fetchall()),
+        open_prints=dict(db.execute(_OPEN_PRINTS).fetchall()),
+        print_attention=dict(db.execute(_PRINT_ATTENTION).fetchall()),
+        quarantined=quarantined,
+    )

@@ -79,7 +79,8 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
     assert written.count("--hash=sha256:") >= len(locked)
     for python in BUILD["PYTHONS"]:
         assert python in written.splitlines()[0], "run packaging/lock"
-    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for line in [*project["dependencies"], *project["optional-dependencies"]["relay"]]:
         asked = Requirement(line)
         version = locked.get(canonicalize_name(asked.name))
         assert version is not None, f"{asked.name} is missing: run packaging/lock"

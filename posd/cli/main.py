@@ -55,6 +55,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "posd.cli.explain.command:explain",
     "support": "posd.cli.operate.support:support",
     "doctor": "posd.cli.doctor.command:doctor",
+    "relay": "posd.cli.relay:relay",
     "openapi": "posd.cli.operate.status:openapi",
     "completion": "posd.cli.operate.status:completion",
 }

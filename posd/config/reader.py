@@ -335,6 +335,15 @@ def _print_poll(config: Config) -> Iterator[Finding]:
         )
 
 
+def _relay_login(config: Config) -> Iterator[Finding]:
+    relay = config.relay
+    if relay.credentials_file is not None and relay.user:
+        yield Finding(("relay.credentials_file", "relay.user"), "is a second way to log in", "keep one of them")
+    for name, other in (("user", "password_file"), ("certificate", "private_key")):
+        if bool(getattr(relay, name)) != bool(getattr(relay, other)):
+            yield Finding((f"relay.{name}", f"relay.{other}"), f"goes together with {other}", "give both, or neither")
+
+
 def _cloud_address(config: Config) -> Iterator[Finding]:
     for at, terminal in _terminals(config):
         if terminal.access_mode == "cloud" and not terminal.base_url:
@@ -484,6 +493,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _search_by_get,
     _confirmed_for_two_editions,
     _authentication,
+    _relay_login,
 )
 
 

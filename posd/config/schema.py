@@ -96,6 +96,10 @@ _amount_member = read.matching(
     'a name, as in "service_charge"',
 )
 _separator = read.matching(r"[!-~]{1,8}", "a separator", 'one to eight visible ASCII characters, as in "___"')
+_lane = read.matching(
+    r"[A-Za-z0-9_-]{0,64}", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
+)
+_stream = read.matching(r"[A-Za-z0-9_-]{1,64}", "the name of a stream", 'letters, digits, "-" and "_", as in "POSD"')
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
@@ -300,6 +304,24 @@ class TerminalConfig(TerminalDefaults):
 
 
 @dataclass(frozen=True, slots=True)
+class RelayConfig:
+    """`[relay]`: read by `posd relay`, with files of its own user; the daemon opens none of them."""
+
+    servers: tuple[str, ...] = key(read.each(read.url("tls", "nats")), [])
+    lane: str = key(_lane, "")
+    stream: str = key(_stream, "POSD")
+    credentials_file: Path | None = key(read.optional(read.path), "")
+    user: str = key(read.text, "")
+    password_file: Path | None = key(read.optional(read.path), "")
+    certificate: Path | None = key(read.optional(read.path), "")
+    private_key: Path | None = key(read.optional(read.path), "")
+    ca_file: Path | None = key(read.optional(read.path), "")
+    batch: int = key(read.whole(1, 500), 100)
+    state_seconds: float = key(read.seconds(1, DAY), 60)
+    metadata: bool = key(read.boolean, False)
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """`[metrics]`: None where metrics are served on the till socket only."""
 
@@ -337,6 +359,7 @@ class Config:
     profiles: Profiles
     profile_headers: Mapping[AccessMode, Mapping[str, HeaderValue]]
     hash_encrypt: HashEncryptConfig
+    relay: RelayConfig
     metrics: MetricsConfig
     logging: LoggingConfig
     sources: Mapping[str, Source] = field(repr=False)
@@ -360,6 +383,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "print": PrintConfig,
         "terminal_defaults": TerminalDefaults,
         "hash_encrypt": HashEncryptConfig,
+        "relay": RelayConfig,
         "metrics": MetricsConfig,
         "logging": LoggingConfig,
     }

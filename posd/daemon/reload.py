@@ -33,8 +33,8 @@ TAKEN_UP: Final = frozenset(
         "webhooks.private_key",
     }
 )
-#: Read by the commands alone.
-OF_COMMANDS: Final = frozenset({"print.text_member"})
+#: Read by the commands alone; of a section, all of it.
+OF_COMMANDS: Final = frozenset({"print.text_member", "relay"})
 
 log = structlog.get_logger("posd.daemon")
 

@@ -459,4 +459,36 @@ EVENTS: Final[Mapping[str, Event]] = {
         "the database {database} is damaged ({error}). {detail}",
         "Do what the line says; nothing was changed or deleted.",
     ),
+    # The relay to head office
+    "relay.connected": _row("info", "host detail", "the relay sends on {host} to the NATS server {detail}"),
+    "relay.old_server": _row(
+        "warning",
+        "version",
+        "the NATS server is of version {version}: it can lose messages that it has acknowledged, where power fails",
+        "Upgrade it to 2.9.21 or later. What it loses is sent again; until then head office lacks it (docs/fleet.md).",
+    ),
+    "relay.begun": _row("info", "before detail", "the relay began to send the database {detail}[, after {before}]"),
+    "relay.overtaken": _row("info", "detail", "another message came first: {detail}; the relay goes on behind it"),
+    "relay.lost": _row(
+        "warning",
+        "count detail",
+        "{count} changes ({detail}) are no longer in the feed and were never sent; head office is told so",
+        "Let the relay run all the time. How these payments ended: posd report on this lane, or its backups.",
+    ),
+    "relay.waiting": _row(
+        "warning",
+        "error detail retry_s",
+        "the relay waits: {error}[. {detail}]; the next try is in {retry_s} s",
+        "Where the network is away, nothing: posd keeps every change, and no payment waits. Else what the line says.",
+    ),
+    "relay.refused": _row(
+        "error", "error detail", "the relay sends nothing: {error}. {detail}", "Do what the line says."
+    ),
+    "relay.away": _row(
+        "error",
+        "error detail",
+        "the relay could not send: {error}[. {detail}]",
+        "See that posd runs and that the NATS servers can be reached, then run it again.",
+    ),
+    "relay.stopped": _row("info", "", "the relay has stopped"),
 }

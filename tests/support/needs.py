@@ -26,6 +26,7 @@ PACKAGES = {
     "jq": "jq",
     "man": "man-db",
     "mount": "mount",
+    "nats-server": "nats-server",
     "node": "nodejs",
     "npm": "npm",
     "nsenter": "util-linux",

@@ -16,7 +16,13 @@ EXPOSURE = 1.5
 RESTARTS = 20
 #: So short that the test does not wait a minute; the unit's own is WatchdogSec=60.
 WATCHDOG = "[Service]\nWatchdogSec=6\n"
-UNITS = ("posd.service", "posd-tls-init.service", "posd-tls-renew.service", "posd-backup.service")
+UNITS = (
+    "posd.service",
+    "posd-tls-init.service",
+    "posd-tls-renew.service",
+    "posd-backup.service",
+    "posd-relay.service",
+)
 
 
 def run(report: Report, scratch: Path) -> None:

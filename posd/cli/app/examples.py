@@ -213,6 +213,11 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),
         Example("posd logs -p warning", "Only what a person should look at:"),
     ),
+    "relay": (
+        Example("posd relay", "As the service does it:"),
+        Example("posd relay --once", "Send what there is, and see whether it works:"),
+        Example("posd relay --from 1200", "Send again what head office has lost, from that change on:"),
+    ),
     "openapi": (Example("posd openapi > posd.json", "The description of the API, for a generator of clients:"),),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
     "report": (

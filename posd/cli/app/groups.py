@@ -44,6 +44,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "restore": "Put the backup FILE in place of the database; posd is stopped",
         "verify": "Check the database, or the backup FILE; nothing is changed",
         "prune": "Remove payments and print jobs that ended long ago",
+        "relay": "Send every outcome of this lane to head office, until SIGTERM or Ctrl-C",
     },
     "Set up": {
         "config": "Check the configuration file, and show what is in force",

@@ -36,6 +36,10 @@ MONEY: Mapping[str, Words] = {
         "What was acknowledged is on disk. A call that starts something may have been sent.",
         "Lo confirmado está en el disco. Una llamada que inicia algo pudo haberse enviado.",
     ),
+    "relay": (
+        "No. Payments do not wait for the relay; head office does not see them until they are sent.",
+        "No. Los pagos no esperan al relé; la central no los ve hasta que se envían.",
+    ),
     "config": (
         "No. posd goes on with the configuration that it has.",
         "No. posd sigue con la configuración que tiene.",
@@ -352,6 +356,29 @@ EVENTS: Mapping[str, Spanish] = {
         "la base de datos {database} está dañada ({error}). {detail}",
         "Haga lo que dice la línea; no se cambió ni se borró nada.",
     ),
+    "relay.connected": Spanish("el relé envía en {host} al servidor NATS {detail}"),
+    "relay.old_server": Spanish(
+        "el servidor NATS es de la versión {version}: puede perder mensajes que ya confirmó, si se va la luz",
+        "Actualícelo a la 2.9.21 o posterior. Lo que pierde se envía otra vez; hasta entonces falta en la central "
+        "(docs/fleet.md).",
+    ),
+    "relay.begun": Spanish("el relé empezó a enviar la base de datos {detail}"),
+    "relay.overtaken": Spanish("otro mensaje llegó primero: {detail}; el relé sigue detrás de él"),
+    "relay.lost": Spanish(
+        "{count} cambios ({detail}) ya no están en el registro y nunca se enviaron; se le dice a la central",
+        "Deje el relé siempre en marcha. Cómo terminaron estos pagos: posd report en esta caja, o sus copias de "
+        "seguridad.",
+    ),
+    "relay.waiting": Spanish(
+        "el relé espera: {error}; el próximo intento es en {retry_s} s",
+        "Si la red no está, nada: posd conserva cada cambio, y ningún pago espera. Si no, lo que dice la línea.",
+    ),
+    "relay.refused": Spanish("el relé no envía nada: {error}. {detail}", "Haga lo que dice la línea."),
+    "relay.away": Spanish(
+        "el relé no pudo enviar: {error}",
+        "Revise que posd esté en marcha y que se llegue a los servidores NATS; luego otra vez.",
+    ),
+    "relay.stopped": Spanish("el relé se detuvo"),
 }
 
 

@@ -1,0 +1,70 @@
+"""`posd relay`: sends this lane's feed to head office."""
+
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from posd.base.text import shown
+from posd.cli.app.context import Context
+from posd.config import Config, load
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Send what there is, and end.")
+@click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from that change on.")
+@click.option("--begin", is_flag=True, help="This lane begins anew: its database before this one is lost.")
+@click.pass_obj
+def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> None:
+    """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.
+
+    It reads posd's feed and publishes it to the NATS servers of [relay] in the configuration. Payments do not wait
+    for it. What was sent already is in the stream itself, so it can be stopped at any time; to send something again
+    does no harm.
+
+    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration is wrong; 1: a person has to look at the
+    lane's subject first; 3, with --once: posd or the servers cannot be reached.
+    """
+    config = load(Path(given.config_path), check_files=False)  # most of it is of files of the daemon's user
+    _check(config)
+    try:
+        from posd.relay.main import run
+        from posd.relay.stream import login
+    except ModuleNotFoundError as error:
+        if error.name != "nats":
+            raise
+        _unusable("the relay needs the package nats-py: pip install 'posd[relay]'")
+    try:
+        login(config.relay)
+    except (OSError, ValueError) as error:
+        _unusable(f"the files by which the relay logs in cannot be used: {error}")
+    sys.exit(run(config, lane_of(config), once=once, restart_at=restart_at, begin=begin))
+
+
+#: What merchant and lane are made of: they are parts of a subject.
+WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ALLOWED = 'a part of a subject is 1 to 64 of the letters A to Z in both cases, digits, "-" and "_"'
+
+
+def lane_of(config: Config) -> str:
+    """Return what head office calls this lane."""
+    return config.relay.lane or socket.gethostname().split(".")[0]
+
+
+def _check(config: Config) -> None:
+    """End with a message where the configuration is not enough for a relay."""
+    if not config.relay.servers:
+        _unusable('relay.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
+    if not config.merchant.id:
+        _unusable("merchant.id is empty: head office tells the lanes of merchants apart by it")
+    if not WORD.fullmatch(config.merchant.id):
+        _unusable(f"merchant.id {shown(config.merchant.id)} cannot be sent: {_ALLOWED}")
+    if not WORD.fullmatch(lane_of(config)):
+        _unusable(f"the host's name {shown(lane_of(config))} cannot be sent: give relay.lane. {_ALLOWED}")
+
+
+def _unusable(problem: str) -> NoReturn:
+    raise click.UsageError(problem)

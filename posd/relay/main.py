@@ -1,0 +1,56 @@
+"""The relay as a process: until a signal, or once."""
+
+import asyncio
+import signal
+from contextlib import suppress
+
+import structlog
+
+from posd.client.errors import Problem, Unreachable
+from posd.config import Config
+from posd.logs import output
+from posd.relay.feed import Feed
+from posd.relay.relay import Lane, Relay, Stopped
+from posd.relay.stream import ServerTooOld, StreamAway
+
+EXIT_DONE = 0
+EXIT_REFUSED = 1
+EXIT_CONFIGURATION = 2
+EXIT_UNREACHABLE = 3
+
+log = structlog.get_logger("posd.relay")
+
+
+def run(config: Config, lane: str, *, once: bool, restart_at: int | None, begin: bool) -> int:
+    """Run the relay of a lane; return the exit code. `restart_at` and `begin` as in `Relay`."""
+    output.configure(config.logging.level)
+    try:
+        return asyncio.run(_run(config, Lane(config.merchant.id, lane), once, restart_at, begin))
+    finally:
+        output.floods.tell()
+        output.flush()
+
+
+async def _run(config: Config, lane: Lane, once: bool, restart_at: int | None, begin: bool) -> int:
+    feed = Feed(config.local_api.feed_socket, limit=config.relay.batch, metadata=config.relay.metadata)
+    relay = Relay(config.relay, lane, feed, restart_at, begin)
+    task = asyncio.ensure_future(relay.once() if once else relay.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("relay.stopped")
+    except Stopped as error:
+        log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - it is the whole story
+        return EXIT_REFUSED
+    except ServerTooOld as error:
+        log.error("relay.refused", error=str(error), detail="Upgrade the servers, or use one alone")  # noqa: TRY400
+        return EXIT_CONFIGURATION
+    except (StreamAway, Unreachable, Problem) as error:
+        log.error("relay.away", error=str(error), detail=getattr(error, "todo", None))  # noqa: TRY400
+        return EXIT_UNREACHABLE
+    finally:
+        with suppress(Exception):
+            await feed.close()
+    return EXIT_DONE

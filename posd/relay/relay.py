@@ -1,0 +1,271 @@
+"""The relay at work: reads what follows the last message of its subject, publishes it, and waits for more."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import structlog
+
+from posd.base.times import iso
+from posd.client.errors import Problem, Unreachable
+from posd.config.schema import RelayConfig
+from posd.relay import messages, rules
+from posd.relay.feed import Feed
+from posd.relay.messages import AnyMessage, Begin, Changes, Lost, Page, Position, State
+from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
+from posd.relay.stream import LaneStream, NotLast, Stored, StreamAway, TooLarge, connected
+
+log = structlog.get_logger("posd.relay")
+
+M = TypeVar("M", bound=AnyMessage)
+
+#: Seconds that a change waits for those that follow it, so that a payment's changes go in one message.
+LINGER_SECONDS = 1.0
+#: Seconds between looks at posd's health.
+HEALTH_SECONDS = 15.0
+#: Seconds before the next try where something is away: the first, and the most. Each is drawn from half of it on, so
+#: that ten thousand lanes do not come back at once.
+FIRST_PAUSE = 1.0
+MOST_PAUSE = 60.0
+#: Bytes of the changes of one message at most; a server takes 1 MiB unless told otherwise.
+MOST_BYTES = 512 * 1024
+
+
+class Stopped(Exception):
+    """The relay cannot go on until a person has looked at it. `todo` is what to do."""
+
+    def __init__(self, detail: str, todo: str) -> None:
+        super().__init__(detail)
+        self.todo = todo
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Whose messages they are."""
+
+    merchant: str
+    lane: str
+
+    @property
+    def subject(self) -> str:
+        """Where they go."""
+        return f"posd.{self.merchant}.{self.lane}"
+
+    @property
+    def inbox(self) -> str:
+        """Where the server's answers go: of this lane alone."""
+        return f"_I.{self.merchant}.{self.lane}"
+
+
+@dataclass(slots=True)
+class Told:
+    """What the newest `state` said, and when, on the monotonic clock."""
+
+    health: dict[str, str] | None = None
+    at: float = float("-inf")
+
+
+@dataclass(eq=False, slots=True)
+class Relay:
+    """One lane's relay.
+
+    `restart_at`: send again from that number on. `begin`: the lane begins anew after a database that is lost.
+    """
+
+    config: RelayConfig
+    lane: Lane
+    feed: Feed
+    restart_at: int | None = None
+    begin: bool = False
+    _told: Told = field(default_factory=Told)
+    _most: int = 0
+    _complaint: str = ""
+
+    async def run(self) -> None:
+        """Send for ever. Raise Stopped."""
+        pause = FIRST_PAUSE
+        while True:
+            before = time.monotonic()
+            try:
+                await self.once(forever=True)
+            except (StreamAway, Unreachable, Problem) as error:
+                if time.monotonic() - before > MOST_PAUSE:
+                    pause = FIRST_PAUSE
+                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, and hides nothing
+                self._complain(error, wait)
+                await asyncio.sleep(wait)
+                pause = min(2 * pause, MOST_PAUSE)
+
+    async def once(self, *, forever: bool = False) -> None:
+        """Send all that there is, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
+        await self.feed.version()  # while posd is away, head office's servers are left alone
+        async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
+            log.info("relay.connected", detail=stream.server, host=self.lane.subject)
+            if stream.old:
+                log.warning("relay.old_server", version=stream.version)
+            self._complaint = ""
+            while True:
+                try:
+                    return await self._follow(stream, forever)
+                except NotLast as error:  # a message of another relay of this lane, or one of ours thought lost
+                    log.info("relay.overtaken", detail=str(error))
+                    if forever:
+                        await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
+
+    async def _follow(self, stream: LaneStream, forever: bool) -> None:
+        """Send what follows the last message, again and again. Raise NotLast where that is another one by now."""
+        sequence, position = await self._stands(stream)
+        while True:
+            as_of = iso(datetime.now(UTC))
+            page = await self.feed.page(position.after if position is not None else "0")
+            message = await self._next(position, page, as_of)
+            if message is None:
+                if not forever:
+                    return
+                assert position is not None  # noqa: S101 - without a position there is always a message
+                await self._wait(position)
+                continue
+            try:
+                sequence = await stream.publish(messages.encode(message), sequence)
+            except TooLarge as error:
+                self._shorten(message, error)
+                continue
+            self._published(message)
+            position = messages.position(message)
+
+    async def _stands(self, stream: LaneStream) -> tuple[int, Position | None]:
+        """Read from the stream where this lane stands: the number of its last message, and the place in the feed."""
+        last = await stream.last()
+        position = self._position(last)
+        if self.restart_at is not None:
+            position = await self._from(self.restart_at, position)
+        return last.sequence, position
+
+    async def _from(self, seq: int, position: Position | None) -> Position | None:
+        """Return where an operator wants to begin again, if the subject is of this lane. Raise Stopped."""
+        databases = (await self.feed.page(str(seq - 1))).databases
+        if position is not None and all(item.database_id != position.database_id for item in databases):
+            return position
+        if seq > databases[-1].end + 1:
+            raise Stopped(f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that")
+        of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
+        return Position(of.database_id, seq - 1)
+
+    def _position(self, last: Stored) -> Position | None:
+        """Read where the last message says that this lane stands. Raise Stopped."""
+        if last.data is None:
+            return None
+        try:
+            message = messages.decode(last.data)
+        except ValueError as error:
+            if self.begin:
+                return None
+            raise Stopped(
+                f"the last message on {self.lane.subject} is none of a relay: {error}",
+                "Find out who can publish there, and take the message away (nats stream rmm)",
+            ) from error
+        if (message.merchant, message.lane) != (self.lane.merchant, self.lane.lane):
+            raise Stopped(
+                f"the last message on {self.lane.subject} is of the lane {message.merchant}.{message.lane}",
+                "Find out who can publish there, and take the message away (nats stream rmm)",
+            )
+        return messages.position(message)
+
+    async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
+        """Return the message that is to be sent next; None where everything is said."""
+        match rules.following(position, page, begin=self.begin):
+            case Begins(database, previous):
+                return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
+            case Sends() as sends:
+                return self._changes(sends, page)
+            case Loses(database_id, from_seq, to_seq):
+                return self._message(Lost, database_id, from_seq=from_seq, to_seq=to_seq, reason="not in the feed")
+            case CaughtUp(at):
+                return await self._state(at, page, as_of)
+            case Refused(detail, todo):
+                raise Stopped(detail, todo)
+
+    def _changes(self, sends: Sends, page: Page) -> Changes:
+        most = self._most or len(sends.changes)
+        run = sends.changes[:most]
+        size = 0
+        for count, change in enumerate(run):
+            size += len(bytes(change))
+            if size > MOST_BYTES and count:
+                run = run[:count]
+                break
+        return self._message(
+            Changes,
+            sends.database_id,
+            first_seq=sends.first_seq,
+            last_seq=sends.first_seq + len(run) - 1,
+            changes=run,
+            place=page.place if sends.whole and len(run) == len(sends.changes) else None,
+        )
+
+    async def _state(self, at: Position, page: Page, as_of: str) -> State | None:
+        """Return the message that says how the lane is, where it is time for one."""
+        health = await self.feed.health()
+        due = time.monotonic() - self._told.at >= self.config.state_seconds
+        if not due and health == self._told.health:
+            return None
+        return self._message(
+            State,
+            at.database_id,
+            last_seq=at.seq,
+            as_of=as_of,
+            version=await self.feed.version(),
+            health=health,
+            open=page.open or 0,
+            attention=page.attention or {},
+            place=page.place,
+        )
+
+    def _message(self, kind: type[M], database_id: str, **members: Any) -> M:
+        return kind(
+            merchant=self.lane.merchant,
+            lane=self.lane.lane,
+            database_id=database_id,
+            at=iso(datetime.now(UTC)),
+            **members,
+        )
+
+    def _shorten(self, message: AnyMessage, error: TooLarge) -> None:
+        """Send fewer changes at once from now on. Raise Stopped where it was one alone."""
+        if not isinstance(message, Changes) or len(message.changes) == 1:
+            raise Stopped(
+                f"the NATS server takes no message as large as change {messages.position(message).seq}",
+                "Raise max_payload of the server (docs/fleet.md)",
+            ) from error
+        self._most = len(message.changes) // 2
+
+    def _published(self, message: AnyMessage) -> None:
+        """Note what the stream has now."""
+        self.restart_at = None  # from here on the stream itself says where this lane stands
+        match message:
+            case Begin(database_id=database_id, previous=previous):
+                self.begin = False
+                log.info("relay.begun", detail=database_id, before=previous.database_id if previous else None)
+            case State(health=health):
+                self._told = Told(dict(health), time.monotonic())
+            case Lost(from_seq=first, to_seq=last):
+                log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
+
+    async def _wait(self, position: Position) -> None:
+        """Wait for a change after that place, or until it is time to say how the lane is or to look at its health."""
+        left = self._told.at + self.config.state_seconds - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):
+                await self.feed.changed(position.seq)
+                await asyncio.sleep(LINGER_SECONDS)
+        except TimeoutError:
+            pass
+
+    def _complain(self, error: Exception, wait: float) -> None:
+        """Say once what is away, and again when it is something else."""
+        if (words := str(error)) != self._complaint:
+            self._complaint = words
+            log.warning("relay.waiting", error=words, retry_s=round(wait, 1), detail=getattr(error, "todo", "") or None)

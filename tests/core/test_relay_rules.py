@@ -1,0 +1,257 @@
+"""What a relay sends next: each situation, and whole lives of a feed and a stream, where nothing is lost unsaid."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from posd.relay import messages
+from posd.relay.messages import Begin, Changes, Lost, Notice, Page, Position, Previous, Range, State
+from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends, Step, following
+from tests.support.tables import every
+
+A, B, C = "aaaa", "bbbb", "cccc"
+
+
+def change(seq: int) -> Raw:
+    return Raw(msgspec.json.encode({"seq": seq, "id": f"payment {seq}"}))
+
+
+def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Page:
+    return Page(
+        changes=[change(seq) for seq in seqs],
+        next_after=0,
+        place="",
+        notices=[Notice(code) for code in notices],
+        databases=list(databases),
+    )
+
+
+def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Sends:
+    return Sends(database_id, first, [change(seq) for seq in range(first, last + 1)], whole)
+
+
+EMPTY, SHORT, FULL = Range(A, 1, None), Range(A, 1, 3), Range(A, 1, 9)
+LATER = Range(B, 20, 25)
+THINNED = "changes_removed"
+OTHER = "place_unknown"
+
+CASES: dict[str, tuple[Position | None, Page, Step | type[Refused]]] = {
+    "there is no message": (None, page(FULL, seqs=range(1, 4)), Begins(FULL, None)),
+    "there is none, and the file had two ids": (None, page(FULL, LATER), Begins(FULL, None)),
+    "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
+    "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), CaughtUp(Position(A, 0))),
+    "changes follow": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
+    "all was sent": (Position(A, 9), page(FULL), CaughtUp(Position(A, 9))),
+    "retention has removed what follows": (
+        Position(A, 3),
+        page(FULL, seqs=[7, 8, 9], notices=(THINNED,)),
+        Loses(A, 4, 6),
+    ),
+    "retention has removed all that follows": (Position(A, 3), page(FULL), Loses(A, 4, 9)),
+    "a run ends at a hole": (Position(A, 0), page(FULL, seqs=[1, 2, 5, 6]), sends(A, 1, 2, whole=False)),
+    "an earlier database is not sent to its end": (
+        Position(A, 1),
+        page(SHORT, LATER, seqs=[2, 3, 20, 21]),
+        sends(A, 2, 3, whole=False),
+    ),
+    "the numbers of the next follow at once": (
+        Position(A, 1),
+        page(SHORT, Range(B, 4, 6), seqs=range(2, 7)),
+        sends(A, 2, 3, whole=False),
+    ),
+    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), Loses(A, 2, 3)),
+    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), Begins(LATER, Previous(A, 3))),
+    "more of an earlier one was sent than is here": (
+        Position(A, 12),
+        page(SHORT, LATER, notices=(OTHER,)),
+        Begins(LATER, Previous(A, 12)),
+    ),
+    "an earlier one of which nothing is here": (
+        Position(A, 4),
+        page(EMPTY, LATER),
+        Begins(LATER, Previous(A, 4)),
+    ),
+    "the second has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
+    "and no change has the number before it": (
+        Position(B, 19),
+        page(SHORT, LATER, seqs=range(20, 26), notices=(OTHER,)),
+        sends(B, 20, 25),
+    ),
+    "the second is sent": (Position(B, 25), page(SHORT, LATER), CaughtUp(Position(B, 25))),
+    "a place before the first number of its database": (
+        Position(B, 5),
+        page(SHORT, LATER, seqs=[20]),
+        Begins(LATER, Previous(A, 3)),
+    ),
+    "and of the first database": (Position(B, 5), page(LATER), Begins(LATER, None)),
+    "more was sent than the database has": (Position(A, 10), page(FULL), Refused),
+    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), Refused),
+    "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), Refused),
+}
+
+
+@every(("position", "found", "wanted"), CASES.values(), ids=CASES)
+def test_what_follows(position: Position | None, found: Page, wanted: Step | type[Refused]) -> None:
+    step = following(position, found, begin=False)
+    if isinstance(wanted, type):
+        assert isinstance(step, wanted)
+        assert step.detail
+        assert step.todo
+    else:
+        assert step == wanted
+
+
+def test_a_lane_begins_anew_where_a_person_says_so() -> None:
+    assert following(Position(C, 5), page(FULL), begin=True) == Begins(FULL, Previous(C, 5))
+    assert following(Position(A, 10), page(FULL), begin=True) == following(Position(A, 10), page(FULL), begin=False)
+
+
+HEAD = {"merchant": "m", "lane": "l", "database_id": A, "at": "2026-11-26T10:00:00.000Z"}
+STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        (Changes(**HEAD, first_seq=1, last_seq=2, changes=[change(1), change(2)], place="2-x"), Position(A, 2, "2-x")),
+        (Changes(**HEAD, first_seq=1, last_seq=1, changes=[change(1)]), Position(A, 1)),
+        (State(**HEAD, last_seq=4, **STATE, place="4-y"), Position(A, 4, "4-y")),
+        (Begin(**HEAD, first_seq=20, previous=Previous(B, 3)), Position(A, 19)),
+        (Lost(**HEAD, from_seq=2, to_seq=7, reason="not in the feed"), Position(A, 7)),
+    ],
+)
+def test_a_message_says_where_the_next_goes_on(message: messages.AnyMessage, wanted: Position) -> None:
+    read = messages.decode(messages.encode(message))
+    assert messages.position(read) == wanted
+    assert msgspec.json.decode(messages.encode(message))["v"] == 1
+
+
+def test_a_place_is_read_by_its_own_word() -> None:
+    assert (Position(A, 4).after, Position(A, 4, "4-5f3a9c01").after) == ("4", "4-5f3a9c01")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"kind": "other"}', b"\xff", b'{"x": ' + b"[" * 100_000])
+def test_what_is_no_message_is_told_as_that(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        messages.decode(data)
+
+
+@dataclass
+class Lane:
+    """A feed as posd keeps it, and the stream; `stored` is what each database truly said."""
+
+    databases: list[tuple[str, int]] = field(default_factory=lambda: [("db0", 1)])
+    rows: dict[int, str] = field(default_factory=dict)  # seq -> what it says
+    newest: int = 0
+    removed: int = 0
+    stored: dict[tuple[str, int], str] = field(default_factory=dict)
+    stream: list[tuple[Step, Position]] = field(default_factory=list)
+
+    def grow(self, count: int) -> None:
+        for _ in range(count):
+            self.newest += 1
+            self.rows[self.newest] = f"{self.databases[-1][0]}/{self.newest}"
+            self.stored[self.databases[-1][0], self.newest] = self.rows[self.newest]
+
+    def prune(self, up_to: int, keeps: int) -> None:
+        """Retention removes most changes up to a number: those that are still open stay."""
+        for seq in [seq for seq in self.rows if seq <= up_to and seq % 7 != keeps]:
+            del self.rows[seq]
+            self.removed = max(self.removed, seq)
+
+    def restore(self, up_to: int, gap: int) -> None:
+        """A backup is put in place that had the changes up to a number; numbers go on above all."""
+        for seq in [seq for seq in self.rows if seq > up_to]:
+            del self.rows[seq]
+        self.newest += gap
+        self.databases.append((f"db{len(self.databases)}", self.newest + 1))
+
+    def page(self, after: int, limit: int) -> Page:
+        seqs = [seq for seq in sorted(self.rows) if seq > after][:limit]
+        ends = [first - 1 for _, first in self.databases[1:]] + [self.newest]
+        ranges = []
+        for (name, first), end in zip(self.databases, ends, strict=True):
+            here = [seq for seq in self.rows if first <= seq <= end]
+            last = end if name == self.databases[-1][0] else max(here, default=0)
+            ranges.append(Range(name, first, last if last >= first else None))
+        return Page(
+            changes=[Raw(msgspec.json.encode({"seq": seq, "says": self.rows[seq]})) for seq in seqs],
+            next_after=0,
+            place="",
+            notices=[] if not after or after in self.rows or after <= self.removed else [Notice(OTHER)],
+            databases=ranges,
+        )
+
+    def send(self, limit: int) -> bool:
+        """Do one step of a relay that knows nothing but the last message; whether there was one."""
+        position = self.stream[-1][1] if self.stream else None
+        step = following(position, self.page(position.seq if position else 0, limit), begin=False)
+        match step:
+            case Begins(database):
+                self.stream.append((step, Position(database.database_id, database.first_seq - 1)))
+            case Sends(database_id, first, changes):
+                self.stream.append((step, Position(database_id, first + len(changes) - 1)))
+            case Loses(database_id, from_seq, to_seq):
+                assert not any(from_seq <= seq <= to_seq for seq in self.rows), "it is there"
+                self.stream.append((step, Position(database_id, to_seq)))
+            case CaughtUp():
+                return False
+            case Refused(detail):
+                pytest.fail(detail)
+        return True
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("grow"), st.integers(1, 6)),
+    st.tuples(st.just("send"), st.integers(1, 4)),
+    st.tuples(st.just("prune"), st.integers(0, 12), st.integers(0, 6)),
+    st.tuples(st.just("restore"), st.integers(0, 12), st.integers(0, 4)),
+    st.tuples(st.just("tail"), st.integers(1, 3)),
+    st.just(("purge",)),
+)
+
+
+@given(st.lists(EVENTS, max_size=40), st.integers(1, 4))
+def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list[Any], limit: int) -> None:
+    """Also where the stream loses its end or is emptied: what is said is true, and what it has is complete."""
+    lane = Lane()
+    for kind, *numbers in events:
+        match kind:
+            case "tail":
+                del lane.stream[-numbers[0] :]
+            case "purge":
+                lane.stream.clear()
+            case "send":
+                lane.send(*numbers)
+            case _:
+                getattr(lane, kind)(*numbers)
+    for _ in range(10 * (len(lane.stored) + len(lane.databases) + 1)):
+        if not lane.send(limit):
+            break
+    else:
+        pytest.fail("it sends without end")
+    told: dict[tuple[str, int], str] = {}
+    lost: set[tuple[str, int]] = set()
+    begun: set[str] = set()
+    for step, _ in lane.stream:
+        match step:
+            case Begins(database):
+                begun.add(database.database_id)
+            case Sends(database_id, _, changes):
+                rows = [msgspec.json.decode(item) for item in changes]
+                told |= {(database_id, row["seq"]): row["says"] for row in rows}
+            case Loses(database_id, from_seq, to_seq):
+                lost |= {(database_id, seq) for seq in range(from_seq, to_seq + 1)}
+    assert told.items() <= lane.stored.items(), "no change of a database is told as another"
+    assert lane.databases[-1][0] in begun or not any(isinstance(step, Begins) for step, _ in lane.stream)
+    for found in lane.page(0, 1).databases:
+        if found.database_id in begun:
+            numbers = {(found.database_id, seq) for seq in range(found.first_seq, found.end + 1)}
+            assert numbers <= told.keys() | lost
+    present = {key for key in lane.stored if key[1] in lane.rows and lane.stored[key] == lane.rows[key[1]]}
+    assert present - {key for key in present if key[0] not in begun} <= told.keys() | lost

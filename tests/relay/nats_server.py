@@ -1,0 +1,134 @@
+"""A real NATS server with JetStream, and what is in the stream of all lanes."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+from nats.errors import Error
+from nats.js.api import DiscardPolicy, StreamConfig
+from nats.js.errors import NotFoundError
+
+from posd.relay.stream import ONCE
+from tests.support.needs import find
+from tests.support.ports import reserve
+
+STREAM = "POSD"
+#: Longest that the server may take to start, and that a message is waited for, in seconds.
+START_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class NatsServer:
+    """A server that can be killed and started again on the same port, with the same files."""
+
+    directory: Path
+    more: str = ""
+    port: int = field(default_factory=reserve)
+    #: How the tests themselves log in.
+    options: dict[str, Any] = field(default_factory=dict)
+    scheme: str = "nats"
+    _process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+        config = self.directory / "nats.conf"
+        config.write_text(
+            f"listen: 127.0.0.1:{self.port}\n"
+            f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 1GB }}\n{self.more}'
+        )
+        program = find("nats-server")
+        assert program is not None
+        with (self.directory / "nats.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(program, "-c", str(config), stdout=log, stderr=log)
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                with suppress(OSError, Error, TimeoutError):
+                    async with self.client():
+                        return
+                assert self._process.returncode is None, (self.directory / "nats.log").read_text()
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it with a signal."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            await self._process.wait()
+            self._process = None
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Connect as head office does."""
+        client = Client()
+        try:
+            await client.connect(self.url, error_cb=_silent, **ONCE, **self.options)
+            yield client
+        finally:
+            await client.close()
+
+    async def make_stream(self, name: str = STREAM, subject: str = "posd.*.*") -> None:
+        """Make the stream as `posd collect --init` does."""
+        async with self.client() as client:
+            config = StreamConfig(name=name, subjects=[subject], discard=DiscardPolicy.NEW, allow_direct=True)
+            await client.jetstream().add_stream(config)
+
+    async def messages(self, subject: str, stream: str = STREAM) -> list[dict[str, Any]]:
+        """Return what the stream has on a subject, in order; `sequence` is the stream's number."""
+        found: list[dict[str, Any]] = []
+        async with self.client() as client:
+            jetstream, sequence = client.jetstream(), 1
+            while True:
+                try:
+                    message = await jetstream.get_msg(stream, seq=sequence, subject=subject, next=True)
+                except NotFoundError:
+                    return found
+                assert message.seq is not None
+                assert message.data is not None
+                found.append(json.loads(message.data) | {"sequence": message.seq})
+                sequence = message.seq + 1
+
+    async def until(self, subject: str, what: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until a message on a subject, the last one at first and then each new one, is as that says."""
+        async with self.client() as client:
+            news = await client.subscribe(subject)
+            await client.flush()
+            last: Any = None
+            with suppress(NotFoundError):
+                last = (await client.jetstream().get_last_msg(STREAM, subject)).data
+            while last is None or not what(json.loads(last)):
+                last = (await news.next_msg(timeout=PATIENCE_SECONDS)).data
+
+    async def forget(self, *sequences: int, stream: str = STREAM) -> None:
+        """Lose messages."""
+        async with self.client() as client:
+            for sequence in sequences:
+                await client.jetstream().delete_msg(stream, sequence)
+
+    async def put(self, subject: str, data: bytes) -> None:
+        """Publish anything on a subject."""
+        async with self.client() as client:
+            await client.jetstream().publish(subject, data)
+
+
+async def _silent(_error: Exception) -> None:
+    """The tests see errors where they ask."""
+
+
+@asynccontextmanager
+async def nats_server(directory: Path, more: str = "", **options: Any) -> AsyncIterator[NatsServer]:
+    """Run one for the block."""
+    server = NatsServer(directory, more, **options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

@@ -1,0 +1,276 @@
+"""Server, network, posd and its database break while the relay sends; and what a lane may do at all."""
+
+import base64
+import json
+import secrets
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import trustme
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from posd.relay.credentials import read
+from tests.cli.processes import posd
+from tests.e2e.test_back_in_time import restored
+from tests.e2e.test_backup import back_up
+from tests.relay.lane import Lane, once_each, sent, with_feed
+from tests.relay.nats_server import nats_server
+from tests.relay.test_relay import paid
+from tests.support.needs import needs
+from tests.support.shop import Shop, open_shop
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        with_feed(Path(directory))
+        async with open_shop(Path(directory)) as shop:
+            await paid(shop)
+            yield shop
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own() -> AsyncIterator[Shop]:
+    """A shop whose database may be lost."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        with_feed(Path(directory))
+        async with open_shop(Path(directory)) as shop:
+            yield shop
+
+
+async def test_a_server_that_is_killed_and_comes_back_has_everything(shop: Shop, tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as server:
+        await server.make_stream()
+        lane = Lane(shop.daemon, server)
+        relay = await lane.start()
+        await lane.until_complete()
+        await server.stop(signal.SIGKILL)
+        await paid(shop)
+        await relay.said("relay.waiting")
+        await server.start()
+        found = await lane.until_complete()
+        assert sent(found) == await lane.feed()
+        assert await relay.stop() == 0
+
+
+async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as server:
+        await server.make_stream()
+        lane = Lane(own.daemon, server)
+        await paid(own)
+        relay = await lane.start()
+        await lane.until_complete()
+        await own.daemon.kill()
+        await relay.said("relay.waiting")
+        await own.daemon.start()
+        await paid(own)
+        found = await lane.until_complete()
+        assert sent(found) == await lane.feed()
+        assert await relay.stop() == 0
+
+
+async def test_a_restored_backup_is_another_database_that_names_the_one_before(own: Shop, tmp_path: Path) -> None:
+    """What of the old one was not sent and is in the backup goes under its old name; the new one tells the rest."""
+    async with nats_server(tmp_path) as server:
+        await server.make_stream()
+        lane = Lane(own.daemon, server)
+        first = await paid(own)
+        await lane.once()
+        second = await paid(own)
+        await back_up(own.daemon, tmp_path / "backup.db")
+        copied = (await lane.feed())[-1]["seq"]
+        third = await paid(own)
+        await own.daemon.kill()
+        await restored(own.daemon, str(tmp_path / "backup.db"))
+        await own.daemon.start()
+        await lane.once()
+        begin, again = await lane.messages("begin")
+        messages = await lane.messages()
+        assert again["previous"] == {"database_id": begin["database_id"], "last_seq": copied}
+        of = {
+            message["database_id"]: once_each(
+                [item for item in messages if item["database_id"] == message["database_id"]]
+            )
+            for message in (begin, again)
+        }
+        assert [*of[begin["database_id"]], *of[again["database_id"]]] == await lane.feed()
+        assert [change["seq"] for change in of[begin["database_id"]]] == list(range(1, copied + 1))
+        ids = {change["id"] for change in of[begin["database_id"]]}
+        assert {first.identity, second.identity} <= ids
+        assert third.identity in {change["id"] for change in of[again["database_id"]]}
+        assert not await lane.messages("lost")
+
+
+async def test_what_was_removed_before_it_was_sent_is_said_to_be_lost(own: Shop, tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as server:
+        await server.make_stream()
+        lane = Lane(own.daemon, server)
+        await paid(own)
+        removed = (await lane.feed())[-1]["seq"]
+        reply = await own.daemon.call("POST", "/prune", {"older_than_days": 0}, socket=own.daemon.admin_socket)
+        assert reply.status == 200, reply.body
+        await paid(own)
+        relay = await lane.once()
+        (lost,) = await lane.messages("lost")
+        assert (lost["from_seq"], lost["to_seq"]) == (1, removed)
+        assert sent(await lane.messages()) == await lane.feed()
+        assert [line["count"] for line in relay.lines if line["event"] == "relay.lost"] == [removed]
+
+
+async def test_a_run_that_is_too_large_for_the_server_goes_in_parts(shop: Shop, tmp_path: Path) -> None:
+    async with nats_server(tmp_path, "max_payload: 2KB\n") as server:
+        await server.make_stream()
+        lane = Lane(shop.daemon, server)
+        await paid(shop)
+        await lane.once()
+        assert sent(await lane.messages()) == await lane.feed()
+        assert len(await lane.messages("changes")) > 1
+
+
+async def test_metadata_goes_along_where_it_is_asked_for_alone(own: Shop, tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as server:
+        await server.make_stream()
+        payment = await own.started(metadata={"ticket": 7})
+        await payment.end()
+        for settings, wanted in (("", None), ("metadata = true", {"ticket": 7})):
+            lane = Lane(own.daemon, server, settings)
+            await lane.once()
+            last = [change for change in sent(await lane.messages()) if change["id"] == payment.identity][-1]
+            assert last["outcome"].get("metadata") == wanted
+
+
+#: What a lane needs, and nothing else.
+PERMISSIONS = """{ publish: { allow: ["posd.m1.%s", "$JS.API.DIRECT.GET.POSD.posd.m1.%s"] },
+                   subscribe: { allow: ["_I.m1.%s.>"] } }"""
+
+
+async def test_a_lane_that_may_do_no_more_logs_in_over_tls_with_a_password(shop: Shop, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+    (tmp_path / "password").write_text("secret\n")
+    tls = f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key" }}\n'
+    users = "{ user: hq, password: hq }, { user: a, password: secret, permissions: %s }" % (PERMISSIONS % (("a",) * 3))
+    users = f"authorization {{ users: [ {users} ] }}\n"
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    options = {"user": "hq", "password": "hq", "tls": context}
+    async with nats_server(tmp_path, tls + users, scheme="tls", options=options) as server:
+        await server.make_stream()
+        login = f'user = "a"\npassword_file = "{tmp_path}/password"\nca_file = "{tmp_path}/ca.pem"'
+        lane = Lane(shop.daemon, server, login, name="a")
+        await lane.once()
+        assert sent(await lane.messages()) == await lane.feed()
+
+        other = await Lane(shop.daemon, server, login, name="b").start("--once")
+        assert await other.ended() == 3
+        assert "ermission" in other.lines[-1]["error"]
+        assert await server.messages("posd.m1.b") == []
+
+        stranger = await Lane(shop.daemon, server, login.replace('"a"', '"x"'), name="a").start("--once")
+        assert await stranger.ended() == 3
+        assert stranger.lines[-1]["event"] == "relay.away"  # whether the server's word or its end comes first is chance
+        untrusted = await Lane(shop.daemon, server, login.replace("ca_file", "#"), name="a").start("--once")
+        assert await untrusted.ended() == 3
+        assert "certificate" in untrusted.lines[-1]["error"]
+
+
+def nkey(kind: bytes, key: Ed25519PrivateKey) -> str:
+    """Write a public key as NATS does: its kind, the key, a CRC-16 (XMODEM), in base32."""
+    return _checked(kind, key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _checked(prefix: bytes, content: bytes) -> str:
+    checksum = 0
+    for byte in prefix + content:
+        checksum ^= byte << 8
+        for _ in range(8):
+            checksum = ((checksum << 1) ^ (0x1021 if checksum & 0x8000 else 0)) & 0xFFFF
+    return base64.b32encode(prefix + content + checksum.to_bytes(2, "little")).decode().rstrip("=")
+
+
+def token(key: Ed25519PrivateKey, issuer: str, subject: str, kind: str, **claims: Any) -> str:
+    """Sign a NATS JWT."""
+    body = {"jti": secrets.token_hex(8), "iat": 1, "iss": issuer, "sub": subject, "name": kind}
+    body["nats"] = {"type": kind, "version": 2} | claims
+    parts = [json.dumps(part).encode() for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, body)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    return (text + b"." + base64.urlsafe_b64encode(key.sign(text)).rstrip(b"=")).decode()
+
+
+async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) -> None:
+    """Operator, account and user, as `nsc` makes them."""
+    operator, account, system, user = (Ed25519PrivateKey.generate() for _ in range(4))
+    names = {key: nkey(kind, key) for key, kind in ((operator, b"\x70"), (account, b"\x00"), (system, b"\x00"))}
+    unlimited = dict.fromkeys(("subs", "conn", "leaf", "imports", "exports", "data", "payload"), -1)
+    storage = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
+    accounts = {
+        names[account]: token(operator, names[operator], names[account], "account", limits=unlimited | storage),
+        names[system]: token(operator, names[operator], names[system], "account", limits=unlimited),
+    }
+    free = {"subs": -1, "data": -1, "payload": -1}
+    login = token(account, names[account], nkey(b"\xa0", user), "user", **free)
+    seed = _checked(bytes([0x90 | (0xA0 >> 5), (0xA0 & 31) << 3]), user.private_bytes_raw())
+    credentials = tmp_path / "lane.creds"
+    credentials.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{login}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    preload = "\n".join(f"{name}: {text}" for name, text in accounts.items())
+    more = (
+        f"operator: {token(operator, names[operator], names[operator], 'operator')}\nsystem_account: {names[system]}\n"
+        f"resolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
+    )
+    found = read(credentials)
+    options = {"user_jwt_cb": found.jwt.encode, "signature_cb": found.sign}
+    async with nats_server(tmp_path, more, options=options) as server:
+        await server.make_stream()
+        lane = Lane(shop.daemon, server, f'credentials_file = "{credentials}"')
+        await lane.once()
+        assert sent(await lane.messages()) == await lane.feed()
+
+
+BASE: dict[str, dict[str, Any]] = {
+    "merchant": {"id": "m1"},
+    "relay": {"servers": ["nats://127.0.0.1:1"], "lane": "a"},
+}
+UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
+    "no servers": ({"relay": {"servers": []}}, "relay.servers is empty"),
+    "no merchant": ({"merchant": {"id": ""}}, "merchant.id is empty"),
+    "a merchant that is no part of a subject": ({"merchant": {"id": "m.1"}}, "merchant.id m.1 cannot be sent"),
+    "a lane that is none": ({"relay": {"lane": "till 1"}}, "'till 1' is not a part of a subject"),
+    "another scheme": ({"relay": {"servers": ["http://127.0.0.1:1"]}}, "tls:// or nats://"),
+    "no file": ({"relay": {"credentials_file": "/nowhere"}}, "No such file or directory: '/nowhere'"),
+    "a file that is none": ({"relay": {"credentials_file": "config.toml"}}, "is no file of NATS credentials"),
+    "no certificate": ({"relay": {"certificate": "config.toml", "private_key": "config.toml"}}, "cannot be used"),
+    "half a certificate": ({"relay": {"certificate": "config.toml"}}, "goes together with private_key"),
+    "half a user": ({"relay": {"user": "a"}}, "goes together with password_file"),
+    "two ways": ({"relay": {"credentials_file": "a", "user": "a", "password_file": "b"}}, "second way to log in"),
+}
+
+
+@pytest.mark.parametrize(("changed", "words"), UNUSABLE.values(), ids=UNUSABLE)
+async def test_what_is_wrong_with_the_configuration_is_said(
+    changed: dict[str, dict[str, Any]], words: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    sections = {name: found | changed.get(name, {}) for name, found in BASE.items()}
+    lines = [
+        f"{key} = {json.dumps(value)}" if key else f"[{value}]"
+        for name, section in sections.items()
+        for key, value in [("", name), *section.items()]
+    ]
+    config.write_text("\n".join(lines))
+    done = posd("relay", "--once", config=config)
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr

@@ -56,6 +56,7 @@ COMMANDS: Mapping[str, str] = {
     "support": "posd.cli.operate.support:support",
     "doctor": "posd.cli.doctor.command:doctor",
     "relay": "posd.cli.relay:relay",
+    "collect": "posd.cli.collect:collect",
     "openapi": "posd.cli.operate.status:openapi",
     "completion": "posd.cli.operate.status:completion",
 }

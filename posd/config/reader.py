@@ -28,6 +28,7 @@ from posd.config.schema import (
     SECTIONS,
     Config,
     Key,
+    NatsConfig,
     Source,
     TerminalConfig,
     TerminalDefaults,
@@ -335,13 +336,16 @@ def _print_poll(config: Config) -> Iterator[Finding]:
         )
 
 
-def _relay_login(config: Config) -> Iterator[Finding]:
-    relay = config.relay
-    if relay.credentials_file is not None and relay.user:
-        yield Finding(("relay.credentials_file", "relay.user"), "is a second way to log in", "keep one of them")
-    for name, other in (("user", "password_file"), ("certificate", "private_key")):
-        if bool(getattr(relay, name)) != bool(getattr(relay, other)):
-            yield Finding((f"relay.{name}", f"relay.{other}"), f"goes together with {other}", "give both, or neither")
+def _nats_login(config: Config) -> Iterator[Finding]:
+    for section in ("relay", "collect"):
+        nats: NatsConfig = config.section(section)
+        if nats.credentials_file is not None and nats.user:
+            names = (f"{section}.credentials_file", f"{section}.user")
+            yield Finding(names, "is a second way to log in", "keep one of them")
+        for name, other in (("user", "password_file"), ("certificate", "private_key")):
+            if bool(getattr(nats, name)) != bool(getattr(nats, other)):
+                names = (f"{section}.{name}", f"{section}.{other}")
+                yield Finding(names, f"goes together with {other}", "give both, or neither")
 
 
 def _cloud_address(config: Config) -> Iterator[Finding]:
@@ -493,7 +497,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _search_by_get,
     _confirmed_for_two_editions,
     _authentication,
-    _relay_login,
+    _nats_login,
 )
 
 

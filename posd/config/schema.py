@@ -304,11 +304,10 @@ class TerminalConfig(TerminalDefaults):
 
 
 @dataclass(frozen=True, slots=True)
-class RelayConfig:
-    """`[relay]`: read by `posd relay`, with files of its own user; the daemon opens none of them."""
+class NatsConfig:
+    """How to reach the NATS servers and their stream, with files of whoever does; the daemon opens none of them."""
 
     servers: tuple[str, ...] = key(read.each(read.url("tls", "nats")), [])
-    lane: str = key(_lane, "")
     stream: str = key(_stream, "POSD")
     credentials_file: Path | None = key(read.optional(read.path), "")
     user: str = key(read.text, "")
@@ -316,9 +315,23 @@ class RelayConfig:
     certificate: Path | None = key(read.optional(read.path), "")
     private_key: Path | None = key(read.optional(read.path), "")
     ca_file: Path | None = key(read.optional(read.path), "")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayConfig(NatsConfig):
+    """`[relay]`: read by `posd relay`."""
+
+    lane: str = key(_lane, "")
     batch: int = key(read.whole(1, 500), 100)
     state_seconds: float = key(read.seconds(1, DAY), 60)
     metadata: bool = key(read.boolean, False)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectConfig(NatsConfig):
+    """`[collect]`: read by `posd collect`, at head office. An empty `dsn` is libpq's environment."""
+
+    dsn: str = key(read.text, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +373,7 @@ class Config:
     profile_headers: Mapping[AccessMode, Mapping[str, HeaderValue]]
     hash_encrypt: HashEncryptConfig
     relay: RelayConfig
+    collect: CollectConfig
     metrics: MetricsConfig
     logging: LoggingConfig
     sources: Mapping[str, Source] = field(repr=False)
@@ -384,6 +398,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "terminal_defaults": TerminalDefaults,
         "hash_encrypt": HashEncryptConfig,
         "relay": RelayConfig,
+        "collect": CollectConfig,
         "metrics": MetricsConfig,
         "logging": LoggingConfig,
     }

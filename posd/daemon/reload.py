@@ -34,7 +34,7 @@ TAKEN_UP: Final = frozenset(
     }
 )
 #: Read by the commands alone; of a section, all of it.
-OF_COMMANDS: Final = frozenset({"print.text_member", "relay"})
+OF_COMMANDS: Final = frozenset({"print.text_member", "relay", "collect"})
 
 log = structlog.get_logger("posd.daemon")
 

@@ -491,4 +491,20 @@ EVENTS: Final[Mapping[str, Event]] = {
         "See that posd runs and that the NATS servers can be reached, then run it again.",
     ),
     "relay.stopped": _row("info", "", "the relay has stopped"),
+    # Head office's collector
+    "collect.connected": _row("info", "host database", "the collector takes from {host} and writes into {database}"),
+    "collect.waiting": _row(
+        "warning",
+        "error retry_s",
+        "the collector waits: {error}; the next try is in {retry_s} s",
+        "See that the NATS server and PostgreSQL run. The stream keeps what is not taken.",
+    ),
+    "collect.unreadable": _row(
+        "warning",
+        "count",
+        "{count} messages could not be used",
+        "Look into the table posd.unreadable: each stands there with its reason.",
+    ),
+    "collect.refused": _row("error", "error", "the collector takes nothing: {error}", "Do what the line says."),
+    "collect.stopped": _row("info", "", "the collector has stopped"),
 }

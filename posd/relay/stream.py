@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 from nats.js.errors import APIError, NotFoundError
 
-from posd.config.schema import RelayConfig
+from posd.config.schema import NatsConfig
 from posd.relay import credentials
 
 #: Seconds for the whole of a connection, for one answer, and for the end.
@@ -67,17 +67,28 @@ class Stored(NamedTuple):
     data: bytes | None
 
 
+class Complaints:
+    """What the server says beside its answers: that a permission is missing, for one, which no answer follows."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.come = asyncio.Event()
+
+    async def hear(self, error: Exception) -> None:
+        """Keep the first one."""
+        self.first = self.first or str(error)
+        self.come.set()
+
+
 class LaneStream:
     """One lane's subject, over one connection to one server, which is not made anew."""
 
-    def __init__(self, client: Client, stream: str, subject: str) -> None:
+    def __init__(self, client: Client, stream: str, subject: str, complaints: Complaints) -> None:
         self._client = client
         self._jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         self._stream = stream
         self._subject = subject
-        #: What the server said first beside its answers: a permission that is missing is told so alone.
-        self.complaint = ""
-        self._complained = asyncio.Event()
+        self._complaints = complaints
 
     @property
     def server(self) -> str:
@@ -122,14 +133,9 @@ class LaneStream:
             raise self._away("a message was not acknowledged", error) from error
         return stored.seq
 
-    async def heard(self, error: Exception) -> None:
-        """Keep what the server complains of beside its answers."""
-        self.complaint = self.complaint or str(error)
-        self._complained.set()
-
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer, no longer than until the server complains: then none comes."""
-        answer, heard = asyncio.ensure_future(request), asyncio.ensure_future(self._complained.wait())
+        answer, heard = asyncio.ensure_future(request), asyncio.ensure_future(self._complaints.come.wait())
         try:
             await asyncio.wait({answer, heard}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -144,7 +150,7 @@ class LaneStream:
             words = f"{error.description or error} ({error.err_code})"
             todo = "Make room in the stream, or let it hold more; the lane keeps its changes until then"
             return StreamAway(f"{what}: {words}", todo if error.err_code == FULL else "")
-        words = self.complaint or str(error) or type(error).__name__
+        words = self._complaints.first or str(error) or type(error).__name__
         if not self._client.is_connected:
             return StreamAway(f"{what}: {words}")
         return StreamAway(
@@ -155,7 +161,14 @@ class LaneStream:
 
 
 @asynccontextmanager
-async def connected(config: RelayConfig, subject: str, inbox: str) -> AsyncIterator[LaneStream]:
+async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterator[LaneStream]:
+    """Connect a lane to one of the servers for the block. Raise StreamAway, ServerTooOld."""
+    async with client_of(config, subject, inbox) as (client, complaints):
+        yield LaneStream(client, config.stream, subject, complaints)
+
+
+@asynccontextmanager
+async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, Complaints]]:
     """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
 
     A connection that broke is not made anew: what was written before could be sent after it.
@@ -166,20 +179,19 @@ async def connected(config: RelayConfig, subject: str, inbox: str) -> AsyncItera
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
     for url in random.sample(config.servers, len(config.servers)):
-        client = Client()
-        lane = LaneStream(client, config.stream, subject)
+        client, complaints = Client(), Complaints()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await client.connect(url, error_cb=lane.heard, inbox_prefix=inbox, name=subject, **ONCE, **options)
+                await client.connect(url, error_cb=complaints.hear, inbox_prefix=inbox, name=name, **ONCE, **options)
             break
         except (NatsError, TimeoutError, OSError, ValueError) as error:
             await _end(client)
-            errors.append(f"{url}: {lane.complaint or str(error) or type(error).__name__}")
+            errors.append(f"{url}: {complaints.first or str(error) or type(error).__name__}")
     else:
         raise StreamAway("; ".join(errors))
     try:
         check_version(client)
-        yield lane
+        yield client, complaints
     finally:
         await _end(client)
 
@@ -191,7 +203,7 @@ async def _end(client: Client) -> None:
             await client.close()
 
 
-def login(config: RelayConfig) -> dict[str, Any]:
+def login(config: NatsConfig) -> dict[str, Any]:
     """Return how to log in, as options of the client. Raise OSError, ValueError, of files that are missing or wrong."""
     options: dict[str, Any] = {}
     if config.credentials_file is not None:

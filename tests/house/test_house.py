@@ -33,7 +33,7 @@ MAY = {
     "posd.tls.served": "a short form that the daemon does not use",
 }
 #: Folders and files that are no part of the daemon.
-OTHERS = ("posd.cli", "posd.client", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
+OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

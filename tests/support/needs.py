@@ -22,6 +22,7 @@ PACKAGES = {
     "groff": "groff-base",
     "ip": "iproute2",
     "java": "default-jdk-headless",
+    "initdb": "postgresql",
     "javac": "default-jdk-headless",
     "jq": "jq",
     "man": "man-db",
@@ -32,6 +33,7 @@ PACKAGES = {
     "nsenter": "util-linux",
     "openssl": "openssl",
     "php": "php-cli",
+    "postgres": "postgresql",
     "ps": "procps",
     "setpriv": "util-linux",
     "shellcheck": "shellcheck",
@@ -41,7 +43,14 @@ PACKAGES = {
 }
 PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
 #: Tools of the administrator are not in the path of every user.
-SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+SEARCH_PATH = os.pathsep.join(
+    (
+        os.environ.get("PATH", os.defpath),
+        "/usr/sbin",
+        "/sbin",
+        *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)),  # Debian has it in no path
+    )
+)
 
 
 def find(tool: str) -> str | None:

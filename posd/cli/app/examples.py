@@ -218,6 +218,20 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd relay --once", "Send what there is, and see whether it works:"),
         Example("posd relay --from 1200", "Send again what head office has lost, from that change on:"),
     ),
+    "collect": (
+        Example("posd collect --init", "At head office, once: the stream, its consumer and the tables:"),
+        Example("posd collect", "As a service does it; as many at once as are wanted:"),
+        Example("posd collect --check", "Up to when is each lane complete, and what is missing?"),
+    ),
+    "collect totals": (
+        Example("posd collect totals --day yesterday", "What each lane charged, by type:"),
+        Example("posd collect totals --day 2026-11-01 --to 2026-11-30 --csv", "A month, for a spreadsheet:"),
+    ),
+    "collect ids": (
+        Example(
+            "posd collect ids --lane quito-01-3 --since 2026-11-20 > ids", "For a new machine in place of a lost one:"
+        ),
+    ),
     "openapi": (Example("posd openapi > posd.json", "The description of the API, for a generator of clients:"),),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
     "report": (

@@ -45,6 +45,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "verify": "Check the database, or the backup FILE; nothing is changed",
         "prune": "Remove payments and print jobs that ended long ago",
         "relay": "Send every outcome of this lane to head office, until SIGTERM or Ctrl-C",
+        "collect": "Read the stream of all lanes into PostgreSQL, until SIGTERM or Ctrl-C",
     },
     "Set up": {
         "config": "Check the configuration file, and show what is in force",

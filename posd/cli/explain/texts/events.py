@@ -40,6 +40,10 @@ MONEY: Mapping[str, Words] = {
         "No. Payments do not wait for the relay; head office does not see them until they are sent.",
         "No. Los pagos no esperan al relé; la central no los ve hasta que se envían.",
     ),
+    "collect": (
+        "No. It is head office's copy; the lanes keep every payment, and no payment waits for it.",
+        "No. Es la copia de la central; las cajas conservan cada pago, y ningún pago la espera.",
+    ),
     "config": (
         "No. posd goes on with the configuration that it has.",
         "No. posd sigue con la configuración que tiene.",
@@ -379,6 +383,16 @@ EVENTS: Mapping[str, Spanish] = {
         "Revise que posd esté en marcha y que se llegue a los servidores NATS; luego otra vez.",
     ),
     "relay.stopped": Spanish("el relé se detuvo"),
+    "collect.connected": Spanish("el colector toma de {host} y escribe en {database}"),
+    "collect.waiting": Spanish(
+        "el colector espera: {error}; el próximo intento es en {retry_s} s",
+        "Revise que el servidor NATS y PostgreSQL estén en marcha. La cola conserva lo que no se tomó.",
+    ),
+    "collect.unreadable": Spanish(
+        "{count} mensajes no se pudieron usar", "Mire la tabla posd.unreadable: cada uno está ahí con su motivo."
+    ),
+    "collect.refused": Spanish("el colector no toma nada: {error}", "Haga lo que dice la línea."),
+    "collect.stopped": Spanish("el colector se detuvo"),
 }
 
 

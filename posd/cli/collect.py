@@ -1,0 +1,290 @@
+"""`posd collect`: at head office, reads the stream of all lanes into PostgreSQL, and answers what is asked of it."""
+
+import asyncio
+import csv
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import click
+import msgspec
+
+from posd.base.money import ZERO
+from posd.base.times import iso, parse_iso
+from posd.cli.app.connection import json_option
+from posd.cli.app.context import Context
+from posd.cli.app.errors import Failure
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, counted
+from posd.cli.app.tables import Number
+from posd.cli.app.times import moment, roughly
+from posd.cli.report.facts import money, read_day
+from posd.config import Config, load
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+T = TypeVar("T")
+
+_EXACT = msgspec.json.Encoder(decimal_format="number")
+
+#: What `posd collect` needs beyond posd itself.
+PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
+
+
+@click.group(invoke_without_command=True)
+@click.option("--init", is_flag=True, help="Make the stream, its consumer and the tables, where they are missing.")
+@click.option("--replicas", type=click.IntRange(1, 5), default=1, help="With --init: on how many servers it is kept.")
+@click.option("--once", is_flag=True, help="Take what there is, and end.")
+@click.option("--from-start", is_flag=True, help="Read all of the stream once more, and end. What is there stays.")
+@click.option("--check", is_flag=True, help="Say of each lane up to when it is complete, and what is missing.")
+@json_option
+@click.pass_context
+def collect(
+    ctx: click.Context, output: Output, init: bool, replicas: int, once: bool, from_start: bool, check: bool
+) -> None:
+    """Read the stream of all lanes into PostgreSQL, until SIGTERM or Ctrl-C.
+
+    Any number of them may run at once. What is stored is acknowledged after its commit; a message that comes twice
+    makes no difference. The servers and the database stand in [collect] of the configuration.
+
+    Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing or silent, or a message could
+    not be used.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if sum((init, once, from_start, check)) > 1:
+        raise click.UsageError("--init, --once, --from-start and --check are four things to do: choose one")
+    config = _config(ctx)
+    if check:
+        ctx.exit(_show_check(output, _asked(config, output, _check)))
+    if not config.collect.servers:
+        _unusable('collect.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
+    if init:
+        _show_made(output, _tried(output, _init(config, replicas)))
+    elif once or from_start:
+        _show_counts(output, _tried(output, _once(config, from_start, output)))
+    else:
+        from posd.collect.main import run
+
+        ctx.exit(run(config))
+
+
+@collect.command()
+@click.option("--day", default="today", metavar="DAY", help="today, yesterday, or a date such as 2026-11-20.")
+@click.option("--to", "last", metavar="DAY", help="The last day of several.")
+@click.option("--timezone", metavar="NAME", help="Time zone of the days; without it, the merchant's (configuration).")
+@click.option("--csv", "as_table", is_flag=True, help="Print CSV.")
+@json_option
+@click.pass_context
+def totals(
+    ctx: click.Context, output: Output, day: str, last: str | None, timezone: str | None, as_table: bool
+) -> None:
+    """Total what the lanes have charged, by day, lane and type, as `posd report` counts it."""
+    from posd.collect.questions import Total
+    from posd.collect.questions import totals as ask
+
+    config = _config(ctx)
+    zone = timezone or config.merchant.timezone
+    try:
+        today = datetime.now(UTC).astimezone(ZoneInfo(zone)).date()
+        first_day = read_day(day, today)
+        last_day = read_day(last, today) if last is not None else first_day
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+
+    found: list[Total] = _asked(config, output, lambda connection: ask(connection, first_day, last_day, zone))
+    if output.as_json:
+        rows = [{**row._asdict(), "total": row.total} for row in found]
+        output.json(_EXACT.encode({"timezone": zone, "totals": rows}))
+        return
+    columns = ("day", "merchant", "lane", "type", "payments", "total")
+    cells = [
+        (row.day.isoformat(), row.merchant, row.lane, row.kind, str(row.payments), money(row.total)) for row in found
+    ]
+    if as_table:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([columns, *cells])
+        return
+    output.table(columns, [(*cell[:4], Number(cell[4]), Number(cell[5])) for cell in cells])
+    payments, total = sum(row.payments for row in found), sum((row.total for row in found), ZERO)
+    output.note(f"{counted(payments, 'payment')}, {money(total)}; days of {zone}")
+
+
+@collect.command()
+@click.option("--lane", required=True, metavar="LANE", help="Of which lane.")
+@click.option("--merchant", metavar="ID", help="Of which merchant, where several have a lane of that name.")
+@click.option("--since", required=True, metavar="TIME", help="A time such as 2026-11-20T08:00Z, or a day.")
+@json_option
+@click.pass_context
+def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, since: str) -> None:
+    """Print the ids of payments that a lane has started or that changed since then, for `posd restore --ids FILE`.
+
+    One a line: the id, when it was started, and the terminal, with tabs between.
+    """
+    from posd.collect.questions import started
+
+    try:
+        begin = parse_iso(since if "T" in since else f"{since}T00:00:00Z")
+    except ValueError as error:
+        raise click.UsageError(f"--since {since}: write a time as 2026-11-20T08:00:00Z, or a day") from error
+    found = _asked(_config(ctx), output, lambda connection: started(connection, merchant, lane, begin))
+    if output.as_json:
+        rows = [{"client_transaction_id": name, "at": iso(at), "terminal": terminal} for name, at, terminal in found]
+        output.json(msgspec.json.encode({"ids": rows}))
+        return
+    for name, at, terminal in found:
+        click.echo("\t".join((name, iso(at), *([terminal] if terminal else []))))
+
+
+def _config(ctx: click.Context) -> Config:
+    """Read the configuration, and see that what this needs is installed."""
+    try:
+        import nats  # noqa: F401
+        import psycopg  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        _unusable(f"posd collect needs the package {PACKAGES[error.name]}: pip install 'posd[collect]'")
+    given: Context = ctx.find_object(Context) or Context("", None)
+    return load(Path(given.config_path), check_files=False)
+
+
+def _unusable(problem: str) -> NoReturn:
+    raise click.UsageError(problem)
+
+
+def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
+    """Do it; what is away or refused becomes a message and an exit code."""
+    import psycopg
+
+    from posd.collect.collector import words_of
+    from posd.collect.store import WrongTables
+    from posd.relay.stream import ServerTooOld, StreamAway
+
+    def failure(error: Exception, code: ExitCode, *more: str) -> Failure:
+        raw = msgspec.json.encode({"ok": False, "error": words_of(error)})
+        return Failure([words_of(error), *(f"  {text}" for text in more if text)], code, output, raw)
+
+    try:
+        return asyncio.run(work)
+    except (WrongTables, ServerTooOld) as error:
+        raise failure(error, ExitCode.USAGE) from error
+    except StreamAway as error:
+        raise failure(error, ExitCode.UNREACHABLE, error.todo) from error
+    except psycopg.Error as error:
+        advice = (
+            "PostgreSQL is named by collect.dsn of the configuration, or by the environment (PGHOST, PGDATABASE, ...)"
+        )
+        raise failure(error, ExitCode.UNREACHABLE, advice) from error
+
+
+def _asked(config: Config, output: Output, ask: "Callable[[AsyncConnection[Any]], Coroutine[Any, Any, T]]") -> T:
+    """Ask the tables."""
+    import psycopg
+
+    from posd.collect.store import Store
+
+    async def work() -> T:
+        async with await psycopg.AsyncConnection.connect(config.collect.dsn, autocommit=True) as connection:
+            await Store(connection).prepare()
+            return await ask(connection)
+
+    return _tried(output, work())
+
+
+async def _init(config: Config, replicas: int) -> list[str]:
+    import psycopg
+
+    from posd.collect import queue
+    from posd.collect.store import Store
+
+    async with queue.connected(config.collect) as source:
+        made = await source.make(replicas)
+    async with await psycopg.AsyncConnection.connect(config.collect.dsn, autocommit=True) as connection:
+        if await Store(connection).prepare(init=True):
+            made.append("the tables")
+    return made
+
+
+async def _once(config: Config, from_start: bool, output: Output) -> Any:
+    from posd.collect.collector import Collector
+
+    with output.progress("taking messages") as update:
+        collector = Collector(config.collect, lambda counts: update(completed=counts.messages))
+        return await collector.once(from_start=from_start)
+
+
+async def _check(connection: "AsyncConnection[Any]") -> tuple[Sequence[Any], Sequence[Any], int]:
+    from posd.collect import questions
+
+    return (
+        await questions.lanes(connection),
+        await questions.gaps(connection),
+        await questions.unreadable(connection),
+    )
+
+
+def _show_made(output: Output, made: Sequence[str]) -> None:
+    if output.as_json:
+        output.json(msgspec.json.encode({"ok": True, "made": made}))
+    else:
+        output.line(f"Made: {', '.join(made)}." if made else "All of it is there already; nothing was changed.")
+
+
+def _show_counts(output: Output, counts: Any) -> None:
+    if output.as_json:
+        output.json(msgspec.json.encode({"messages": counts.messages, "unreadable": counts.unreadable}))
+        return
+    aside = f"; {counts.unreadable} could not be used (posd.unreadable)" if counts.unreadable else ""
+    output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
+
+
+def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int]) -> ExitCode:
+    """Show how the lanes are; return the exit code."""
+    lanes, gaps, unreadable = found
+    well = not gaps and not unreadable and not any(lane.silent for lane in lanes)
+    if output.as_json:
+        document = {
+            "ok": well,
+            "lanes": [lane._asdict() for lane in lanes],
+            "gaps": [gap._asdict() for gap in gaps],
+            "unreadable": unreadable,
+        }
+        output.json(msgspec.json.encode(document))
+        return ExitCode.DONE if well else ExitCode.NOT_DONE
+    now = datetime.now(UTC)
+    output.table(
+        ("merchant", "lane", "complete to", "heard of", "gaps", "in doubt", "attention", "posd"),
+        [
+            (
+                lane.merchant,
+                lane.lane,
+                moment(lane.complete_to_at, date=True) if lane.complete_to_at else "not known",
+                f"{roughly((now - lane.last_state_at).total_seconds())} ago" if lane.last_state_at else "never",
+                Number(str(lane.gaps)),
+                Number(str(lane.in_doubt)),
+                Number(str(lane.attention)),
+                f"{'silent' if lane.silent else lane.health or ''}",
+            )
+            for lane in lanes
+        ],
+    )
+    for gap in gaps:
+        output.line(
+            f"Missing: {gap.merchant}.{gap.lane}, database {gap.database_id}: after {gap.after_seq}, before "
+            f"{gap.before_seq}. On that lane: posd relay --from {(gap.after_seq or 0) + 1}",
+            "yellow",
+        )
+    if unreadable:
+        output.line(f"{counted(unreadable, 'message')} could not be used: see the table posd.unreadable", "yellow")
+    silent = sum(lane.silent for lane in lanes)
+    output.line(
+        f"{counted(len(lanes), 'lane')}: "
+        + ("all complete and heard of." if well else f"{silent} silent, {counted(len(gaps), 'gap')}."),
+        "" if well else "bold yellow",
+    )
+    return ExitCode.DONE if well else ExitCode.NOT_DONE

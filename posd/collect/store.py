@@ -1,0 +1,428 @@
+"""Writes a batch of messages into PostgreSQL, in one transaction."""
+
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from posd.collect import reading
+from posd.collect.reading import KEPT_BYTES, Message, Row, Unreadable
+from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
+
+#: The version of the tables that this program knows.
+VERSION = 1
+#: Any number: who changes the tables holds this lock.
+LOCK = 0x706F7364
+#: What is wrong with what a message says, not with the server.
+OF_THE_DATA = (psycopg.DataError, psycopg.IntegrityError, UnicodeError)
+
+
+class WrongTables(Exception):
+    """The database has no tables, or those of another version."""
+
+
+class Read(NamedTuple):
+    """A message, and what it says."""
+
+    message: Message
+    says: AnyMessage
+
+
+class Store:
+    """The tables, over one connection."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    async def prepare(self, *, init: bool = False) -> bool:
+        """Look at the tables, and make them where `init` says so and there are none: then it is true.
+
+        Raise WrongTables.
+        """
+        # Compiling a query takes seconds, and each of these takes less.
+        await self.connection.execute("SET jit = off")
+        async with self.connection.transaction():
+            await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            there = await self._one("SELECT to_regclass('posd.schema_version') IS NOT NULL")
+            if not there and not init:
+                raise WrongTables("the database has no tables of posd: make them with posd collect --init")
+            if not there:
+                await self.connection.execute((files("posd.collect") / "schema.sql").read_bytes())
+            found = await self._one("SELECT max(version) FROM posd.schema_version")
+            if found != VERSION:
+                raise WrongTables(f"the tables are of version {found}, this posd knows version {VERSION}")
+        return not there
+
+    async def write(self, messages: Sequence[Message]) -> int:
+        """Store what messages say; return how many could not be used. They are on disk when it returns.
+
+        Where the server refuses what one of them says, each is stored by itself, and that one is put aside.
+        """
+        try:
+            return await self._write(messages)
+        except OF_THE_DATA as error:
+            if len(messages) > 1:
+                return sum([await self.write([message]) for message in messages])
+            (message,) = messages
+            async with self.connection.transaction():
+                await self._put_aside([(message, f"PostgreSQL refuses it: {str(error).splitlines()[0]}")])
+            return 1
+
+    async def _write(self, messages: Sequence[Message]) -> int:
+        found: list[Read] = []
+        aside: list[tuple[Message, str]] = []
+        rows: list[Row] = []
+        for message in messages:
+            try:
+                says = reading.read(message)
+                rows += reading.rows(says) if isinstance(says, Changes) else []
+                found.append(Read(message, says))
+            except Unreadable as error:
+                aside.append((message, str(error)))
+        async with self.connection.transaction():
+            foreign = await self._lanes(found)
+            aside += [(item.message, "its database_id is another lane's") for item in foreign]
+            of_others = {(item.says.merchant, item.says.lane, item.says.database_id) for item in foreign}
+            found = [item for item in found if item not in foreign]
+            rows = [row for row in rows if (row.merchant, row.lane, row.database_id) not in of_others]
+            await self._begins([item for item in found if isinstance(item.says, Begin)])
+            aside += await self._changes(found, rows)
+            await self._lost([item.says for item in found if isinstance(item.says, Lost)])
+            await self._states([item for item in found if isinstance(item.says, State)])
+            await self._move_on({item.says.database_id for item in found})
+            await self._put_aside(aside)
+        return len(aside)
+
+    async def _lanes(self, found: Sequence[Read]) -> list[Read]:
+        """Make the rows of lanes and databases, lock those of the lanes; return the messages of others' databases."""
+        lanes = sorted({(item.says.merchant, item.says.lane) for item in found})
+        for lane in lanes:  # in one order, so that two collectors never wait for each other
+            await self.connection.execute(
+                "INSERT INTO posd.lanes (merchant, lane) VALUES (%s, %s) ON CONFLICT DO NOTHING", lane
+            )
+            await self.connection.execute("SELECT 1 FROM posd.lanes WHERE merchant = %s AND lane = %s FOR UPDATE", lane)
+        owners: dict[str, tuple[str, str]] = {}
+        for item in found:
+            says = item.says
+            if says.database_id not in owners:
+                await self.connection.execute(
+                    "INSERT INTO posd.databases (database_id, merchant, lane, ordinal) SELECT %(id)s, %(merchant)s,"
+                    " %(lane)s, coalesce(max(ordinal) + 1, 0) FROM posd.databases WHERE merchant = %(merchant)s"
+                    " AND lane = %(lane)s ON CONFLICT DO NOTHING",
+                    {"id": says.database_id, "merchant": says.merchant, "lane": says.lane},
+                )
+                owners[says.database_id] = await self._row(
+                    "SELECT merchant, lane FROM posd.databases WHERE database_id = %s", (says.database_id,)
+                )
+        return [item for item in found if owners[item.says.database_id] != (item.says.merchant, item.says.lane)]
+
+    async def _begins(self, found: Sequence[Read]) -> None:
+        """Note where databases begin and what came before them; put the databases of these lanes in order."""
+        for item in found:
+            says = item.says
+            assert isinstance(says, Begin)  # noqa: S101 - as the caller has chosen them
+            previous = says.previous
+            await self.connection.execute(
+                "UPDATE posd.databases SET first_seq = coalesce(first_seq, %s),"
+                " previous_id = coalesce(previous_id, %s), previous_last_seq = greatest(previous_last_seq, %s),"
+                " begun_at = coalesce(begun_at, %s) WHERE database_id = %s",
+                (
+                    says.first_seq,
+                    previous.database_id if previous else None,
+                    previous.last_seq if previous else None,
+                    reading.moment(says.at),
+                    says.database_id,
+                ),
+            )
+        for lane in {(item.says.merchant, item.says.lane) for item in found}:
+            await self._order(*lane)
+
+    async def _order(self, merchant: str, lane: str) -> None:
+        """Number the databases of a lane: each after the one before it; and see the payments in that order."""
+        known = await self._rows(
+            "SELECT database_id, previous_id FROM posd.databases WHERE merchant = %s AND lane = %s"
+            " ORDER BY begun_at NULLS LAST, ordinal",
+            (merchant, lane),
+        )
+        before = await self._rows(
+            "SELECT database_id FROM posd.databases WHERE merchant = %s AND lane = %s ORDER BY ordinal",
+            (merchant, lane),
+        )
+        ordered = in_order(known)
+        if ordered == [row[0] for row in before]:
+            return
+        for ordinal, database_id in enumerate(ordered):
+            await self.connection.execute(
+                "UPDATE posd.databases SET ordinal = %s WHERE database_id = %s", (ordinal, database_id)
+            )
+        await self.connection.execute(_INCOMING)
+        await self.connection.execute(
+            "INSERT INTO incoming SELECT database_id, seq, merchant, lane, at, kind, id, change FROM posd.changes"
+            " WHERE merchant = %s AND lane = %s",
+            (merchant, lane),
+        )
+        await self._stand()
+
+    async def _changes(self, found: Sequence[Read], rows: Sequence[Row]) -> list[tuple[Message, str]]:
+        """Store changes, and how their payments and print jobs stand now; return messages that say otherwise."""
+        if not rows:
+            return []
+        await self.connection.execute(_INCOMING)
+        async with self.connection.cursor() as cursor, cursor.copy("COPY incoming FROM STDIN") as copy:
+            for row in rows:
+                await copy.write_row(row)
+        others = await self._rows(
+            "SELECT i.database_id, i.seq FROM incoming i JOIN posd.changes c USING (database_id, seq)"
+            " WHERE c.change <> i.change"
+        )
+        aside = []
+        for database_id, seq in others:
+            await self.connection.execute(
+                "DELETE FROM incoming WHERE database_id = %s AND seq = %s", (database_id, seq)
+            )
+            aside += [
+                (item.message, f"change {seq} of this database is here already, and says something else")
+                for item in found
+                if isinstance(item.says, Changes)
+                and item.says.database_id == database_id
+                and item.says.first_seq <= seq <= item.says.last_seq
+            ]
+        await self.connection.execute(
+            "INSERT INTO posd.changes SELECT DISTINCT ON (database_id, seq) * FROM incoming"
+            " ORDER BY database_id, seq ON CONFLICT DO NOTHING"
+        )
+        await self._stand()
+        return list({item[0].stream_seq: item for item in aside}.values())
+
+    async def _stand(self) -> None:
+        """Bring payments, print jobs and attention up to what has come in."""
+        for statement in _STAND:
+            await self.connection.execute(statement)
+
+    async def _lost(self, found: Iterable[AnyMessage]) -> None:
+        for says in found:
+            assert isinstance(says, Lost)  # noqa: S101
+            await self.connection.execute(
+                "INSERT INTO posd.lost VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (says.database_id, says.from_seq, says.to_seq, says.reason),
+            )
+
+    async def _states(self, found: Sequence[Read]) -> None:
+        for item in found:
+            says = item.says
+            assert isinstance(says, State)  # noqa: S101
+            await self.connection.execute(
+                "UPDATE posd.databases SET state_seq = %(seq)s, state_as_of = %(as_of)s WHERE database_id = %(id)s"
+                " AND (state_as_of IS NULL OR state_as_of < %(as_of)s)",
+                {"seq": says.last_seq, "as_of": reading.moment(says.as_of), "id": says.database_id},
+            )
+            await self.connection.execute(
+                "UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(health)s,"
+                " open = %(open)s, attention = %(attention)s WHERE merchant = %(merchant)s AND lane = %(lane)s"
+                " AND (last_state_at IS NULL OR last_state_at <= %(at)s)",
+                {
+                    "at": item.message.received_at,
+                    "version": says.version,
+                    "health": Jsonb(dict(says.health)),
+                    "open": says.open,
+                    "attention": Jsonb(dict(says.attention)),
+                    "merchant": says.merchant,
+                    "lane": says.lane,
+                },
+            )
+
+    async def _move_on(self, databases: set[str]) -> None:
+        """Move frontiers over what is there without a gap; say up to where lanes are complete."""
+        for database_id in sorted(databases):
+            while await self._rows(_FRONTIER, {"id": database_id}):
+                pass
+            await self.connection.execute(_COMPLETE, {"id": database_id})
+
+    async def _put_aside(self, found: Iterable[tuple[Message, str]]) -> None:
+        for message, reason in found:
+            await self.connection.execute(
+                "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (
+                    message.stream_seq,
+                    message.received_at,
+                    message.subject.replace("\0", ""),
+                    reason.replace("\0", ""),
+                    message.data[:KEPT_BYTES],
+                ),
+            )
+
+    async def _rows(self, query: str, values: Any = None) -> list[Any]:
+        return await (await self.connection.execute(query, values)).fetchall()
+
+    async def _row(self, query: str, values: Any = None) -> Any:
+        return (await self._rows(query, values))[0]
+
+    async def _one(self, query: str) -> Any:
+        return (await self._row(query))[0]
+
+
+def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return ids of databases so that each comes after the one that it names as the one before; else as they come."""
+    names = {database_id for database_id, _ in known}
+    found: dict[str, None] = {}
+    left = list(known)
+    while left:
+        ready = [name for name, previous in left if previous not in names or previous in found]
+        for name in ready or [left[0][0]]:  # two that name each other are of a lane that says nonsense
+            found[name] = None
+        left = [item for item in left if item[0] not in found]
+    return list(found)
+
+
+#: What came in, before it is stored.
+_INCOMING = """
+DROP TABLE IF EXISTS incoming;
+CREATE TEMPORARY TABLE incoming (
+  database_id text, seq bigint, merchant text, lane text, at timestamptz, kind text, id text, change jsonb
+) ON COMMIT DROP
+"""
+
+#: Of each payment and print job what came in last, when its first change was, and the newest outcome.
+_NEWEST = """
+CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
+WITH placed AS (
+  SELECT i.*, d.ordinal, i.change -> 'outcome' AS outcome FROM incoming i JOIN posd.databases d USING (database_id)
+)
+SELECT DISTINCT ON (merchant, lane, kind, id) *, min(at) OVER (PARTITION BY merchant, lane, kind, id) AS first_at
+FROM placed ORDER BY merchant, lane, kind, id, ordinal DESC, seq DESC
+"""
+
+_PAYMENTS = """
+CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
+WITH upserted AS (
+  INSERT INTO posd.payments AS p (
+    merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, result, corrected, authorized_amount, tip,
+    currency, reversal, terminal, transaction_reference, ticket_number, first_at, decided_at, occurred_at, updated_at,
+    attention
+  )
+  SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'phase' = 'in_doubt',
+    change ->> 'result', coalesce((outcome -> 'corrected')::boolean, false), (outcome ->> 'authorized_amount')::numeric,
+    (outcome ->> 'tip')::numeric, outcome ->> 'currency', outcome ->> 'reversal', change ->> 'terminal',
+    outcome ->> 'transaction_reference', outcome ->> 'ticket_number', first_at,
+    (outcome ->> 'decided_at')::timestamptz, outcome ->> 'occurred_at', at,
+    ARRAY(SELECT jsonb_array_elements_text(change -> 'attention'))
+  FROM newest WHERE kind = 'transaction'
+  ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
+    database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, in_doubt = excluded.in_doubt,
+    result = excluded.result, corrected = excluded.corrected, authorized_amount = excluded.authorized_amount,
+    tip = excluded.tip, currency = excluded.currency, reversal = excluded.reversal, terminal = excluded.terminal,
+    transaction_reference = excluded.transaction_reference, ticket_number = excluded.ticket_number,
+    decided_at = excluded.decided_at, occurred_at = excluded.occurred_at, updated_at = excluded.updated_at,
+    attention = excluded.attention
+  WHERE ((SELECT ordinal FROM posd.databases WHERE database_id = excluded.database_id), excluded.seq)
+    >= ((SELECT ordinal FROM posd.databases WHERE database_id = p.database_id), p.seq)
+  RETURNING merchant, lane, client_transaction_id AS id, attention, updated_at
+)
+SELECT 'transaction' AS kind, * FROM upserted
+"""
+
+#: What a payment is, as the newest of its outcomes says, also where a change after that has none.
+_DESCRIBED = """
+UPDATE posd.payments p SET type = o.outcome ->> 'type', amount = posd.total(o.outcome -> 'amount'),
+  sale = o.outcome ->> 'sale', original = o.outcome ->> 'original',
+  asked_at = (o.outcome ->> 'created_at')::timestamptz, outcome_database_id = o.database_id, outcome_seq = o.seq
+FROM (
+  SELECT DISTINCT ON (merchant, lane, id) i.merchant, i.lane, i.id, i.database_id, i.seq, d.ordinal,
+    i.change -> 'outcome' AS outcome
+  FROM incoming i JOIN posd.databases d USING (database_id)
+  WHERE i.kind = 'transaction' AND i.change ? 'outcome'
+  ORDER BY merchant, lane, id, d.ordinal DESC, i.seq DESC
+) o
+WHERE p.merchant = o.merchant AND p.lane = o.lane AND p.client_transaction_id = o.id AND (
+  p.outcome_seq IS NULL
+  OR (o.ordinal, o.seq)
+    > ((SELECT ordinal FROM posd.databases WHERE database_id = p.outcome_database_id), p.outcome_seq)
+)
+"""
+
+_FIRST = """
+UPDATE posd.payments p SET first_at = n.first_at FROM newest n
+WHERE n.kind = 'transaction' AND p.merchant = n.merchant AND p.lane = n.lane AND p.client_transaction_id = n.id
+  AND n.first_at < p.first_at
+"""
+
+_PRINT_JOBS = """
+WITH upserted AS (
+  INSERT INTO posd.print_jobs AS p (
+    merchant, lane, print_job_id, database_id, seq, phase, status, terminal, created_at, updated_at, attention
+  )
+  SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'status', change ->> 'terminal', first_at,
+    at, ARRAY(SELECT jsonb_array_elements_text(change -> 'attention'))
+  FROM newest WHERE kind = 'print_job'
+  ON CONFLICT (merchant, lane, print_job_id) DO UPDATE SET
+    database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, status = excluded.status,
+    terminal = excluded.terminal,
+    updated_at = excluded.updated_at, attention = excluded.attention
+  WHERE ((SELECT ordinal FROM posd.databases WHERE database_id = excluded.database_id), excluded.seq)
+    >= ((SELECT ordinal FROM posd.databases WHERE database_id = p.database_id), p.seq)
+  RETURNING merchant, lane, print_job_id AS id, attention, updated_at
+)
+INSERT INTO moved SELECT 'print_job', * FROM upserted
+"""
+
+_FIRST_PRINTS = """
+UPDATE posd.print_jobs p SET created_at = n.first_at FROM newest n
+WHERE n.kind = 'print_job' AND p.merchant = n.merchant AND p.lane = n.lane AND p.print_job_id = n.id
+  AND n.first_at < p.created_at
+"""
+
+_CLEARED = """
+DELETE FROM posd.attention a USING moved m
+WHERE (a.merchant, a.lane, a.kind, a.id) = (m.merchant, m.lane, m.kind, m.id)
+"""
+
+_STAND = (
+    "DROP TABLE IF EXISTS newest, moved",
+    _NEWEST,
+    _PAYMENTS,
+    _DESCRIBED,
+    _FIRST,
+    _PRINT_JOBS,
+    _FIRST_PRINTS,
+    _CLEARED,
+    "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), updated_at FROM moved",
+)
+
+#: One step of a frontier: over the changes that follow it without a gap, or over a range that is lost.
+_FRONTIER = """
+UPDATE posd.databases d SET frontier = step.seq FROM (
+  SELECT greatest(
+    (SELECT max(seq) FROM (
+      SELECT seq, seq - row_number() OVER (ORDER BY seq) AS run FROM (
+        SELECT seq FROM posd.changes WHERE database_id = %(id)s AND seq > at.seq ORDER BY seq LIMIT 10000
+      ) ahead
+    ) runs WHERE run = at.seq),
+    (SELECT max(to_seq) FROM posd.lost WHERE database_id = %(id)s AND from_seq <= at.seq + 1 AND to_seq > at.seq)
+  ) AS seq
+  FROM (SELECT coalesce(frontier, first_seq - 1) AS seq FROM posd.databases WHERE database_id = %(id)s) at
+  WHERE EXISTS (SELECT 1 FROM posd.changes WHERE database_id = %(id)s AND seq = at.seq + 1)
+    OR EXISTS (SELECT 1 FROM posd.lost WHERE database_id = %(id)s AND from_seq <= at.seq + 1 AND to_seq > at.seq)
+) step
+WHERE d.database_id = %(id)s RETURNING 1
+"""
+
+#: A lane is complete up to a time where its newest database goes up to the state of that time, and nothing is missing
+#: in those before it.
+_COMPLETE = """
+UPDATE posd.lanes l SET database_id = d.database_id, complete_to_seq = d.frontier,
+  complete_to_at = CASE
+    WHEN coalesce(d.frontier, d.first_seq - 1) >= d.state_seq AND NOT EXISTS (
+      SELECT 1 FROM posd.known_ends e WHERE e.merchant = d.merchant AND e.lane = d.lane AND e.ordinal < d.ordinal
+        AND (e.first_seq IS NULL OR coalesce(e.frontier, e.first_seq - 1) < e.end_seq)
+    ) THEN greatest(l.complete_to_at, d.state_as_of)
+    ELSE l.complete_to_at
+  END
+FROM posd.databases d
+WHERE l.merchant = d.merchant AND l.lane = d.lane AND d.database_id = (
+  SELECT n.database_id FROM posd.databases n, posd.databases o
+  WHERE o.database_id = %(id)s AND n.merchant = o.merchant AND n.lane = o.lane ORDER BY n.ordinal DESC LIMIT 1
+)
+"""

@@ -1,0 +1,96 @@
+"""A PostgreSQL server of the tests' own, on a Unix socket."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+
+from tests.support.needs import find
+
+#: Longest that the server may take to start, in seconds.
+START_SECONDS = 60.0
+#: A process that is killed loses nothing without fsync; only the power could.
+SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\nfsync=off\n"
+
+
+@dataclass
+class Postgres:
+    """A server that can be killed and started again with the same files."""
+
+    directory: Path
+    _process: asyncio.subprocess.Process | None = None
+
+    @property
+    def dsn(self) -> str:
+        return f"host={self.directory} dbname=postgres user=posd"
+
+    def _as_itself(self, *command: str) -> tuple[str, ...]:
+        """PostgreSQL does not run as root."""
+        return (
+            ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command) if os.geteuid() == 0 else command
+        )
+
+    def make(self) -> None:
+        """Make its files."""
+        if os.geteuid() == 0:
+            os.chown(self.directory, 65534, 65534)
+        initdb = find("initdb")
+        assert initdb is not None
+        files = str(self.directory / "data")
+        subprocess.run(
+            self._as_itself(initdb, "-D", files, "-U", "posd", "-E", "UTF8", "--locale=C", "-A", "trust", "-N"),
+            check=True,
+            capture_output=True,
+            cwd="/",
+        )
+        with (self.directory / "data" / "postgresql.conf").open("a") as config:
+            config.write(f"unix_socket_directories='{self.directory}'\n{SETTINGS}")
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+        postgres = find("postgres")
+        assert postgres is not None
+        with (self.directory / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._as_itself(postgres, "-D", str(self.directory / "data")), stdout=log, stderr=log, cwd="/"
+            )
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                with suppress(psycopg.OperationalError):
+                    await self.rows("SELECT 1")
+                    return
+                assert self._process.returncode is None, (self.directory / "log").read_text()
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End it: by SIGINT at once and in order, by SIGQUIT as a crash."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            await self._process.wait()
+            self._process = None
+
+    async def rows(self, query: Any, values: Any = None) -> list[Any]:
+        """Ask it."""
+        async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:
+            found = await connection.execute(query, values)
+            return await found.fetchall() if found.description else []
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[Postgres]:
+    """Run one for the block, in a directory that its own user can reach."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        server = Postgres(Path(directory))
+        server.make()
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()

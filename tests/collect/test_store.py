@@ -1,0 +1,311 @@
+"""What the collector makes of messages, whatever order they come in: a real PostgreSQL."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from posd.collect import questions
+from posd.collect.reading import Message
+from posd.collect.store import Store, WrongTables, in_order
+from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
+from tests.collect.postgres import Postgres, postgres
+from tests.support.needs import needs
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
+
+TABLES = {
+    "lanes": "*",
+    "databases": "database_id, merchant, lane, ordinal, first_seq, previous_id, previous_last_seq, frontier, state_seq",
+    "changes": "*",
+    "lost": "*",
+    "payments": "*",
+    "print_jobs": "*",
+    "attention": "*",
+    "unreadable": "*",
+    "gaps": "*",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[Postgres]:
+    async with postgres() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(server: Postgres) -> AsyncIterator[Store]:
+    async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+        store = Store(connection)
+        await store.prepare(init=True)
+        yield store
+        await connection.execute("DROP SCHEMA posd CASCADE")
+
+
+async def tables(store: Store) -> dict[str, set[str]]:
+    return {
+        name: {
+            repr(row) for row in await (await store.connection.execute(f"SELECT {columns} FROM posd.{name}")).fetchall()
+        }
+        for name, columns in TABLES.items()
+    }
+
+
+async def rows(store: Store, query: str) -> list[Any]:
+    return await (await store.connection.execute(query)).fetchall()
+
+
+async def empty(store: Store) -> None:
+    await store.connection.execute(
+        "TRUNCATE posd.lanes, posd.databases, posd.changes, posd.lost, posd.payments, posd.print_jobs, posd.attention,"
+        " posd.unreadable"
+    )
+
+
+async def test_each_payment_stands_as_its_newest_change_says(store: Store) -> None:
+    lane = life(1)
+    assert await store.write(as_messages(lane.sent)) == 0
+    assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
+    found = await rows(
+        store,
+        "SELECT client_transaction_id, phase, in_doubt, result, corrected, sale, amount, authorized_amount, seq"
+        " FROM posd.payments",
+    )
+    wanted = []
+    for (kind, identity), change in lane.newest.items():
+        if kind == "transaction":
+            outcome, told = change.get("outcome"), lane.outcomes.get(identity)
+            wanted.append(
+                (
+                    identity,
+                    change["phase"],
+                    change["phase"] == "in_doubt",
+                    change["result"],
+                    bool(outcome and outcome["corrected"]),
+                    f"sale of {identity}" if told else None,
+                    Decimal("11.25") if told else None,
+                    Decimal("11.25") if change["result"] == "approved" else None,
+                    change["seq"],
+                )
+            )
+    assert sorted(found) == sorted(wanted)
+    jobs = await rows(store, "SELECT print_job_id, phase FROM posd.print_jobs")
+    assert sorted(jobs) == sorted(
+        (i, change["phase"]) for (kind, i), change in lane.newest.items() if kind == "print_job"
+    )
+    need = {(k, i, "in_doubt") for (k, i), change in lane.newest.items() if change["attention"]}
+    assert set(await rows(store, "SELECT kind, id, code FROM posd.attention")) == need
+    assert await questions.gaps(store.connection) == []
+    ((complete, seq),) = await rows(store, "SELECT complete_to_at, complete_to_seq FROM posd.lanes")
+    assert (iso(complete), seq) == (iso(lane.at), lane.seq)
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("seed", range(12))
+async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: int) -> None:
+    """As several collectors, a stream that was put together again, and relays that send again bring it about."""
+    random = Random(seed)
+    messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
+    await store.write(messages)
+    wanted = await tables(store)
+    assert wanted["gaps"] == wanted["unreadable"] == set()
+    await empty(store)
+    mixed = [*messages, *random.sample(messages, len(messages) // 3)]
+    random.shuffle(mixed)
+    while mixed:
+        count = random.randrange(1, 6)
+        await store.write(mixed[:count])
+        del mixed[:count]
+    assert await tables(store) == wanted
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("seed", range(6))
+async def test_several_collectors_at_once_make_no_difference(store: Store, server: Postgres, seed: int) -> None:
+    random = Random(seed)
+    messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
+    await store.write(messages)
+    wanted = await tables(store)
+    await empty(store)
+    random.shuffle(messages)
+    batches = [messages[first : first + 3] for first in range(0, len(messages), 3)]
+
+    async def collect() -> None:
+        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+            while batches:
+                await Store(connection).write(batches.pop())
+
+    await asyncio.gather(*(collect() for _ in range(4)))
+    assert await tables(store) == wanted
+
+
+async def test_what_is_missing_is_seen_until_it_comes(store: Store) -> None:
+    messages = as_messages(life(3).sent)
+    for number, message in enumerate(messages):
+        await empty(store)
+        await store.write(messages[:number] + messages[number + 1 :])
+        says = json.loads(message.data)
+        gaps = await questions.gaps(store.connection)
+        match says["kind"]:
+            case "changes":
+                (gap,) = gaps
+                assert (gap.after_seq, gap.before_seq) == (says["first_seq"] - 1, says["last_seq"] + 1)
+                assert gap.database_id == says["database_id"]
+            case "lost":
+                (gap,) = gaps
+                assert (gap.after_seq, gap.before_seq) == (says["from_seq"] - 1, says["to_seq"] + 1)
+            case "begin":
+                assert [(gap.database_id, gap.after_seq) for gap in gaps] == [(says["database_id"], None)]
+            case "state":
+                assert gaps == []
+        await store.write([message])
+        assert await questions.gaps(store.connection) == []
+
+
+async def test_a_lane_is_complete_no_further_than_it_is_known(store: Store) -> None:
+    lane = LaneLife(Random(1))
+    lane.begin()
+    lane.live(2)
+    begin, *changes, state = as_messages(lane.sent)
+    await store.write([begin, *changes[:-1], state])
+    assert (await questions.lanes(store.connection))[0].complete_to_at is None
+    await store.write([changes[-1]])
+    (known,) = await questions.lanes(store.connection)
+    assert (known.complete_to_seq, known.gaps, known.silent) == (lane.seq, 0, True)
+    assert known.complete_to_at is not None
+    assert iso(known.complete_to_at) == iso(lane.at)
+
+
+async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: Store) -> None:
+    lane = LaneLife(Random(1))
+    lane.begin()
+    lane.live(1)
+    *before, last = as_messages(lane.sent)
+    ((now,),) = await rows(store, "SELECT now()")
+    await store.write([*before, last._replace(received_at=now - timedelta(minutes=11))])
+    assert [item.silent for item in await questions.lanes(store.connection)] == [True]
+    await store.write([last._replace(received_at=now - timedelta(minutes=9))])
+    assert [item.silent for item in await questions.lanes(store.connection)] == [False]
+
+
+HEAD = {"v": 1, "merchant": "m1", "lane": "a", "database_id": "x", "at": iso(BEGAN)}
+CHANGE = {
+    "seq": 1,
+    "at": iso(BEGAN),
+    "kind": "transaction",
+    "id": "p",
+    "phase": "active",
+    "attention": [],
+    "result": None,
+}
+RUN = HEAD | {"kind": "changes", "first_seq": 1, "last_seq": 1}
+STRANGE: dict[str, tuple[Any, str]] = {
+    "nonsense": (b"nonsense", "JSON is malformed"),
+    "nothing": (b"", "truncated"),
+    "another kind": (HEAD | {"kind": "news"}, "Invalid value 'news'"),
+    "a newer version": (HEAD | {"kind": "begin", "v": 2, "first_seq": 1, "previous": None}, "version 2"),
+    "of another lane": (HEAD | {"kind": "begin", "lane": "b", "first_seq": 1, "previous": None}, "came on posd.m1.a"),
+    "no changes": (RUN | {"changes": []}, "are not those from 1 to 1"),
+    "other numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "are not those from 1 to 1"),
+    "no number": (RUN | {"changes": [{}]}, "missing required field `seq`"),
+    "too large a number": (
+        RUN | {"first_seq": 2**63, "last_seq": 2**63, "changes": [CHANGE | {"seq": 2**63}]},
+        "range",
+    ),
+    "a change without a phase": (RUN | {"changes": [{"seq": 1}]}, "missing required field"),
+    "a time that is none": (RUN | {"changes": [CHANGE | {"at": "noon"}]}, "Invalid RFC3339"),
+    "an amount that is none": (
+        RUN | {"changes": [CHANGE | {"outcome": {"authorized_amount": "much"}}]},
+        "PostgreSQL refuses it: invalid input syntax for type numeric",
+    ),
+    "half a character": (
+        json.dumps(RUN | {"changes": [CHANGE | {"terminal": "HALF"}]}).replace("HALF", "\\ud800").encode(),
+        "truncated",
+    ),
+    "a name with a NUL": (RUN | {"changes": [CHANGE | {"id": "a\0b"}]}, "PostgreSQL refuses it"),
+    "an amount without end": (RUN | {"changes": [CHANGE | {"outcome": {"tip": "1e200000"}}]}, "PostgreSQL refuses it"),
+    "lost backwards": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "nothing is from 5 to 4"),
+}
+
+
+@pytest.mark.parametrize(("strange", "words"), STRANGE.values(), ids=STRANGE)
+async def test_what_cannot_be_used_is_put_aside_with_its_reason(store: Store, strange: Any, words: str) -> None:
+    """What comes with it is stored all the same."""
+    lane = life(1, "b")
+    data = strange if isinstance(strange, bytes) else json.dumps(strange).encode()
+    message = Message(9999, BEGAN, "posd.m1.a", data)
+    assert await store.write([*as_messages(lane.sent[:2]), message, *as_messages(lane.sent[2:], 3)]) == 1
+    assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
+    ((number, subject, reason, kept),) = await rows(
+        store, "SELECT stream_seq, subject, reason, data FROM posd.unreadable"
+    )
+    assert (number, subject, bytes(kept)) == (9999, "posd.m1.a", data[:4096])
+    assert words in reason
+
+
+async def test_a_nul_in_a_text_is_no_reason_to_lose_a_payment(store: Store) -> None:
+    texts = {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
+    changes = [CHANGE | {"terminal": json.dumps(texts)}]
+    assert await store.write([Message(1, BEGAN, "posd.m1.a", json.dumps(RUN | {"changes": changes}).encode())]) == 0
+    ((terminal,),) = await rows(store, "SELECT terminal FROM posd.payments")
+    assert json.loads(terminal) == {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
+    changes = [CHANGE | {"id": "q", "seq": 2, "reason": "a\0b\\u0000"}]
+    run = RUN | {"first_seq": 2, "last_seq": 2, "changes": changes}
+    assert await store.write([Message(2, BEGAN, "posd.m1.a", json.dumps(run).encode())]) == 0
+    assert await rows(store, "SELECT change ->> 'reason' FROM posd.changes WHERE seq = 2") == [("a\ufffdb\\u0000",)]
+
+
+async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
+    lane = life(1)
+    await store.write(as_messages(lane.sent))
+    before = await tables(store)
+    stolen = [item | {"lane": "thief"} for item in lane.sent]
+    assert await store.write(as_messages(stolen)) == len(stolen)
+    after = await tables(store)
+    for table in ("databases", "changes", "lost", "payments", "print_jobs", "attention"):
+        assert after[table] == before[table]
+    assert {reason for (reason,) in await rows(store, "SELECT reason FROM posd.unreadable")} == {
+        "its database_id is another lane's"
+    }
+
+
+async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> None:
+    lane = life(1)
+    await store.write(as_messages(lane.sent))
+    before = await tables(store)
+    (number, run) = next((n, item) for n, item in enumerate(lane.sent) if item["kind"] == "changes")
+    other = run | {"changes": [run["changes"][0] | {"reason": "forged"}, *run["changes"][1:]]}
+    assert await store.write(as_messages([other], number)) == 1
+    ((reason,),) = await rows(store, "SELECT reason FROM posd.unreadable")
+    assert f"change {run['first_seq']} of this database is here already" in reason
+    assert (await tables(store) | {"unreadable": set()}) == before
+
+
+async def test_tables_of_another_version_are_left_alone(store: Store) -> None:
+    await store.connection.execute("UPDATE posd.schema_version SET version = 99")
+    with pytest.raises(WrongTables, match="of version 99"):
+        await store.prepare()
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted"),
+    [
+        ([], []),
+        ([("a", None)], ["a"]),
+        ([("b", "a"), ("a", None)], ["a", "b"]),
+        ([("c", "b"), ("b", "a"), ("a", "lost")], ["a", "b", "c"]),
+        ([("x", None), ("b", "a"), ("a", None)], ["x", "a", "b"]),
+        ([("a", "b"), ("b", "a")], ["a", "b"]),
+    ],
+)
+async def test_databases_come_after_those_that_they_name(
+    known: list[tuple[str, str | None]], wanted: list[str]
+) -> None:
+    assert in_order(known) == wanted

@@ -107,7 +107,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "restore": (
         (0, "Done."),
         (1, "Nothing was changed: posd runs, a file cannot be used, or the question was not answered with yes."),
-        (2, "Wrong usage, or the file is no backup of posd."),
+        (2, "Wrong usage, the file is no backup of posd, or a line of the list of --ids is wrong."),
         (3, "With --seen: the daemon cannot be reached."),
     ),
     "verify": (

@@ -132,7 +132,7 @@ class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", ta
 
 
 class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
-    """A restore took it over from the database that it replaced, of which no more than this could be read."""
+    """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
 
     reason: str
 

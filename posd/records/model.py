@@ -63,10 +63,10 @@ class DecisionLine(Line, frozen=True, kw_only=True):
 
 
 class TakenOverLine(Line, frozen=True, kw_only=True):
-    """A restore took it over from the database that it replaced."""
+    """It was taken over, in doubt: from the replaced database, from the witness, or from a list of ids."""
 
     kind: Literal["taken_over"] = "taken_over"
-    reason: Annotated[str, Meta(description="what could be read of it there")]
+    reason: Annotated[str, Meta(description="what is known of it, and from where")]
 
 
 class ReappliedLine(Line, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ class Restored(msgspec.Struct, frozen=True):
     `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
     `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
     them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
+    `ids` counts those that a list named (`--ids`), `ids_taken_over` the payments of them that nothing else knew.
     """
 
     at: Annotated[Moment, Meta(description="when")]
@@ -51,6 +52,15 @@ class Restored(msgspec.Struct, frozen=True):
     by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")]
     print_jobs: Annotated[int, Meta(description="print jobs that came from the replaced file")] = 0
     print_jobs_by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")] = 0
+    ids: Annotated[int, Meta(description="ids of payments that a list named (`posd restore --ids`)")] = 0
+    ids_taken_over: Annotated[
+        int, Meta(description="those of them that nothing else knew; these payments were taken over in doubt")
+    ] = 0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a payment that is not in the database may have been started."""
+        return self.old is not OldFile.READ or self.ids_taken_over > 0
 
     @property
     def words(self) -> str:
@@ -61,7 +71,9 @@ class Restored(msgspec.Struct, frozen=True):
         if self.print_jobs_by_id:
             what = "1 print job" if self.print_jobs_by_id == 1 else f"{self.print_jobs_by_id} print jobs"
             parts.append(f"Of {what} only the id could be read (posd print-jobs --attention).")
-        if self.old is not OldFile.READ:
+        if self.ids:
+            parts.append(self._listed())
+        if self.doubtful:
             parts.append(
                 "Of a payment that is not here nobody knows whether it was started: a till that repeats such a call "
                 "would start it again. Compare with the tills, the terminals' journals and the acquirer."
@@ -84,6 +96,16 @@ class Restored(msgspec.Struct, frozen=True):
                 return f"Nothing could be read of the file that it replaced ({self.replaced})."
             case OldFile.MISSING:
                 return "There was no file to take anything over from."
+
+    def _listed(self) -> str:
+        named = f"The list of ids named {'1 payment' if self.ids == 1 else f'{self.ids} payments'};"
+        if not self.ids_taken_over:
+            return f"{named} none of them was missing here."
+        missing = "1 of them was" if self.ids_taken_over == 1 else f"{self.ids_taken_over} of them were"
+        return (
+            f"{named} {missing} not known here. What was not known is in doubt (posd list --attention): a till that "
+            "repeats such a call is answered so and nothing is sent; posd asks the terminals for it."
+        )
 
     def _counted(self) -> str:
         payments = "1 payment" if self.taken_over == 1 else f"{self.taken_over} payments"

@@ -191,11 +191,11 @@ def text(content: bytes) -> str | bytes:
         return content
 
 
-def number_above(db: sqlite3.Connection, *, sound: bool) -> None:
-    """Let new rows be numbered above all of both databases; `sound`: `old` has the newest that it gave out."""
+def number_above(db: sqlite3.Connection, *, known: bool) -> None:
+    """Let new rows be numbered above all of both databases; `known`: `old` has the newest that it gave out."""
     for table in NUMBERED:
         newest = max(_last_number(db, schema, table) for schema in ("main", "old"))
-        _number_from(db, table, newest if sound else newest + NUMBERS_LEFT_OUT)
+        _number_from(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:

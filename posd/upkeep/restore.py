@@ -1,4 +1,4 @@
-"""Restore: a backup in place of the database, which is kept; what that one still tells is taken over.
+"""Restore: a backup in place of the database, which is kept; what that one and a list of ids tell is taken over.
 
 Everything is prepared in a file of its own beside the database, checked and synced; nothing that is there changes
 before `commit`. The lock is held meanwhile, so that no daemon runs on it.
@@ -6,7 +6,7 @@ before `commit`. The lock is held meanwhile, so that no daemon runs on it.
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,14 +18,17 @@ from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
+from posd.records.witness import Started
 from posd.storage import backup, connection, database_id, files, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, schema_version
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile, Restored
+from posd.storage.writer import Unit
 from posd.upkeep import merge
 from posd.upkeep.salvage import Salvaged, salvage
-from posd.upkeep.takeover import Taken, take_over
+from posd.upkeep.takeover import Taken, take_over, take_over_by_id
+from posd.upkeep.unseen import not_in
 
 #: Hears what is being done, how much of it is done, and of how much (0 and 0 where that is not known).
 Look = Callable[[str, int, int], None]
@@ -101,10 +104,11 @@ class Restore:
         for path in (self._fresh, self._scratch):
             files.remove_database(path)
 
-    def prepare(self, file: Path | None, look: Look) -> Prepared:
+    def prepare(self, file: Path | None, look: Look, named: Mapping[str, Started]) -> Prepared:
         """Build the new database of a backup (without one: of nothing) and of what the present one tells.
 
-        Raise NotABackup or StoreError, in words.
+        `named` are payments that were started, by id: those that neither knows are recorded in doubt. Raise NotABackup
+        or StoreError, in words.
         """
         contents = self._check(file, look) if file is not None else None
         replaced = files.name_for_replaced(self._database, self._now)
@@ -114,7 +118,11 @@ class Restore:
             files.create_private(self._fresh)
             with closing(sqlite3.connect(self._fresh, isolation_level=None, uri=True)) as db:
                 self._fill(db, file, look)
-                old, taken = self._take_over(db, look)
+                old, taken = self._take_over(db, look, named)
+                missing = not_in(db, named)
+                db.execute("BEGIN")
+                take_over_by_id(Unit(db), missing.values(), self._now, "the list that was given to the restore says")
+                db.execute("COMMIT")
                 mark = Restored(
                     at=iso(self._now),
                     file=str(file.absolute()) if file else None,
@@ -125,6 +133,8 @@ class Restore:
                     by_id=taken.by_id,
                     print_jobs=taken.print_jobs,
                     print_jobs_by_id=taken.print_jobs_by_id,
+                    ids=len(named),
+                    ids_taken_over=len(missing),
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
                 database_id.renew(db, mark.at, taken.first_seq, database_id.Cause.RESTORED)
@@ -212,7 +222,7 @@ class Restore:
         connection.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
-    def _take_over(self, db: sqlite3.Connection, look: Look) -> tuple[OldFile, Taken]:
+    def _take_over(self, db: sqlite3.Connection, look: Look, named: Mapping[str, Started]) -> tuple[OldFile, Taken]:
         """Take over what the present database tells; return how much of it could be read."""
         wal = self._database.with_name(f"{self._database.name}-wal")
         if not (self._database.exists() or wal.exists()):
@@ -230,7 +240,9 @@ class Restore:
                 migrate(scratch, source)
         look("taking over payments and print jobs", 0, 0)
         sound = old is OldFile.READ
-        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, now=self._now)
+        with closing(connect_reader(source)) as reader:
+            behind = sound and bool(not_in(reader, not_in(db, named)))
+        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, behind=behind, now=self._now)
 
     def _readable(self) -> Path | None:
         """Return where the present database can be read with this posd's schema, None where it is damaged.

@@ -7,7 +7,7 @@ in doubt.
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,16 +53,24 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def take_over(
-    db: sqlite3.Connection, old: Path, ids: Collection[str], print_ids: Collection[str], *, sound: bool, now: datetime
+    db: sqlite3.Connection,
+    old: Path,
+    ids: Collection[str],
+    print_ids: Collection[str],
+    *,
+    sound: bool,
+    behind: bool,
+    now: datetime,
 ) -> Taken:
     """Take over from `old`, a database of the same schema, into `db`, a file that is in use nowhere (opened by URI).
 
     `ids` and `print_ids` are of payments and print jobs of which `old` may have no row. `sound` says that `old` is
-    whole: no row of it is missing. Raise sqlite3.Error where it cannot be read at all.
+    whole: no row of it is missing. `behind` says that it is known not to have the newest numbers. Raise sqlite3.Error
+    where it cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
-        merge.number_above(db, sound=sound)
+        merge.number_above(db, known=sound and not behind)
         first_seq = database_id.last_seq(db) + 1
         for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
             merge.keep_removed(db, kind)
@@ -72,20 +80,20 @@ def take_over(
         return Taken(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
 
 
-def take_over_from_witness(unit: Unit, unknown: Sequence[Started], now: datetime) -> None:
-    """Record payments in doubt of which no more is known than the witness tells."""
+def take_over_by_id(unit: Unit, unknown: Iterable[Started], now: datetime, source: str) -> None:
+    """Record payments in doubt of which no more is known than `source` tells, such as "the witness knows"."""
     for item in unknown:
-        ended = f"; it ended there as {item.result}" if item.result is not None else ""
-        reason = (
-            f"the witness beside the database knows that it was started ({item.at}, terminal {item.terminal}{ended}), "
-            "and the database has no record of it"
-        )
+        facts = [item.at or "nobody knows when", f"terminal {item.terminal or 'not known'}"]
+        if item.result is not None:
+            facts.append(f"it ended as {item.result}")
+        reason = f"{source} that it was started ({', '.join(facts)}), and the database has no record of it"
+        at = item.at or iso(now)
         found = Transaction(
             client_transaction_id=item.client_transaction_id,
             terminal=item.terminal,
             type=None,
-            created_at=item.at,
-            updated_at=item.at,
+            created_at=at,
+            updated_at=at,
             phase=Phase.STARTING,
             sale=item.sale,
             answer_unit=None,

@@ -1,13 +1,13 @@
 """Whether the database may have forgotten a payment, so that an id that it does not know may have been sent before.
 
-It may after a restore that could not read all of the file that it replaced, and where it is behind its witness: the
-file was put back from a copy, or is another one. Then what the witness knows is taken over in doubt, at the start, and
-no new payment is started until a person has looked (posd restore --seen). Print jobs are not refused: a receipt that is
-printed twice is no money.
+It may after a restore that could not read all of the file that it replaced, or that was given a list with ids that
+nothing here knew, and where it is behind its witness: the file was put back from a copy, or is another one. Then what
+the witness knows is taken over in doubt, at the start, and no new payment is started until a person has looked (posd
+restore --seen). Print jobs are not refused: a receipt that is printed twice is no money.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from posd.records.witness import Started, Witness
 from posd.records.witness_file import KEPT, WitnessFile
 from posd.storage import database_id, marks
 from posd.storage.database_id import Cause, Identity
-from posd.storage.marks import GoneBack, OldFile, Restored
+from posd.storage.marks import GoneBack, Restored
 from posd.storage.store import Store
 from posd.storage.writer import Change, Unit
 
@@ -115,7 +115,7 @@ class Unseen:
         """Read what no person has looked at, and refuse new payments where it makes that necessary."""
         self._restores = await self._store.read(marks.unseen_restores)
         self._gone_back = await self._store.read(marks.unseen_gone_back)
-        doubtful = [(item.at, item.words) for item in self._restores if item.old is not OldFile.READ]
+        doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
         doubtful += [(item.at, item.words) for item in self._gone_back]
         doubtful.sort()
         self._since = doubtful[0][0] if doubtful else ""
@@ -140,8 +140,9 @@ class Unseen:
 
     @property
     def count(self) -> int:
-        """How many payments were taken over of which no more than the witness or an id was known."""
-        return sum(item.by_id for item in self._restores) + sum(item.taken_over for item in self._gone_back)
+        """How many payments were taken over of which no more than the witness, a list or an id was known."""
+        restored = sum(item.by_id + item.ids_taken_over for item in self._restores)
+        return restored + sum(item.taken_over for item in self._gone_back)
 
     @property
     def words(self) -> str:
@@ -181,18 +182,18 @@ def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
     """Find out whether the database has gone back; if so, take over what it does not know, as another database."""
     db = unit.db
     known, seq = database_id.all_of(db), database_id.last_seq(db)
-    unknown = _unknown(db, left)
+    unknown = not_in(db, left.started)
     why = witness.why_gone_back(left, known, seq, len(unknown))
     gone_back = None
     if why is not None:
         from posd.upkeep import (
             merge,  # megabytes, with what it needs, that a database of which nothing is missing never has
         )
-        from posd.upkeep.takeover import take_over_from_witness
+        from posd.upkeep.takeover import take_over_by_id
 
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, Cause.GONE_BACK))
-        take_over_from_witness(unit, unknown, at)
+        take_over_by_id(unit, unknown.values(), at, "the witness beside the database knows")
         gone_back = GoneBack(iso(at), why, len(unknown))
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None
@@ -201,14 +202,14 @@ def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
     return _Found(known[-1], database_id.last_seq(db), gone_back, witnessed)
 
 
-def _unknown(db: sqlite3.Connection, left: Witness) -> list[Started]:
-    """Return what the witness knows and the database does not, the oldest first."""
-    ids = msgspec.json.encode(list(left.started)).decode()
+def not_in(db: sqlite3.Connection, started: Mapping[str, Started]) -> dict[str, Started]:
+    """Return those of which the database has no record, and had none that retention removed; in their order."""
+    ids = msgspec.json.encode(list(started)).decode()
     query = (
         "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client_transaction_id FROM transactions)"
-        " AND value NOT IN (SELECT client_transaction_id FROM pruned_transactions)"
+        " AND value NOT IN (SELECT client_transaction_id FROM pruned_transactions) ORDER BY key"
     )
-    return [left.started[row[0]] for row in db.execute(query, (ids,))]
+    return {row[0]: started[row[0]] for row in db.execute(query, (ids,))}
 
 
 def _write(db: sqlite3.Connection, path: Path) -> None:

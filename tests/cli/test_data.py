@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -200,7 +202,7 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
         assert {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")} == {name(1), name(2)}
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -208,6 +210,11 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
         (("backup.db", "--seen"), 2, "name the backup FILE"),
         (("backup.db", "--without-backup"), 2, "name the backup FILE"),
         (("--seen", "--new-callback-key"), 2, "name the backup FILE"),
+        (("--ids", "lane.ids", "--seen"), 2, "name the backup FILE"),
+        (("--ids", "nowhere.ids"), 2, "nowhere.ids"),
+        (("--ids", "state"), 2, "state"),
+        (("--ids", "config.toml"), 2, "line 2: "),
+        (("backup.db", "--ids", "/dev/zero"), 2, "line 1: longer than"),
         (("nowhere.db",), 2, "there is no file nowhere.db"),
         (("config.toml",), 2, "no backup of posd"),
         (("state/posd.db",), 2, "is the database itself"),
@@ -217,12 +224,56 @@ def test_restore_refuses(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     monkeypatch.chdir(shop.home)
+    (shop.home / "lane.ids").write_text(name(9))
     before = shop.database.read_bytes()
     done = posd("restore", *arguments, config=shop.config)
     assert done.returncode == code
     assert words in done.stderr
     assert shop.database.read_bytes() == before
     assert shop.replaced() == []
+
+
+@pytest.mark.parametrize("with_backup", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_restore_with_a_list_of_ids_shows_it_before_it_asks(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, with_backup: bool
+) -> None:
+    monkeypatch.setenv("POSD_CONFIG", str(shop.config))
+    (shop.home / "lane.ids").write_text(f"# lane-1\n{name(2)}\n{name(8)}\t2026-11-20T10:42:00Z\tSN-8\n{name(9)}\n")
+    files = [str(shop.backup)] if with_backup else []
+    seen = posd_on_terminal(
+        "restore", *files, "--ids", str(shop.home / "lane.ids"), socket=shop.home / "s", types="y\n"
+    )
+    assert seen.returncode == 0
+    assert fits(seen.screen)
+    asked, done = seen.screen.split("Do it?")
+    assert "ids of the list" in asked
+    assert "3, of these 2 not known: taken over in doubt" in asked
+    said = " ".join(done.split())
+    assert "The list of ids named 3 payments; 2 of them were not known here." in said
+    assert "posd restore --seen" in said
+
+
+def test_restore_with_a_list_from_standard_input_as_json(shop: Shop) -> None:
+    (shop.home / "lane.ids").write_bytes(f"{name(9)}\r\n".encode())
+    command = f'"{sys.executable}" -m posd --config "$0/config.toml" restore --ids - --json < "$0/lane.ids"'
+    done = subprocess.run(["sh", "-c", command, shop.home], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    mark = json.loads(done.stdout)["restored"]
+    assert (mark["file"], mark["ids"], mark["ids_taken_over"], mark["taken_over"]) == (None, 1, 1, 2)
+
+
+def test_a_list_with_wrong_lines_is_refused_before_anything_is_changed(shop: Shop) -> None:
+    (shop.home / "lane.ids").write_text(f"{name(9)}\n\x1b[2J\nSN-1\n")
+    before = {path.name for path in shop.database.parent.iterdir()}
+    arguments = ("restore", str(shop.backup), "--ids", str(shop.home / "lane.ids"))
+    done = posd(*arguments, config=shop.config)
+    assert done.returncode == 2
+    assert done.stderr.startswith("posd: 2 lines of the list of --ids cannot be read; nothing was changed:\n")
+    assert "\x1b" not in done.stderr
+    assert "\n  line 3: 'SN-1' is no id of a payment" in done.stderr
+    told = json.loads(posd(*arguments, "--json", config=shop.config).stdout)
+    assert (told["ok"], told["error"]) == (False, done.stderr.removeprefix("posd: ").removesuffix("\n"))
+    assert {path.name for path in shop.database.parent.iterdir()} == before
 
 
 def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:

@@ -93,7 +93,7 @@ HISTORY = [
     ),
     (
         {"kind": "taken_over", "reason": "the file was damaged"},
-        "taken over from the database that a restore replaced",
+        "taken over, in doubt",
         "the file was damaged",
     ),
     (

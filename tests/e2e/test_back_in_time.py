@@ -304,6 +304,69 @@ async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
     assert (await (await own.started()).get())["phase"] == "active"
 
 
+async def test_a_disk_is_lost_and_head_office_names_what_was_started(own: Shop, home: Path) -> None:
+    """Nothing but the certificates is left: no call that was sent once is sent again, and a person is asked."""
+    daemon = own.daemon
+    payments = [await own.started() for _ in range(3)]
+    await approve(payments[0])
+    at = [(await payment.get())["created_at"] for payment in payments]
+    await daemon.kill()
+    for path in filter(Path.is_file, daemon.database.parent.iterdir()):
+        path.unlink()
+    first, second, bare = payments
+    (home / "lane.ids").write_text(
+        "# posd collect ids\n"
+        f"{first.identity}\t{at[0]}\t{first.serial}\n{second.identity}\t{at[1]}\t{second.serial}\n{bare.identity}\n"
+    )
+    code, said, shown = await posd_command(daemon, "restore", "--ids", str(home / "lane.ids"))
+    assert code == 0, shown
+    assert "3 payments; 3 of them were not known here" in said
+    assert "no callback key" in said
+    code, said = await daemon.cannot_start()
+    assert (code, "callback key" in said) == (1, True), said
+    code, _, shown = await posd_command(daemon, "restore", "--new-callback-key", "--operator", "Ana")
+    assert code == 0, shown
+    await daemon.start()
+    for payment, created_at in zip(payments[:2], at, strict=False):
+        document = await repeated(payment)
+        assert (document["phase"], document["terminal"], document["created_at"]) == (
+            "in_doubt",
+            payment.serial,
+            created_at,
+        )
+    assert (await repeated(bare))["phase"] == "in_doubt"
+    assert "the list that was given to the restore says" in str((await first.history())[0])
+    await refused(own.payment())
+    health = await check(daemon)
+    assert (health["status"], "3 payments were taken over by no more" in health["detail"]) == ("degraded", True)
+    reply = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
+    assert (reply["refusing"], reply["restores"][0]["ids"], reply["restores"][0]["ids_taken_over"]) == (True, 3, 3)
+    assert [item["client_transaction_id"] for item in reply["transactions"]] == [item.identity for item in payments]
+    await second.searched()  # the terminal is asked for what it is known to have
+    said = await seen(daemon)
+    assert all(payment.identity in said for payment in payments)
+    assert (await (await own.started()).get())["phase"] == "active"
+    await daemon.restart()
+    for payment in payments:
+        await repeated(payment)
+
+
+async def test_the_sale_that_the_witness_knows_of_a_listed_id_is_not_forgotten(own: Shop, home: Path) -> None:
+    daemon, paid = own.daemon, own.payment()
+    assert (await paid.put(sale="basket-7")).status == 201
+    await approve(paid)
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    (home / "lane.ids").write_text(f"{paid.identity}\n")
+    await restored(daemon, "--without-backup", "--ids", str(home / "lane.ids"))
+    await daemon.start()
+    document = await repeated(paid)
+    assert (document["sale"], document["terminal"]) == ("basket-7", paid.serial)
+    await seen(daemon)
+    problem = await own.payment().put(sale="basket-7")
+    assert (problem.json["code"], problem.json["transactions"]) == ("sale_conflict", [paid.identity])
+
+
 async def test_everything_is_lost_but_the_witness(own: Shop) -> None:
     daemon = own.daemon
     payment = await own.started()

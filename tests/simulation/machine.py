@@ -381,7 +381,7 @@ class Machine:
         """Do as `posd restore` does, while no daemon runs. Raise StoreError."""
         database = self.configuration().database
         with Restore(database.path, database.lock, database.callback_key, self.clocks.now()) as restore:
-            restore.prepare(backup, lambda _what, _done, _total: None)
+            restore.prepare(backup, lambda _what, _done, _total: None, {})
             restore.commit()
 
     def move(self, address: str) -> None:

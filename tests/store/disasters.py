@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
+from posd.records.witness import Started
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.upkeep.restore import Prepared, Restore
@@ -35,9 +36,10 @@ class State:
     def copy(self) -> Path:
         return self.home / "backup.db"
 
-    def restore(self, file: Path | None = None, *, without: bool = False) -> Prepared:
+    def restore(self, file: Path | None = None, *ids: Started, without: bool = False) -> Prepared:
         with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
-            prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None)
+            named = {item.client_transaction_id: item for item in ids}
+            prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None, named)
             restoring.commit()
             return prepared
 

@@ -14,19 +14,22 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from posd.base.times import iso
 from posd.payments import journal, reprocess, rows
 from posd.payments.entries import Released
 from posd.payments.model import AttentionCode, Result
 from posd.payments.record import CallsInFlight, record
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.storage import backup, connection, marks
+from posd.records.witness import Started
+from posd.storage import backup, connection, database_id, marks
 from posd.storage.backup import NotABackup
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
 from posd.storage.writer import Unit
 from posd.upkeep.restore import Restore
+from posd.upkeep.unseen import taken_over
 from posd.upkeep.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
@@ -608,7 +611,7 @@ def test_a_restore_that_is_called_off_leaves_nothing(backed_up: State) -> None:
     before = backed_up.names()
     restoring = Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON)
     with restoring:
-        restoring.prepare(backed_up.copy, lambda *_: None)
+        restoring.prepare(backed_up.copy, lambda *_: None, {})
     assert backed_up.names() - before == {"posd.db.lock"} | {
         name for name in backed_up.names() if name.endswith(("-wal", "-shm"))
     }
@@ -638,6 +641,82 @@ def test_another_user_is_told_so() -> None:
         assert State(Path(home)).names() == set()
 
 
+# a list of ids
+
+
+def listed(number: int, at: str = "", serial: str = "") -> Started:
+    return Started(name(number), serial, at)
+
+
+def test_ids_that_neither_file_knows_are_in_doubt_and_the_others_are_left_alone(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+        filled.db.execute(
+            "INSERT INTO pruned_transactions VALUES (?, 'SN-1', 'charge', 'approved', 'day')", (name(20),)
+        )
+    before = snapshots(state.database, filled.known)
+    with closing(connect_reader(state.database)) as db:
+        newest = max(numbers(db, "changes"))
+    at = "2026-11-19T10:00:00.000Z"
+    mark = state.restore(None, listed(1, at), listed(8), listed(20), listed(77, at, "SN-77"), listed(78)).mark
+    assert (mark.old, mark.ids, mark.ids_taken_over, mark.taken_over) == (OldFile.READ, 5, 2, 8)
+    assert mark.doubtful, "the file that was replaced did not know all"
+    assert "2 of them were not known here" in mark.words
+    assert snapshots(state.database, filled.known) == before
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        found, bare = rows.get(db, name(77)), rows.get(db, name(78))
+        assert found is not None
+        assert bare is not None
+        assert (found.phase, found.terminal, found.created_at) == (Phase.IN_DOUBT, "SN-77", at)
+        assert (bare.phase, bare.terminal, bare.created_at) == (Phase.IN_DOUBT, "", iso(NOON))
+        assert found.attention_of(AttentionCode.ORPHAN)
+        assert rows.get(db, name(20)) is None, "what retention removed stays removed"
+        assert "SN-77" not in rows.leases(db)
+        feed = [number for number in numbers(db, "changes") if number > newest]
+        assert feed[0] > newest + 1, "a file that is behind does not tell the numbers that were given out"
+        assert feed == list(range(database_id.present(db).first_seq, feed[-1] + 1))
+        assert [item.client_transaction_id for item in taken_over(db)][-2:] == [name(77), name(78)]
+
+
+def test_a_list_of_known_ids_changes_nothing_more(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    mark = state.restore(None, listed(1), listed(8)).mark
+    assert (mark.ids, mark.ids_taken_over, mark.doubtful) == (2, 0, False)
+    assert "none of them was missing" in mark.words
+    again = state.restore(None, listed(77)).mark
+    assert again.ids_taken_over == 1
+    assert state.restore(None, listed(77)).mark.ids_taken_over == 0
+
+
+def test_a_list_alone_makes_the_database_of_a_new_machine(state: State) -> None:
+    mark = state.restore(None, listed(77), listed(78), without=True).mark
+    assert (mark.old, mark.ids, mark.ids_taken_over) == (OldFile.MISSING, 2, 2)
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        assert [item.client_transaction_id for item in taken_over(db)] == [name(77), name(78)]
+        assert marks.unseen_restores(db) == [mark]
+
+
+def test_a_backup_that_knows_more_than_the_list_gives_back_the_rest(state: State) -> None:
+    """The disk was lost, a list was restored, and then a backup is found."""
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+    state.database.unlink()
+    state.restore(None, listed(1), listed(2), without=True)
+    mark = state.restore(None, listed(1)).mark
+    assert (mark.old, mark.ids_taken_over) == (OldFile.READ, 0)
+    with closing(connect_reader(state.database)) as db:
+        found = rows.get(db, name(1))
+        assert found is not None
+        assert found.outcome is not None
+        assert found.outcome.result is Result.APPROVED
+        assert rows.get(db, name(2)) is not None
+    assert_sound(state.database)
+
+
 # killed
 
 
@@ -645,13 +724,15 @@ def restoring(state: State) -> list[str]:
     """Return the command of a process that restores."""
     script = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
-        "from posd.upkeep.restore import Restore\n"
-        "database, lock, key, backup = map(Path, sys.argv[1:])\n"
+        "from posd.upkeep import id_list; from posd.upkeep.restore import Restore\n"
+        "database, lock, key, backup, ids = map(Path, sys.argv[1:])\n"
         "with Restore(database, lock, key, datetime.now(UTC)) as restore:\n"
-        "    restore.prepare(backup, lambda *_: None)\n"
+        "    restore.prepare(backup, lambda *_: None, id_list.read(ids.open('rb')))\n"
         "    restore.commit()\n"
     )
-    files = (state.database, state.home / "state" / "posd.db.lock", state.key, state.copy)
+    ids = state.home / "lane.ids"
+    ids.write_text(f"{name(1)}\n{name(77)}\n")
+    files = (state.database, state.home / "state" / "posd.db.lock", state.key, state.copy, ids)
     return [sys.executable, "-c", script, *map(str, files)]
 
 
@@ -685,6 +766,8 @@ def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again:
     assert crashed.key.read_text().startswith(OLD_KEY.hex())
     with closing(connect_reader(crashed.database)) as db:
         restored = len(marks.unseen_restores(db))
+        listed = rows.get(db, name(77))
+    assert (listed is not None) == bool(restored), "the old state or the new one"
     committed = not point.startswith("restore.")
     assert restored == committed + (again == "restore")
     assert not {name for name in crashed.names() if ".restored-" in name}

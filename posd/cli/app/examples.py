@@ -176,6 +176,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "restore": (
         Example("posd restore /var/lib/posd/backups/posd.db", "Posd is stopped; what the backup lacks is taken over:"),
         Example("posd restore --without-backup", "Make a new database of what can be read of the present one:"),
+        Example("posd restore --ids quito-01-3.ids", "On a new machine, with what head office knows of the lost disk:"),
         Example("posd restore --seen --note 'compared with the bank'", "Afterwards: say that it was looked at:"),
     ),
     "verify": (

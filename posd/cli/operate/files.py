@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,14 @@ from posd.cli.app.parameters import asks, caller
 from posd.cli.app.times import in_words, moment
 from posd.cli.operate.config import load_or_exit
 from posd.records.callback_urls import NEW_KEY
+from posd.records.witness import Started
+from posd.records.witness_file import WitnessFile
 from posd.storage.backup import NotABackup
 from posd.storage.errors import StoreError
 from posd.storage.marks import GoneBack, OldFile, Restored
+from posd.upkeep import id_list
 from posd.upkeep import verify as checking
+from posd.upkeep.id_list import BadList
 from posd.upkeep.restore import Prepared, Restore
 
 Look = Callable[[str, int, int], None]
@@ -35,9 +39,9 @@ def _told(output: Output) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable) else ExitCode.NOT_DONE
+        code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable | BadList) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
-        raise Failure(str(error), code, output, raw) from error
+        raise Failure(str(error).split("\n"), code, output, raw) from error
 
 
 @contextmanager
@@ -94,6 +98,12 @@ def _show_report(output: Output, report: checking.Report) -> None:
 @click.command()
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
 @click.option("--without-backup", is_flag=True, help="Make a new database of what can be read of the present one.")
+@click.option(
+    "--ids",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take over the payments of this list, too, of which nothing else knows (- is standard input).",
+)
 @click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
 @click.option(
     "--new-callback-key", is_flag=True, help="Make a new callback key in place of one that is lost; posd is stopped."
@@ -114,6 +124,7 @@ def restore(
     output: Output,
     file: Path | None,
     without_backup: bool,
+    ids: Path | None,
     seen: bool,
     new_callback_key: bool,
     yes: bool,
@@ -124,9 +135,15 @@ def restore(
 
     The present database is kept under another name. What it has and the backup has not is taken over from it, as far
     as it can be read, so that no payment is started twice.
+
+    --ids names a list of payments that were started on this lane, for a disk that is lost: posd collect ids writes it.
+    A line has an id, then, each after a TAB and as far as they are known, when it was started (such as
+    2026-11-20T10:42:03.120Z) and the serial of its terminal. What nothing else here knows is in doubt afterwards and is
+    never sent again. Without the FILE of a backup it is a restore --without-backup.
     """
-    if [file is not None, without_backup, seen, new_callback_key].count(True) != 1:
-        raise click.UsageError("name the backup FILE, or say --without-backup, --seen or --new-callback-key")
+    restores = without_backup or (ids is not None and file is None)
+    if [file is not None, restores, seen, new_callback_key].count(True) != 1:
+        raise click.UsageError("name the backup FILE, or say --without-backup, --ids, --seen or --new-callback-key")
     if seen:
         _confirm_seen(ctx, output, operator, note)
         return
@@ -134,9 +151,11 @@ def restore(
         _make_key(ctx, output, operator, yes)
         return
     database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
+    with _told(output):
+        named = _named(ids, database.witness) if ids is not None else {}
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         with _progress(output) as look:
-            prepared = restoring.prepare(file, look)
+            prepared = restoring.prepare(file, look, named)
         asked = asks() and not yes
         if asked:
             aside = Output(as_json=False, stream=sys.stderr)
@@ -150,10 +169,27 @@ def restore(
         output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
         return
     output.line(f"Restored: {database.path}.", "green")
-    output.line(in_words(prepared.mark.words), "" if prepared.mark.old is OldFile.READ else "yellow")
+    output.line(in_words(prepared.mark.words), "yellow" if prepared.mark.doubtful else "")
     for line in () if asked else _key_lines(prepared):
         output.line(line, "yellow")
     output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
+
+
+def _named(ids: Path, witness: Path) -> dict[str, Started]:
+    """Read the list of --ids. What the witness of a database tells of one of them, such as its sale, is more than that.
+
+    Raise StoreError.
+    """
+    try:
+        with nullcontext(sys.stdin.buffer) if str(ids) == "-" else ids.open("rb") as file:
+            named = id_list.read(file)
+    except OSError as error:
+        raise BadList(f"cannot read the list of --ids, {ids} ({error.strerror}); nothing was changed") from error
+    try:
+        left = WitnessFile(witness).read()
+    except OSError:  # the daemon tells it at its start
+        left = None
+    return named | {identity: left.started[identity] for identity in named if left and identity in left.started}
 
 
 def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> None:
@@ -238,6 +274,8 @@ def _show_plan(aside: Output, database: Path, prepared: Prepared) -> None:
     pairs.append(("taken over from it", _taken(counted(mark.taken_over, "payment"), mark.by_id)))
     if mark.print_jobs:
         pairs.append(("", _taken(counted(mark.print_jobs, "print job"), mark.print_jobs_by_id)))
+    if mark.ids:
+        pairs.append(("ids of the list", f"{mark.ids}, of these {mark.ids_taken_over} not known: taken over in doubt"))
     aside.panel("restore", pairs, "cyan")
     for line in _key_lines(prepared):
         aside.line(line, "yellow")

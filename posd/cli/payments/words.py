@@ -236,7 +236,7 @@ KINDS: Mapping[str, str] = {
     "address_back": "this machine has its address {host} again",
     "identity_conflict": "it is not sure which device is the terminal",
     "identity_settled": "it is sure again which device is the terminal",
-    "taken_over": "taken over from the database that a restore replaced",
+    "taken_over": "taken over, in doubt",
     "turn": "its turn to be sent came",
     "webhook": "the terminal reported {status}",
     "poll": "terminal asked: {status}",

@@ -1,0 +1,114 @@
+"""The list of `posd restore --ids`: payments that were started on a lane whose database is lost.
+
+UTF-8 text, a payment a line: its id, then when it was started (UTC, with Z) and the serial of its terminal, as far as
+they are known, with a TAB before each. Empty lines and lines that begin with "#" are ignored. Of an id that is named
+twice the first line counts.
+"""
+
+import re
+from typing import BinaryIO
+
+from posd.base.ids import canonical_uuid
+from posd.base.text import shown
+from posd.base.times import iso, parse_iso
+from posd.records.witness import Started
+from posd.storage.errors import StoreError
+
+#: Lines that a list has at most: weeks of a busy lane. posd asks the terminals for each payment of them.
+MOST_LINES = 10_000
+#: Bytes that a line has at most, its end included: three times what its parts can have.
+MOST_LINE_BYTES = 500
+#: Wrong lines that are shown, and characters of a wrong part.
+SHOWN_LINES = 5
+SHOWN_CHARACTERS = 40
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
+_SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
+
+
+class BadList(StoreError):
+    """The list cannot be used; the message has lines, and names each line that is wrong, as far as there is room."""
+
+
+def read(file: BinaryIO) -> dict[str, Started]:
+    """Return what a list names, by id; the time or the serial of one is "" where the list does not tell it.
+
+    Raise BadList, or OSError where the file cannot be read.
+    """
+    found: dict[str, Started] = {}
+    faults: list[str] = []
+    number = 0
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if number > MOST_LINES:
+            raise BadList(
+                f"the list of --ids has more than {MOST_LINES} lines; nothing was changed. Make it of less time, by a "
+                "later --since of posd collect ids"
+            )
+        try:
+            started = _payment(line)
+        except ValueError as error:
+            faults.append(f"  line {number}: {error}")
+        else:
+            if started is not None:
+                found.setdefault(started.client_transaction_id, started)
+        if len(line) > MOST_LINE_BYTES:
+            break  # what follows may be one line without an end
+    if faults:
+        raise BadList("\n".join(_words(faults)))
+    if not found:
+        raise BadList(
+            "the list of --ids names no payment; nothing was changed. See whether posd collect ids wrote it to its "
+            "end. Where head office knows of no payment, restore without --ids"
+        )
+    return found
+
+
+def _payment(line: bytes) -> Started | None:
+    """Return the payment that a line names, None where it names none. Raise ValueError in words."""
+    if len(line) > MOST_LINE_BYTES:
+        raise ValueError(f"longer than {MOST_LINE_BYTES} bytes: a line has one id, a time and a serial")
+    try:
+        text = line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError("no UTF-8 text: save the file as UTF-8") from error
+    if not text or text.startswith("#"):
+        return None
+    parts = text.split("\t")
+    if len(parts) > 3:
+        raise ValueError(f"{len(parts)} parts, and 3 are the most: id, time, serial, with a TAB between them")
+    identity, at, serial = parts + [""] * (3 - len(parts))
+    canonical = canonical_uuid(identity)
+    if canonical is None:
+        raise ValueError(f"{_quoted(identity)} is no id of a payment: write a UUID, and a TAB before what follows it")
+    if serial and not _SERIAL.fullmatch(serial):
+        raise ValueError(
+            f"{_quoted(serial)} is no serial number: write it as it is printed on the terminal, or omit it"
+        )
+    return Started(canonical, serial, _moment(at) if at else "")
+
+
+def _moment(text: str) -> str:
+    """Return a time as posd writes it. Raise ValueError in words."""
+    try:
+        if _MOMENT.fullmatch(text):
+            return iso(parse_iso(text))
+    except ValueError:
+        pass
+    raise ValueError(f"{_quoted(text)} is no time: write it as 2026-11-20T10:42:03.120Z (UTC), or omit it")
+
+
+def _quoted(part: str) -> str:
+    short = part if len(part) <= SHOWN_CHARACTERS else f"{part[:SHOWN_CHARACTERS]}..."
+    return f"'{shown(short)}'"
+
+
+def _words(faults: list[str]) -> list[str]:
+    count = "1 line" if len(faults) == 1 else f"{len(faults)} lines"
+    left = len(faults) - SHOWN_LINES
+    return [
+        f"{count} of the list of --ids cannot be read; nothing was changed:",
+        *faults[:SHOWN_LINES],
+        *([f"  and {left} more"] if left > 0 else []),
+        "Correct the file, or make it again by posd collect ids",
+    ]

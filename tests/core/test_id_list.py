@@ -1,0 +1,108 @@
+"""The list of `posd restore --ids`: what its lines say, and how a line that is wrong is named."""
+
+from io import BytesIO
+
+import pytest
+
+from posd.records.witness import Started
+from posd.upkeep import id_list
+from posd.upkeep.id_list import MOST_LINE_BYTES, MOST_LINES, BadList
+from tests.support.tables import every
+
+ONE = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
+TWO = "7f9619ff-8b86-4d01-b42d-00cf4fc964ff"
+AT = "2026-11-20T10:00:00.000Z"
+
+
+def read(content: bytes) -> list[Started]:
+    return list(id_list.read(BytesIO(content)).values())
+
+
+def refusal(content: bytes) -> list[str]:
+    with pytest.raises(BadList) as refused:
+        read(content)
+    return str(refused.value).split("\n")
+
+
+@every(
+    ("line", "started"),
+    [
+        (f"{ONE}", Started(ONE, "", "")),
+        (f"{ONE}\t{AT}", Started(ONE, "", AT)),
+        (f"{ONE}\t{AT}\tSN 1", Started(ONE, "SN 1", AT)),
+        (f"{ONE}\t\tSN-1", Started(ONE, "SN-1", "")),
+        (f"{ONE}\t\t", Started(ONE, "", "")),
+        (f"{ONE.upper()}\t2026-11-20T10:00:00Z", Started(ONE, "", AT)),
+        (f"{ONE}\t2026-11-20T10:00:00.0004Z", Started(ONE, "", AT)),
+    ],
+)
+def test_a_line_names_a_payment(line: str, started: Started) -> None:
+    for end in ("\n", "", "\r\n"):
+        assert read(f"# lane-1\n\n{line}{end}".encode()) == [started]
+
+
+def test_the_first_line_of_an_id_counts_and_the_order_stays() -> None:
+    assert read(f"{TWO}\n{ONE}\t{AT}\n{ONE.upper()}\n".encode()) == [Started(TWO, "", ""), Started(ONE, "", AT)]
+
+
+@every(
+    ("line", "words"),
+    [
+        (b"SN-1", "'SN-1' is no id of a payment: write a UUID"),
+        (f"{ONE} {AT}".encode(), "is no id of a payment: write a UUID"),
+        (f" {ONE}".encode(), "is no id of a payment"),
+        (b"\x1b[2J", r"'\u001b[2J' is no id"),
+        (f"\ufeff{ONE}".encode(), r"\ufeff"),
+        (f"{ONE}\tyesterday".encode(), "'yesterday' is no time: write it as 2026-11-20T10:42:03.120Z"),
+        (f"{ONE}\t2026-11-20".encode(), "is no time"),
+        (f"{ONE}\t2026-13-20T10:00:00Z".encode(), "is no time"),
+        (f"{ONE}\t2026-11-20T10:00:00+01:00".encode(), "is no time"),
+        (f"{ONE}\t{AT}\tSN\u00e91".encode(), "is no serial number: write it as it is printed on the terminal"),
+        (f"{ONE}\t{AT}\t{'1' * 65}".encode(), "is no serial number"),
+        (f"{ONE}\t{AT}\tSN-1\tmore".encode(), "4 parts, and 3 are the most"),
+        (b"\xff\xfe", "no UTF-8 text: save the file as UTF-8"),
+        (b"#" * MOST_LINE_BYTES, f"longer than {MOST_LINE_BYTES} bytes"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(line: bytes, words: str) -> None:
+    first, *faults, last = refusal(f"{ONE}\n\n".encode() + line + b"\n")
+    assert "1 line" in first
+    assert len(faults) == 1
+    assert faults[0].strip().startswith("line 3")
+    assert words in faults[0]
+    assert len(faults[0]) < 200
+    assert "posd collect ids" in last
+
+
+def test_of_many_wrong_lines_the_first_are_shown_and_all_are_counted() -> None:
+    first, *faults, rest, _ = refusal(b"wrong\n" * 30 + f"{ONE}\n".encode())
+    assert "30 lines" in first
+    assert [fault.split(":")[0].strip() for fault in faults] == [f"line {number}" for number in range(1, 6)]
+    assert rest.strip() == "and 25 more"
+
+
+@every("content", [b"", b"\n\n", b"# posd collect ids: lane quito-01-3\n"])
+def test_a_list_that_names_no_payment_is_refused(content: bytes) -> None:
+    """It is what a shell leaves of a command that failed; whoever restores with it would rely on it."""
+    said = " ".join(refusal(content))
+    assert "names no payment" in said
+    assert "without --ids" in said
+
+
+def test_a_list_has_a_limit() -> None:
+    content = b"\n" * (MOST_LINES - 1) + f"{ONE}\n".encode()
+    assert len(read(content)) == 1
+    (said,) = refusal(content + b"\n")
+    assert f"more than {MOST_LINES} lines" in said
+    assert "--since" in said
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    class Endless(BytesIO):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            assert size is not None
+            assert size > 0
+            return b"\0" * size
+
+    with pytest.raises(BadList, match="longer"):
+        id_list.read(Endless())

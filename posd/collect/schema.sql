@@ -62,7 +62,8 @@ CREATE TABLE posd.lost (
   PRIMARY KEY (database_id, from_seq, to_seq)
 );
 
--- Each payment as its newest change says it.
+-- Each payment as its newest change says it. A database that is lost can have told an outcome of which the next one
+-- knows nothing: it stands here all the same, and `in_doubt` says what the lane itself knows.
 CREATE TABLE posd.payments (
   merchant text NOT NULL,
   lane text NOT NULL,
@@ -84,15 +85,11 @@ CREATE TABLE posd.payments (
   terminal text,
   transaction_reference text,
   ticket_number text,
-  asked_at timestamptz,            -- when the till asked for it, as its outcome says
-  first_at timestamptz NOT NULL,   -- of its first change
-  created_at timestamptz GENERATED ALWAYS AS (coalesce(asked_at, first_at)) STORED,
+  created_at timestamptz NOT NULL, -- when the till asked for it; before that is known, its first change
   decided_at timestamptz,
   occurred_at text,                -- by the terminal's clock, as it said it; it may be wrong
   updated_at timestamptz NOT NULL,
   attention text[] NOT NULL,
-  outcome_database_id text,        -- its newest change with an outcome: type, amount, sale, original and asked_at are of it
-  outcome_seq bigint,
   PRIMARY KEY (merchant, lane, client_transaction_id)
 );
 CREATE INDEX payments_by_time ON posd.payments (created_at);

@@ -285,110 +285,80 @@ CREATE TEMPORARY TABLE incoming (
 ) ON COMMIT DROP
 """
 
-#: Of each payment and print job what came in last, when its first change was, and the newest outcome.
+#: Every change of the payments and print jobs that something came in about; `last_here`: the last of its database.
+_PLACED = """
+CREATE TEMPORARY TABLE placed ON COMMIT DROP AS
+SELECT merchant, lane, kind, id, database_id, seq, c.at, c.change, d.ordinal,
+  max(seq) OVER (PARTITION BY merchant, lane, kind, id, database_id) AS last_here
+FROM (SELECT DISTINCT merchant, lane, kind, id FROM incoming) i
+JOIN posd.changes c USING (merchant, lane, kind, id) JOIN posd.databases d USING (merchant, lane, database_id)
+"""
+
+#: How each stands: by its newest change, with the time of its first.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
-WITH placed AS (
-  SELECT i.*, d.ordinal, i.change -> 'outcome' AS outcome FROM incoming i JOIN posd.databases d USING (database_id)
-)
-SELECT DISTINCT ON (merchant, lane, kind, id) *, min(at) OVER (PARTITION BY merchant, lane, kind, id) AS first_at
+SELECT DISTINCT ON (merchant, lane, kind, id) *, min(at) OVER (PARTITION BY merchant, lane, kind, id) AS first_at,
+  ARRAY(SELECT jsonb_array_elements_text(change -> 'attention')) AS attention
 FROM placed ORDER BY merchant, lane, kind, id, ordinal DESC, seq DESC
 """
 
+#: A payment is what the newest of its outcomes says. That outcome is gone where a later change of the same database has
+#: none. A later database that has none has only lost it.
 _PAYMENTS = """
-CREATE TEMPORARY TABLE moved ON COMMIT DROP AS
-WITH upserted AS (
-  INSERT INTO posd.payments AS p (
-    merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, result, corrected, authorized_amount, tip,
-    currency, reversal, terminal, transaction_reference, ticket_number, first_at, decided_at, occurred_at, updated_at,
-    attention
-  )
-  SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'phase' = 'in_doubt',
-    change ->> 'result', coalesce((outcome -> 'corrected')::boolean, false), (outcome ->> 'authorized_amount')::numeric,
-    (outcome ->> 'tip')::numeric, outcome ->> 'currency', outcome ->> 'reversal', change ->> 'terminal',
-    outcome ->> 'transaction_reference', outcome ->> 'ticket_number', first_at,
-    (outcome ->> 'decided_at')::timestamptz, outcome ->> 'occurred_at', at,
-    ARRAY(SELECT jsonb_array_elements_text(change -> 'attention'))
-  FROM newest WHERE kind = 'transaction'
-  ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
-    database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, in_doubt = excluded.in_doubt,
-    result = excluded.result, corrected = excluded.corrected, authorized_amount = excluded.authorized_amount,
-    tip = excluded.tip, currency = excluded.currency, reversal = excluded.reversal, terminal = excluded.terminal,
-    transaction_reference = excluded.transaction_reference, ticket_number = excluded.ticket_number,
-    decided_at = excluded.decided_at, occurred_at = excluded.occurred_at, updated_at = excluded.updated_at,
-    attention = excluded.attention
-  WHERE ((SELECT ordinal FROM posd.databases WHERE database_id = excluded.database_id), excluded.seq)
-    >= ((SELECT ordinal FROM posd.databases WHERE database_id = p.database_id), p.seq)
-  RETURNING merchant, lane, client_transaction_id AS id, attention, updated_at
+WITH told AS (
+  SELECT DISTINCT ON (merchant, lane, id) merchant, lane, id, change -> 'outcome' AS about,
+    CASE WHEN seq = last_here THEN change -> 'outcome' END AS stands
+  FROM placed WHERE kind = 'transaction' AND change ? 'outcome' ORDER BY merchant, lane, id, ordinal DESC, seq DESC
 )
-SELECT 'transaction' AS kind, * FROM upserted
-"""
-
-#: What a payment is, as the newest of its outcomes says, also where a change after that has none.
-_DESCRIBED = """
-UPDATE posd.payments p SET type = o.outcome ->> 'type', amount = posd.total(o.outcome -> 'amount'),
-  sale = o.outcome ->> 'sale', original = o.outcome ->> 'original',
-  asked_at = (o.outcome ->> 'created_at')::timestamptz, outcome_database_id = o.database_id, outcome_seq = o.seq
-FROM (
-  SELECT DISTINCT ON (merchant, lane, id) i.merchant, i.lane, i.id, i.database_id, i.seq, d.ordinal,
-    i.change -> 'outcome' AS outcome
-  FROM incoming i JOIN posd.databases d USING (database_id)
-  WHERE i.kind = 'transaction' AND i.change ? 'outcome'
-  ORDER BY merchant, lane, id, d.ordinal DESC, i.seq DESC
-) o
-WHERE p.merchant = o.merchant AND p.lane = o.lane AND p.client_transaction_id = o.id AND (
-  p.outcome_seq IS NULL
-  OR (o.ordinal, o.seq)
-    > ((SELECT ordinal FROM posd.databases WHERE database_id = p.outcome_database_id), p.outcome_seq)
+INSERT INTO posd.payments (
+  merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, result, corrected, type, amount,
+  authorized_amount, tip, currency, sale, original, reversal, terminal, transaction_reference, ticket_number,
+  created_at, decided_at, occurred_at, updated_at, attention
 )
-"""
-
-_FIRST = """
-UPDATE posd.payments p SET first_at = n.first_at FROM newest n
-WHERE n.kind = 'transaction' AND p.merchant = n.merchant AND p.lane = n.lane AND p.client_transaction_id = n.id
-  AND n.first_at < p.first_at
+SELECT merchant, lane, id, n.database_id, n.seq, n.change ->> 'phase', n.change ->> 'phase' = 'in_doubt',
+  stands ->> 'result', coalesce((stands -> 'corrected')::boolean, false), about ->> 'type',
+  posd.total(about -> 'amount'), (stands ->> 'authorized_amount')::numeric, (stands ->> 'tip')::numeric,
+  stands ->> 'currency', about ->> 'sale', about ->> 'original', stands ->> 'reversal', n.change ->> 'terminal',
+  stands ->> 'transaction_reference', stands ->> 'ticket_number',
+  coalesce((about ->> 'created_at')::timestamptz, n.first_at), (stands ->> 'decided_at')::timestamptz,
+  stands ->> 'occurred_at', n.at, n.attention
+FROM newest n LEFT JOIN told USING (merchant, lane, id) WHERE n.kind = 'transaction'
+ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
+  database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, in_doubt = excluded.in_doubt,
+  result = excluded.result, corrected = excluded.corrected, type = excluded.type, amount = excluded.amount,
+  authorized_amount = excluded.authorized_amount, tip = excluded.tip, currency = excluded.currency,
+  sale = excluded.sale, original = excluded.original, reversal = excluded.reversal, terminal = excluded.terminal,
+  transaction_reference = excluded.transaction_reference, ticket_number = excluded.ticket_number,
+  created_at = excluded.created_at, decided_at = excluded.decided_at, occurred_at = excluded.occurred_at,
+  updated_at = excluded.updated_at, attention = excluded.attention
 """
 
 _PRINT_JOBS = """
-WITH upserted AS (
-  INSERT INTO posd.print_jobs AS p (
-    merchant, lane, print_job_id, database_id, seq, phase, status, terminal, created_at, updated_at, attention
-  )
-  SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'status', change ->> 'terminal', first_at,
-    at, ARRAY(SELECT jsonb_array_elements_text(change -> 'attention'))
-  FROM newest WHERE kind = 'print_job'
-  ON CONFLICT (merchant, lane, print_job_id) DO UPDATE SET
-    database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, status = excluded.status,
-    terminal = excluded.terminal,
-    updated_at = excluded.updated_at, attention = excluded.attention
-  WHERE ((SELECT ordinal FROM posd.databases WHERE database_id = excluded.database_id), excluded.seq)
-    >= ((SELECT ordinal FROM posd.databases WHERE database_id = p.database_id), p.seq)
-  RETURNING merchant, lane, print_job_id AS id, attention, updated_at
+INSERT INTO posd.print_jobs (
+  merchant, lane, print_job_id, database_id, seq, phase, status, terminal, created_at, updated_at, attention
 )
-INSERT INTO moved SELECT 'print_job', * FROM upserted
-"""
-
-_FIRST_PRINTS = """
-UPDATE posd.print_jobs p SET created_at = n.first_at FROM newest n
-WHERE n.kind = 'print_job' AND p.merchant = n.merchant AND p.lane = n.lane AND p.print_job_id = n.id
-  AND n.first_at < p.created_at
+SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'status', change ->> 'terminal', first_at,
+  at, attention
+FROM newest WHERE kind = 'print_job'
+ON CONFLICT (merchant, lane, print_job_id) DO UPDATE SET
+  database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, status = excluded.status,
+  terminal = excluded.terminal, created_at = excluded.created_at, updated_at = excluded.updated_at,
+  attention = excluded.attention
 """
 
 _CLEARED = """
-DELETE FROM posd.attention a USING moved m
-WHERE (a.merchant, a.lane, a.kind, a.id) = (m.merchant, m.lane, m.kind, m.id)
+DELETE FROM posd.attention a USING newest n
+WHERE (a.merchant, a.lane, a.kind, a.id) = (n.merchant, n.lane, n.kind, n.id)
 """
 
 _STAND = (
-    "DROP TABLE IF EXISTS newest, moved",
+    "DROP TABLE IF EXISTS placed, newest",
+    _PLACED,
     _NEWEST,
     _PAYMENTS,
-    _DESCRIBED,
-    _FIRST,
     _PRINT_JOBS,
-    _FIRST_PRINTS,
     _CLEARED,
-    "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), updated_at FROM moved",
+    "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
 
 #: One step of a frontier: over the changes that follow it without a gap, or over a range that is lost.

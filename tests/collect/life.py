@@ -41,6 +41,8 @@ class LaneLife:
     #: (kind, id) -> the newest change, and all outcomes of it, the newest last.
     newest: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     outcomes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    #: client_transaction_id -> the outcome that stands: a database that has lost it does not take it back.
+    standing: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     lost: int = 0
 
     def begin(self) -> None:
@@ -90,6 +92,9 @@ class LaneLife:
                 "decided_at": iso(self.at),
             }
             known.append(change["outcome"])
+            self.standing[identity] = self.databases[-1], change["outcome"]
+        elif identity in self.standing and self.standing[identity][0] == self.databases[-1]:
+            del self.standing[identity]
         self.changes[self.databases[-1], self.seq] = change
         self.newest[kind, identity] = change
         return change

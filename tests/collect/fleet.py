@@ -1,0 +1,309 @@
+"""Lanes with real daemons and relays, a NATS server, PostgreSQL and collectors, while all of these break.
+
+`python -m tests.collect.fleet --lanes 20 --payments 2000 --seed 1` plays it for long, a test for a short while.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import repeat
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from tests.collect.postgres import Postgres, postgres
+from tests.e2e.test_back_in_time import restored
+from tests.e2e.test_backup import back_up
+from tests.relay.lane import Lane, Process, with_feed
+from tests.relay.nats_server import NatsServer, nats_server
+from tests.support import forks
+from tests.support.daemon import running
+from tests.support.events import APPROVED
+from tests.support.leftovers import OWNER, owner
+from tests.support.shop import Payment, Shop, answering
+from tests.support.terminal import scripted_terminal
+
+#: Longest that the table may take to be complete once nothing breaks any more, in seconds.
+PATIENCE_SECONDS = 180.0
+#: A day before all of this.
+FIRST = "2026-01-01"
+
+
+@dataclass
+class Post:
+    """A lane: its daemon, and the relays that run for it."""
+
+    shop: Shop
+    lane: Lane
+    relays: list[Process] = field(default_factory=list)
+    payments: list[Payment] = field(default_factory=list)
+    paying: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass
+class Fleet:
+    """All of it. `broken` counts what was broken."""
+
+    random: Random
+    directory: Path
+    server: NatsServer
+    database: Postgres
+    posts: list[Post]
+    collectors: list[Process] = field(default_factory=list)
+    broken: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "collect.toml"
+
+    async def posd(self, *arguments: str, config: Path | None = None) -> Process:
+        """Run a command, of head office by default; it has ended well."""
+        process = await self._start(*arguments, config=config)
+        assert await process.ended() == 0, (process.lines, process.text)
+        return process
+
+    async def _start(self, *arguments: str, config: Path | None = None) -> Process:
+        process = Process(
+            await forks.start(
+                "--config",
+                str(config or self.config),
+                *arguments,
+                env=os.environ | {OWNER: owner()},
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        )
+        process.read()
+        return process
+
+    async def begin(self) -> None:
+        """Make head office's tables, and start everything; the first lane has two relays."""
+        self.config.write_text(f'[collect]\nservers = ["{self.server.url}"]\ndsn = "{self.database.dsn}"\n')
+        await self.posd("collect", "--init")
+        for post in self.posts:
+            post.relays = [await post.lane.start() for _ in range(2 if post is self.posts[0] else 1)]
+        self.collectors = [await self._start("collect") for _ in range(2)]
+
+    async def pay(self, count: int) -> None:
+        """Make payments on all lanes, each lane one after the other."""
+
+        async def work(post: Post, payments: int) -> None:
+            for _ in range(payments):
+                await self._pay(post)
+
+        share = count // len(self.posts)
+        await asyncio.gather(*(work(post, share) for post in self.posts))
+
+    async def _pay(self, post: Post) -> None:
+        """Make one payment; a lane has one terminal, which has one at a time."""
+        way = self.random.choice(("approved",) * 6 + ("declined", "corrected", "void", "refused"))
+        async with post.paying:
+            payment = post.shop.payment()
+            if way in ("corrected", "refused"):
+                post.shop.terminal.start = answering(409, {"message": "busy"})
+            reply = await payment.put(sale=f"sale {len(post.payments)}")
+            assert reply.status in (200, 201, 202), reply.body
+            post.payments.append(payment)
+            if way == "declined":
+                await payment.end("DECLINED")
+            elif way != "refused":
+                await self._approve(payment)
+            if way == "void":
+                void = post.shop.payment()
+                asked = {"type": "void", "original": payment.identity}
+                reply = await post.shop.daemon.call("PUT", f"/transactions/{void.identity}", asked)
+                assert reply.status in (200, 201, 202), reply.body
+                await self._approve(void)
+                post.payments.append(void)
+
+    @staticmethod
+    async def _approve(payment: Payment) -> None:
+        for status, previous in APPROVED:
+            await payment.event(status, previous)
+
+    async def trouble(self) -> None:
+        """Break one thing, and mend it."""
+        deeds: list[Callable[[], Awaitable[None]]] = [
+            self._kill_relay, self._kill_relay, self._stop_relay, self._kill_collector, self._kill_collector,
+            self._kill_server, self._crash_database,
+        ]  # fmt: skip
+        deed = self.random.choice(deeds)
+        self.broken[deed.__name__.removeprefix("_")] += 1
+        await deed()
+
+    async def _kill_relay(self) -> None:
+        post = self.random.choice(self.posts)
+        number = self.random.randrange(len(post.relays))
+        await post.relays[number].stop(signal.SIGKILL)
+        post.relays[number] = await post.lane.start()
+
+    async def _stop_relay(self) -> None:
+        """As if its link were dead: it stands still while things go on, and then goes on itself."""
+        post = self.random.choice(self.posts)
+        relay = self.random.choice(post.relays)
+        relay.process.send_signal(signal.SIGSTOP)
+        await self._pay(post)
+        relay.process.send_signal(signal.SIGCONT)
+
+    async def _kill_collector(self) -> None:
+        number = self.random.randrange(len(self.collectors))
+        await self.collectors[number].stop(signal.SIGKILL)
+        self.collectors[number] = await self._start("collect")
+
+    async def _kill_server(self) -> None:
+        await self.server.stop(signal.SIGKILL)
+        await self._pay(self.random.choice(self.posts))
+        await self.server.start()
+
+    async def _crash_database(self) -> None:
+        await self.database.stop(signal.SIGQUIT)
+        await self._pay(self.random.choice(self.posts))
+        await self.database.start()
+
+    async def restore(self) -> None:
+        """Restore a backup on the last lane."""
+        post = self.posts[-1]
+        backup = self.directory / "backup.db"
+        await back_up(post.shop.daemon, backup)
+        for _ in range(3):
+            await self._pay(post)
+        await post.shop.daemon.kill()
+        await restored(post.shop.daemon, str(backup))
+        await post.shop.daemon.start()
+        admin = post.shop.daemon.admin_socket
+        await post.shop.daemon.call("POST", "/restore/seen", {"operator": "Ana", "note": ""}, socket=admin)
+        self.broken["restore"] += 1
+
+    async def complete(self) -> None:
+        """Wait until head office has all that the lanes have."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for post in self.posts:
+                await post.lane.until_complete()
+                newest = (await post.lane.feed())[-1]["seq"]
+                query = "SELECT complete_to_seq FROM posd.lanes WHERE lane = %s"
+                while await self.database.rows(query, (post.lane.name,)) != [(newest,)]:  # noqa: ASYNC110 - it tells none
+                    await asyncio.sleep(0.1)
+
+    async def end(self) -> None:
+        """Stop relays and collectors in order."""
+        for process in [*self.collectors, *(relay for post in self.posts for relay in post.relays)]:
+            assert await process.stop() == 0, process.lines
+
+    async def compare(self) -> None:
+        """Hold the table against the lanes' stores, row for row, and the totals against their reports."""
+        for post in self.posts:
+            feed = await post.lane.feed()
+            # What an earlier database told after the backup that took its place, head office alone has.
+            page = (await post.shop.daemon.call("GET", "/feed?limit=1")).json
+            ends = {item["database_id"]: item["last_seq"] for item in page["databases"]}
+            rows = await self.database.rows(
+                "SELECT c.database_id, seq, change FROM posd.changes c JOIN posd.databases USING (database_id)"
+                " WHERE c.lane = %s ORDER BY ordinal, seq",
+                (post.lane.name,),
+            )
+            assert [change for database_id, seq, change in rows if seq <= ends[database_id]] == feed, post.lane.name
+            stored = {
+                row[0]: row[1:]
+                for row in await self.database.rows(
+                    "SELECT client_transaction_id, phase, result, type, authorized_amount, sale, transaction_reference,"
+                    " corrected FROM posd.payments WHERE lane = %s",
+                    (post.lane.name,),
+                )
+            }
+            for identity in {change["id"] for change in feed}:
+                document = await post.shop.daemon.transaction(identity)
+                outcome = document["outcome"] or {}
+                phase, result, kind, authorized, sale, reference, corrected = stored.pop(identity)
+                assert (phase, result) == (document["phase"], outcome.get("result")), identity
+                assert kind == (document["type"] if outcome else kind)
+                assert authorized == outcome.get("authorized_amount")
+                assert reference == outcome.get("transaction_reference")
+                assert corrected == (outcome.get("supersedes") is not None)
+                assert sale == (document["sale"] if outcome else sale)
+            assert not stored, "head office has payments that no lane has"
+        ((count,),) = await self.database.rows("SELECT count(*) FROM posd.unreadable")
+        assert count == 0
+        await self.posd("collect", "--check")
+        await self._compare_totals()
+
+    async def _compare_totals(self) -> None:
+        today = datetime.now(UTC).date().isoformat()
+        asked = await self.posd("collect", "totals", "--day", FIRST, "--to", today, "--timezone", "UTC", "--json")
+        found = {
+            (row["lane"], row["kind"]): (row["payments"], Decimal(str(row["total"])))
+            for row in asked.lines[0]["totals"]
+        }
+        wanted = {}
+        for post in self.posts:
+            days = ("--from", FIRST, "--timezone", "UTC", "--json")
+            report = await self.posd("report", *days, config=post.shop.daemon.config_file)
+            for row in report.lines[0]["by_type"]:
+                wanted[post.lane.name, row["type"]] = (
+                    row["payments"] + row["reversals"],
+                    Decimal(str(row["total"])),
+                )
+        assert found == wanted, (found, wanted)
+
+
+@asynccontextmanager
+async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
+    """Run one for the block."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
+        (directory / "nats").mkdir()
+        server = await stack.enter_async_context(nats_server(directory / "nats"))
+        database = await stack.enter_async_context(postgres())
+        posts = []
+        for number in range(lanes):
+            home = directory / f"{number}"
+            home.mkdir()
+            with_feed(home)
+            terminal = await stack.enter_async_context(scripted_terminal(home, f"SN-{number}"))
+            daemon = await stack.enter_async_context(running(home, terminal.toml))
+            shop = Shop(daemon, terminal, repeat(terminal.serial), repeat(terminal.serial))
+            posts.append(Post(shop, Lane(daemon, server, name=f"lane-{number}")))
+        yield Fleet(Random(seed), directory, server, database, posts)
+
+
+async def play(seed: int, lanes: int, payments: int, troubles: int) -> Fleet:
+    """Play it whole; raise AssertionError where head office does not have what the lanes have."""
+    async with fleet(seed, lanes) as found:
+        await found.begin()
+        paying = asyncio.create_task(found.pay(payments))
+        for number in range(troubles):
+            await found.trouble()
+            if number == troubles // 2:
+                await paying  # what is restored must not be asked meanwhile
+                await found.restore()
+                paying = asyncio.create_task(found.pay(payments // 4))
+        await paying
+        await found.complete()
+        await found.end()
+        await found.compare()
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.collect.fleet", description=str(__doc__))
+    parser.add_argument("--lanes", type=int, default=20)
+    parser.add_argument("--payments", type=int, default=2000)
+    parser.add_argument("--troubles", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    began = time.monotonic()
+    found = asyncio.run(play(given.seed, given.lanes, given.payments, given.troubles))
+    paid = sum(len(post.payments) for post in found.posts)
+    print(f"{paid} payments on {given.lanes} lanes in {time.monotonic() - began:.0f} s; broken: {dict(found.broken)}")
+    print("head office has what the lanes have, row for row, and the same totals", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

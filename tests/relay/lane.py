@@ -43,12 +43,16 @@ class Process:
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        async for line in self.process.stdout:
-            try:
-                self.lines.append(json.loads(line))
-            except ValueError:
-                self.text += line.decode()
+        left = b""
+        while piece := await self.process.stdout.read(65536):  # a report is one line, longer than a stream's limit
+            *lines, left = (left + piece).split(b"\n")
+            for line in lines:
+                try:
+                    self.lines.append(json.loads(line))
+                except ValueError:
+                    self.text += f"{line.decode()}\n"
             self._news.set()
+        self.text += left.decode()
         self._news.set()
 
     async def said(self, event: str) -> dict[str, Any]:

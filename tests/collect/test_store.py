@@ -291,6 +291,20 @@ async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> N
     assert (await tables(store) | {"unreadable": set()}) == before
 
 
+async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: Store) -> None:
+    """What a lane says again of an outcome that it has corrected since can lack its currency, or have metadata."""
+    lane = life(1)
+    await store.write(as_messages(lane.sent))
+    before = await tables(store)
+    again = json.loads(json.dumps(lane.sent))
+    for item in again:
+        for change in item.get("changes", ()):
+            if "outcome" in change:
+                change["outcome"] |= {"currency": None, "metadata": {"ticket": 7}}
+    assert await store.write(as_messages(again)) == 0
+    assert await tables(store) == before
+
+
 async def test_tables_of_another_version_are_left_alone(store: Store) -> None:
     await store.connection.execute("UPDATE posd.schema_version SET version = 99")
     with pytest.raises(WrongTables, match="of version 99"):

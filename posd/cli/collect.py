@@ -123,7 +123,7 @@ def totals(
 def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, since: str) -> None:
     """Print the ids of payments that a lane has started or that changed since then, for `posd restore --ids FILE`.
 
-    One a line: the id, when it was started, and the terminal, with tabs between.
+    One a line: the id, when it was started, the terminal, and the till's key of the sale, with tabs between.
     """
     from posd.collect.questions import started
 
@@ -132,12 +132,13 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
     except ValueError as error:
         raise click.UsageError(f"--since {since}: write a time as 2026-11-20T08:00:00Z, or a day") from error
     found = _asked(_config(ctx), output, lambda connection: started(connection, merchant, lane, begin))
+    names = ("client_transaction_id", "at", "terminal", "sale")
+    rows = [(name, iso(at), terminal, sale) for name, at, terminal, sale in found]
     if output.as_json:
-        rows = [{"client_transaction_id": name, "at": iso(at), "terminal": terminal} for name, at, terminal in found]
-        output.json(msgspec.json.encode({"ids": rows}))
+        output.json(msgspec.json.encode({"ids": [dict(zip(names, row, strict=True)) for row in rows]}))
         return
-    for name, at, terminal in found:
-        click.echo("\t".join((name, iso(at), *([terminal] if terminal else []))))
+    for row in rows:
+        click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 
 def _config(ctx: click.Context) -> Config:

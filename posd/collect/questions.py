@@ -84,10 +84,10 @@ async def totals(connection: AsyncConnection[Any], first: date, last: date, zone
 
 async def started(
     connection: AsyncConnection[Any], merchant: str | None, lane: str, since: datetime
-) -> list[tuple[str, datetime, str | None]]:
-    """Return the ids of payments that a lane has started since then, each with when and on which terminal."""
+) -> list[tuple[str, datetime, str | None, str | None]]:
+    """Return the ids of payments that a lane has started since then: when, on which terminal, for which sale."""
     query = (
-        "SELECT client_transaction_id, created_at, terminal FROM posd.payments"
+        "SELECT client_transaction_id, created_at, terminal, sale FROM posd.payments"
         " WHERE lane = %s AND (%s::text IS NULL OR merchant = %s) AND updated_at >= %s ORDER BY created_at, 1"
     )
     return [tuple(row) for row in await _rows(connection, query, (lane, merchant, merchant, since))]

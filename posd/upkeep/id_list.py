@@ -1,8 +1,8 @@
 """The list of `posd restore --ids`: payments that were started on a lane whose database is lost.
 
-UTF-8 text, a payment a line: its id, then when it was started (UTC, with Z) and the serial of its terminal, as far as
-they are known, with a TAB before each. Empty lines and lines that begin with "#" are ignored. Of an id that is named
-twice the first line counts.
+UTF-8 text, a payment a line: its id, then when it was started (UTC, with Z), the serial of its terminal and the till's
+key of its sale, as far as they are known, with a TAB before each. Empty lines and those that begin with "#" are
+ignored. Of an id that is named twice the first line counts.
 """
 
 import re
@@ -16,8 +16,11 @@ from posd.storage.errors import StoreError
 
 #: Lines that a list has at most: weeks of a busy lane. posd asks the terminals for each payment of them.
 MOST_LINES = 10_000
-#: Bytes that a line has at most, its end included: three times what its parts can have.
-MOST_LINE_BYTES = 500
+#: Bytes that a line has at most, its end included: its parts have no more than 700.
+MOST_LINE_BYTES = 1000
+#: Parts that a line has at most, and characters of a sale, as in a call that starts a payment.
+MOST_PARTS = 4
+MOST_SALE_CHARACTERS = 128
 #: Wrong lines that are shown, and characters of a wrong part.
 SHOWN_LINES = 5
 SHOWN_CHARACTERS = 40
@@ -67,7 +70,7 @@ def read(file: BinaryIO) -> dict[str, Started]:
 def _payment(line: bytes) -> Started | None:
     """Return the payment that a line names, None where it names none. Raise ValueError in words."""
     if len(line) > MOST_LINE_BYTES:
-        raise ValueError(f"longer than {MOST_LINE_BYTES} bytes: a line has one id, a time and a serial")
+        raise ValueError(f"longer than {MOST_LINE_BYTES} bytes: a line has one id, a time, a serial and a sale")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
@@ -75,9 +78,9 @@ def _payment(line: bytes) -> Started | None:
     if not text or text.startswith("#"):
         return None
     parts = text.split("\t")
-    if len(parts) > 3:
-        raise ValueError(f"{len(parts)} parts, and 3 are the most: id, time, serial, with a TAB between them")
-    identity, at, serial = parts + [""] * (3 - len(parts))
+    if len(parts) > MOST_PARTS:
+        raise ValueError(f"{len(parts)} parts, and 4 are the most: id, time, serial, sale, with a TAB between them")
+    identity, at, serial, sale = parts + [""] * (MOST_PARTS - len(parts))
     canonical = canonical_uuid(identity)
     if canonical is None:
         raise ValueError(f"{_quoted(identity)} is no id of a payment: write a UUID, and a TAB before what follows it")
@@ -85,7 +88,9 @@ def _payment(line: bytes) -> Started | None:
         raise ValueError(
             f"{_quoted(serial)} is no serial number: write it as it is printed on the terminal, or omit it"
         )
-    return Started(canonical, serial, _moment(at) if at else "")
+    if len(sale) > MOST_SALE_CHARACTERS:
+        raise ValueError(f"{_quoted(sale)} is no sale: it has more than {MOST_SALE_CHARACTERS} characters")
+    return Started(canonical, serial, _moment(at) if at else "", sale=sale or None)
 
 
 def _moment(text: str) -> str:

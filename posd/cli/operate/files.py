@@ -138,8 +138,8 @@ def restore(
 
     --ids names a list of payments that were started on this lane, for a disk that is lost: posd collect ids writes it.
     A line has an id, then, each after a TAB and as far as they are known, when it was started (such as
-    2026-11-20T10:42:03.120Z) and the serial of its terminal. What nothing else here knows is in doubt afterwards and is
-    never sent again. Without the FILE of a backup it is a restore --without-backup.
+    2026-11-20T10:42:03.120Z), the serial of its terminal, and the till's key of its sale. What nothing else here knows
+    is in doubt afterwards and is never sent again. Without the FILE of a backup it is a restore --without-backup.
     """
     restores = without_backup or (ids is not None and file is None)
     if [file is not None, restores, seen, new_callback_key].count(True) != 1:

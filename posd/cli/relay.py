@@ -3,6 +3,8 @@
 import re
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,8 +33,9 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     config = load(Path(given.config_path), check_files=False)  # most of it is of files of the daemon's user
     _check(config)
     try:
-        from posd.relay.main import run
-        from posd.relay.stream import login
+        with _without_rich():
+            from posd.relay.main import run
+            from posd.relay.stream import login
     except ModuleNotFoundError as error:
         if error.name != "nats":
             raise
@@ -64,6 +67,19 @@ def _check(config: Config) -> None:
         _unusable(f"merchant.id {shown(config.merchant.id)} cannot be sent: {_ALLOWED}")
     if not WORD.fullmatch(lane_of(config)):
         _unusable(f"the host's name {shown(lane_of(config))} cannot be sent: give relay.lane. {_ALLOWED}")
+
+
+@contextmanager
+def _without_rich() -> Iterator[None]:
+    """Keep rich from libraries that import it where they find it: megabytes that a relay has no use for."""
+    if "rich" in sys.modules:
+        yield
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["rich"]
 
 
 def _unusable(problem: str) -> NoReturn:

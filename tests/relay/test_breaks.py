@@ -1,10 +1,12 @@
 """Server, network, posd and its database break while the relay sends; and what a lane may do at all."""
 
+import asyncio
 import base64
 import json
 import secrets
 import signal
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -274,3 +276,15 @@ async def test_what_is_wrong_with_the_configuration_is_said(
     done = posd("relay", "--once", config=config)
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
+
+
+async def test_it_is_said_by_a_process_of_its_own_too(tmp_path: Path) -> None:
+    """Which does without what its messages are made with, until it has one to say."""
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[merchant]\nid = "m1"\n[relay]\nservers = ["nats://[::1]:1"]\nlane = "a"\ncredentials_file = "/no"\n'
+    )
+    command = (sys.executable, "-m", "posd", "--config", str(config), "relay", "--once")
+    done = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await done.communicate()
+    assert (done.returncode, b"Traceback" in said, b"'/no'" in said) == (2, False, True), said

@@ -368,8 +368,10 @@ class Checks:
         self._went_back = self.world.loop.time()
         with self.world.machine.disk.without_faults():
             known, kept, removed = _stored(before)
-        ended, kept_there, _ = _stored(after, "WHERE phase = 'final'")
+        ended, kept_there, removed_there = _stored(after, "WHERE phase = 'final'")
         for truth in self.world.bank.truths.values():
+            if truth.identity in removed_there:
+                continue  # it was removed before the snapshot was taken
             truth.lost |= truth.identity in known | removed and truth.identity not in ended
             if truth.identity in removed:
                 kept |= {*truth.acknowledged, *truth.kept}

@@ -199,7 +199,7 @@ class Chain:
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
-                await world.person.asked(code, till)
+                await world.person.asked(reply.json)
             elif code == "terminal_busy":
                 await till._call("GET", f"/v1/transactions/{reply.json['blocking_transaction']}/outcome?timeout=30")
                 world.person.look(reply.json["blocking_transaction"])

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.power.promises import RESULTS
@@ -9,7 +11,6 @@ from tests.simulation.http import Broken, Client, Reply
 from tests.support.events import FINALS
 
 if TYPE_CHECKING:
-    from tests.simulation.till import Till
     from tests.simulation.world import World
 
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 QUICKLY: Final = (20.0, 300.0)
 SLOWLY: Final = (600.0, 1500.0)
 SLOW: Final = 0.15
+#: The command by which a person decides which device is a terminal, as a problem says it.
+IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
 class Person:
@@ -41,15 +44,18 @@ class Person:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.broke(error)
 
-    async def asked(self, code: str, till: "Till") -> None:
-        """Be asked about a problem that a person solves."""
+    async def asked(self, problem: Mapping[str, Any]) -> None:
+        """Be asked about a problem that a person solves, and do what it says."""
+        code = problem["code"]
         await asyncio.sleep(10.0)
         if code == "restore_unseen":
             await self.call("POST", "/v1/restore/seen", {"operator": "P", "note": "looked"})
         if code == "identity_conflict":
-            terminal = self.world.terminals[till.number]
+            named = IDENTITY.search(problem["detail"])
+            assert named is not None, problem
+            terminal = self.world.terminal(named[1])
             said = {"operator": "P", "note": "looked", "base_url": terminal.base_url}
-            await self.call("POST", f"/v1/terminals/{till.serial}/identity", said)
+            await self.call("POST", f"/v1/terminals/{terminal.serial}/identity", said)
         if code == "clock_unsure":
             await self.call("POST", "/v1/clock/confirm", {"operator": "P", "note": "looked"})
 

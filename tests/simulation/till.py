@@ -155,7 +155,7 @@ class Till:
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
-                await self.world.person.asked(code, self)
+                await self.world.person.asked(reply.json)
             elif code in ("terminal_busy", "sale_conflict"):
                 blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
                 if step := await self._blocked(basket, blocking, code):
@@ -317,7 +317,7 @@ class Till:
                 basket.belief = "unpaid"
                 return
             if reply.json["code"] in ("identity_conflict", "terminal_offline"):
-                await self.world.person.asked(reply.json["code"], self)
+                await self.world.person.asked(reply.json)
             await asyncio.sleep(2.0)
         while True:
             reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")

@@ -109,6 +109,8 @@ class Terminal:
     known: dict[str, Payment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        #: Where it is configured.
+        self.home = self.address
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._listening: Listening | None = None
         self.jobs: dict[str, dict[str, Any]] = {}

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from posd.clock.rules import Kernel
+from tests.simulation.network import Way
 from tests.simulation.plan import Fault
 from tests.simulation.twin import Twin
 
@@ -105,9 +106,9 @@ async def _link_cut(world: "World", fault: Fault) -> None:
 
 async def _link_slow(world: "World", fault: Fault) -> None:
     way = world.network.way(_terminal(world, fault).address)
-    before, way.latency = way.latency, (0.05, 0.4 + fault.value % 16 / 4)
+    way.latency = (0.05, 0.4 + fault.value % 16 / 4)
     await asyncio.sleep(fault.seconds)
-    way.latency = before
+    way.latency = Way.latency  # also where another such fault goes on
 
 
 async def _terminal_off(world: "World", fault: Fault) -> None:
@@ -232,8 +233,8 @@ async def _move(world: "World", fault: Fault) -> None:
     if terminal.announces:
         terminal.announce()
     else:
-        world.network.way(old).there = True
-        terminal.move(old)
+        world.network.way(terminal.home).there = True
+        terminal.move(terminal.home)  # also where it has moved once more
 
 
 async def _twin(world: "World", fault: Fault) -> None:

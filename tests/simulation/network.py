@@ -527,8 +527,7 @@ class Network:
         """Do as the kernel does with the sockets of a process that is gone."""
         for place, listening in list(self.listeners.items()):
             if listening.life == life:
-                self.listeners.pop(place, None)
-                listening.close()
+                del self.listeners[place]  # those in its queue are ended with the others
         for way in (self.local, *self.ways.values()):
             for connection in way.connections[:]:
                 for end in connection.ends:

@@ -244,8 +244,13 @@ class Checks:
         """An abort has reached a terminal, and hits what runs there. On a slow way it may come after all waiting."""
         if self.world.late(payment):
             return
-        wanted = self.world.bank.of(payment.identity).abort_wanted or self.world.plan.probes
-        self.holds(wanted, f"an abort has hit {payment.identity}, and no till asked for that")
+        truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
+        # One whose terminal a person has freed is hit by the abort of what is open there now, which posd cannot know.
+        freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
+        self.holds(
+            truth.abort_wanted or freed or self.world.plan.probes,
+            f"an abort has hit {payment.identity}, and no till asked for that",
+        )
 
     def told(self, identity: str, began: float) -> None:
         """A till that has waited since a moment hears how its payment ended."""

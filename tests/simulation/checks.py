@@ -39,6 +39,12 @@ FOREIGN: Final = b"SN-FOREIGN"
 #: In which a call is answered that waits for nothing; and after which nothing of a fault is left, in seconds.
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
+#: Faults by which it may not end all in its time at a stop.
+UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "sync-error-kill", "no-descriptors")
+#: By which a stream says that it ends (docs/streams.md).
+LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
+#: So long before a stop a call has come for certain, in seconds.
+STOP_SECONDS: Final = 0.01
 #: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
 GAP_SECONDS: Final = 3.0
 #: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
@@ -84,9 +90,10 @@ class Checks:
         self._went_back = 0.0
         #: Ids that retention has removed.
         self.removed: list[str] = []
-        #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped.
+        #: (life, kind) -> when a line about refused strangers was logged last; the life that is being stopped, since
+        #: when.
         self._refused: dict[tuple[int, str], float] = {}
-        self._stopping = 0
+        self._stopping, self._stopping_since = 0, 0.0
 
     def fail(self, what: str) -> None:
         """Note that a promise does not hold."""
@@ -260,10 +267,33 @@ class Checks:
             return  # the till waited to be let in
         self.holds(late < 2.0 * self.world.slower, f"the till has heard the end of {identity} {late:.1f} s late")
 
-    def cut(self, path: str, life: int) -> None:
-        """A call of a till ended without an answer: only with the daemon that had it."""
-        alive = self.world.machine.serves(life) and self._stopping != life
+    def cut(self, method: str, path: str, life: int, began: float) -> None:
+        """A call of a till ended without an answer: only with the daemon that had it. One that is stopped answers who
+        waits, and whose payment is being started."""
+        alive = self.world.machine.serves(life)
+        if self._stopping == life:
+            asked = method == "PUT" or path.partition("?")[0].endswith("/outcome")
+            alive &= asked and began < self._stopping_since - STOP_SECONDS and not self._unwell
         self.holds(not alive, f"a call of {path} ended without an answer")
+
+    @property
+    def _unwell(self) -> bool:
+        """Whether a fault may keep it from ending all in its time at a stop."""
+        return any(map(self.world.felt, UNWELL))
+
+    def stream_ended(self, identity: str, life: int, began: float, last: str) -> None:
+        """A stream of a payment ended: it says why, unless the daemon was killed."""
+        said = last in LAST_WORDS or began > self._stopping_since - STOP_SECONDS
+        alive = self.world.machine.serves(life) and not self._unwell
+        self.holds(said or not alive, f"the stream of {identity} has ended, and its last word was {last!r}")
+
+    def stopped(self) -> None:
+        """The daemon was stopped in order: no start is left of which it is not known what became."""
+        if self.world.machine.task is not None or self._unwell:
+            return
+        with self.world.machine.disk.without_faults(), closing(_opened(self.world.machine.database)) as db:
+            for (identity,) in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'starting'"):
+                self.fail(f"{identity} was being started when posd was stopped, and is left so")
 
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
         """A till has heard an outcome."""
@@ -402,7 +432,7 @@ class Checks:
             self.holds(line.at - self._refused.get(kind, 0.0) > 59.0 or self._stopping == line.life, told)
             self._refused[kind] = line.at
         if line.event == "posd.stopping":
-            self._stopping = line.life
+            self._stopping, self._stopping_since = line.life, line.at
         if line.level in ("warning", "error"):
             self.world.seen("log", line.event)
 

@@ -291,7 +291,7 @@ class Till:
 
     async def _listen(self, identity: str) -> None:
         """Hear the stream of events until it ends or breaks."""
-        began = asyncio.get_running_loop().time()
+        began, life = asyncio.get_running_loop().time(), self.world.machine.life
         with suppress(OSError):
             end = await self._dial()
             listener = _Listener(end)
@@ -303,6 +303,8 @@ class Till:
                 end.abort()
             if listener.heard or not listener.ended:
                 self.world.checks.told(identity, began)
+            elif listener.streams:
+                self.world.checks.stream_ended(identity, life, began, listener.last)
 
     async def _print(self, basket: Basket) -> None:
         identity = f"ticket-{basket.sale.number}"
@@ -366,7 +368,7 @@ class Till:
                 if isinstance(error, TimeoutError):
                     self.world.checks.answered(path, self._called_at, self._longest(method, path), None)
                 elif isinstance(error, Broken):
-                    self.world.checks.cut(path, life)
+                    self.world.checks.cut(method, path, life, self._called_at)
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
@@ -408,8 +410,9 @@ class _Listener(asyncio.Protocol):
         self._end = end
         self._over = asyncio.Event()
         self._tail = b""
-        #: Whether the outcome came, and whether the stream has ended.
-        self.heard = self.ended = False
+        #: Whether it is a stream, the outcome came, and the stream has ended; what came last.
+        self.streams = self.heard = self.ended = False
+        self.last = ""
         end.attach(self)
 
     async def run(self, path: str) -> None:
@@ -418,7 +421,9 @@ class _Listener(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-200_000:]
-        if b"event: outcome" in self._tail:
+        self.streams |= self._tail.startswith(b"HTTP/1.1 200 ")
+        self.last = self._tail.rpartition(b"event: ")[2].partition(b"\n")[0].decode("latin-1")
+        if self.last == "outcome":
             self.heard = True
             self._over.set()
 

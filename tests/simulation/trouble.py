@@ -34,11 +34,7 @@ async def _kill_at_operation(world: "World", fault: Fault) -> None:
 
 async def _kill_at_start(world: "World", fault: Fault) -> None:
     """Kill the daemon while it sends a request, or cut the power; now and then for so long that all events are lost."""
-    world.start_came.clear()
-    try:
-        async with asyncio.timeout(300.0):
-            await world.start_came.wait()
-    except TimeoutError:
+    if not await world.start_sent(300.0):
         return
     await asyncio.sleep(fault.value % 20 / 100)
     await world.crash(fault, power=fault.value % 2 == 0, away=1000.0 if fault.value % 7 == 0 else None)
@@ -92,12 +88,9 @@ async def _link_down(world: "World", fault: Fault) -> None:
 
 
 async def _links_down(world: "World", fault: Fault) -> None:
-    ways = [world.network.way(terminal.address) for terminal in world.terminals]
-    for way in ways:
-        way.up = False
+    world.hold_ways()
     await asyncio.sleep(fault.seconds)
-    for way in ways:
-        way.raise_up()
+    world.let_ways_go()
 
 
 async def _link_cut(world: "World", fault: Fault) -> None:

@@ -447,14 +447,41 @@ class World:
             machine.start()
             await self._started()
 
+    async def start_sent(self, seconds: float) -> bool:
+        """Wait until a start reaches a terminal; False where none did in so many seconds."""
+        self.start_came.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.start_came.wait()
+        return self.start_came.is_set()
+
+    def hold_ways(self) -> None:
+        """Let nothing through between the machine and the terminals."""
+        for terminal in self.terminals:
+            self.network.way(terminal.address).up = False
+        self._way_free_since[""] = math.inf
+
+    def let_ways_go(self) -> None:
+        """Let all through that was held."""
+        for way in self.network.ways.values():
+            way.raise_up()
+        self._way_free_since[""] = self._calm_since = self.loop.time()
+
     async def restart(self, fault: Fault) -> None:
-        """Stop the daemon in order, and start it again."""
+        """Stop the daemon in order, at times while it waits for the answer to a start, and start it again."""
+        held = fault.value % 4 < 2 and await self.start_sent(300.0)
         async with self.life_lock:
             machine = self.machine
+            if held:
+                self.hold_ways()
+                await asyncio.sleep(0.02 + fault.value // 4 % 20 / 100)
             began = self.loop.time()
             await machine.stop()
+            if held:
+                self.let_ways_go()
             self.checks.holds(self.loop.time() - began < 4.0 * self.slower, "the stop took too long")
             self.note("stopped")
+            self.checks.stopped()
             self.checks.disk()
             await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 0.5)
             machine.start()

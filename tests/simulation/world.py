@@ -7,7 +7,7 @@ import re
 import ssl
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import cache, partial
 from pathlib import Path
@@ -61,6 +61,8 @@ HOLDS_UP: Final = frozenset(
 HOLDS_UP_ONE: Final = frozenset(
     {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
 )
+#: The share of payments that a till aborts of which the terminal takes its time for that.
+SLOW_ABORTS: Final = 0.3
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -204,9 +206,10 @@ class World:
 
     def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
         """Draw what the terminal does with an id."""
-        self._habits[identity] = draw(
-            self.random("habit", sale.number, attempt), bad=sale.bad, followed=sale.follows > 0
-        )
+        habit = draw(self.random("habit", sale.number, attempt), bad=sale.bad, followed=sale.follows > 0)
+        if sale.manner == "abort" and self.random("slow abort", sale.number, attempt).random() < SLOW_ABORTS:
+            habit = replace(habit, abort="slow")
+        self._habits[identity] = habit
 
     def habit_of(self, identity: str) -> Habit:
         """Return what the terminal does with an id."""

@@ -568,13 +568,13 @@ _ALL: Final = (
     ),
     # The listeners.
     Break(
-        "request-dropped",
+        "idle-never-ended",
         "httpd",
-        "A request that comes when an idle connection is being ended is dropped.",
+        "A connection on which nothing comes stays open.",
         Change(
-            http_connection.Idle._finish,
-            "if self._since is not None and self._end is not None:",
-            "if self._end is not None:",
+            http_connection.Idle._look,
+            "if loop.time() >= over:\n        self.end()",
+            "if loop.time() >= over:\n        pass",
         ),
     ),
     Break(

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from posd.base import limits
 from tests.power.promises import RESULTS
+from tests.simulation import machine
 from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
 from tests.support.events import FINALS
@@ -33,7 +34,7 @@ SUSPICIOUS: Final = {
 
 
 #: Events that are kept of one payment at most: those of the limits, and the first of each state.
-MOST_EVENTS: Final = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value + 7
+MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
 #: An event names a terminal of another shop.
 FOREIGN: Final = b"SN-FOREIGN"
 #: In which a call is answered that waits for nothing; and after which nothing of a fault is left, in seconds.

@@ -65,7 +65,6 @@ _CERTIFICATE: Final = (
 #: What cannot be met, and why.
 WHY: Final[Mapping[str, str]] = {
     "phase: starting": "over before the call that starts it is answered",
-    "attention: event_limit": "a flood of 2,000 events comes once in some ten thousand payments",
     "problem: expired": "no till here says until when a start is wanted",
     "problem: clock_unsure": "asked of payments on signed terminals and of a prune by a person alone",
     "problem: not_configured": "the profile is the default one",

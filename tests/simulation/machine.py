@@ -25,10 +25,12 @@ from unittest.mock import patch
 import structlog
 
 from posd import tls
+from posd.base import limits
 from posd.clock.rules import Kernel
 from posd.config import Config, load
 from posd.daemon import main
 from posd.daemon.surroundings import Surroundings
+from posd.payments import transitions
 from posd.records.callback_urls import make_key
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface, Snapshot
@@ -43,6 +45,8 @@ from tests.simulation.plan import BORN
 MEMORY = Path("/dev/shm")
 #: A database of each schema that was ever in use.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
+#: How many events of one payment are kept here: so many as the product keeps take longer than a run.
+MOST_EVENTS = 60
 #: What the names of the files of a database end in, without what SQLite makes anew.
 DATABASE_FILES = ("", "-wal")
 
@@ -231,6 +235,9 @@ class Machine:
             patch.dict(os.environ),
             patch.object(gc, "freeze", lambda: None),
             patch.object(secrets, "token_bytes", lambda size=32: draw(size)),
+            patch.object(
+                transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
+            ),
             patch.object(os, "urandom", draw),  # of uuid4, and of serial numbers of certificates
             self._watched(),
         ):

@@ -34,7 +34,7 @@ PATIENCE: Final = 10.0
 #: What is tried again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 #: The share of floods that go on until posd keeps no more; how many events these have, and on how many connections.
-HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.12, 2200, 8
+HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.6, 180, 8
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
 #: How long after its end a payment may be found by a search of the habit `late-index`, in seconds.
@@ -418,7 +418,7 @@ class Terminal:
             if random.random() < HUGE:
                 self._spawn(self._flood(payment), "flood")
             else:
-                for _ in range(120):
+                for _ in range(40):
                     payment.queue.put_nowait(self._event(payment, "CARD_PRESENTED"))
         if kind == "shuffled":
             self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, event)), "shuffled")

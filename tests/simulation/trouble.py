@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tests.simulation.terminal import Terminal
     from tests.simulation.world import World
 
+#: After which a connection from the LAN on which nothing comes has been ended, in seconds.
+IDLE_SECONDS: Final = 30.0
+
 Trouble = Callable[["World", Fault], Awaitable[None]]
 
 
@@ -190,6 +193,9 @@ async def _strangers(world: "World", fault: Fault) -> None:
         held = sum(not end.ended for end in ends)
         world.checks.holds(held <= 16, f"a stranger holds {held} connections")
     await asyncio.sleep(max(0.0, fault.seconds - 2.0))
+    if world.machine.serves(life) and fault.seconds > IDLE_SECONDS:
+        silent = sum(not end.ended for end in ends[::4])
+        world.checks.holds(not silent, f"{silent} connections on which nothing came are open after {IDLE_SECONDS} s")
     for end in ends:
         end.abort()
 

@@ -63,6 +63,8 @@ HOLDS_UP_ONE: Final = frozenset(
 )
 #: The share of payments that a till aborts of which the terminal takes its time for that.
 SLOW_ABORTS: Final = 0.3
+#: The share of the bad payments that are floods, beside those that are drawn with the other habits.
+FLOODS: Final = 0.002
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -209,6 +211,8 @@ class World:
         habit = draw(self.random("habit", sale.number, attempt), bad=sale.bad, followed=sale.follows > 0)
         if sale.manner == "abort" and self.random("slow abort", sale.number, attempt).random() < SLOW_ABORTS:
             habit = replace(habit, abort="slow")
+        if habit.events == "plain" and self.random("flood", sale.number, attempt).random() < sale.bad * FLOODS:
+            habit = replace(habit, events="flood")
         self._habits[identity] = habit
 
     def habit_of(self, identity: str) -> Habit:

@@ -46,6 +46,8 @@ UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "sync-error-kill", "no-
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: So long before a stop a call has come for certain, in seconds.
 STOP_SECONDS: Final = 0.01
+#: In which who follows the feed hears of a change, in seconds.
+STREAM_SECONDS: Final = 2.0
 #: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
 GAP_SECONDS: Final = 3.0
 #: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
@@ -79,6 +81,8 @@ class Checks:
         self.lost_some = False
         #: (id, reason) of each line of the feed about a payment.
         self._told: set[tuple[str, str]] = set()
+        #: The same of the stream.
+        self._streamed: set[tuple[str, str]] = set()
         #: The number from which on the feed has no gaps, where another database was put in place.
         self.first_seq = 0
         #: What an older posd has left: id -> phase.
@@ -154,6 +158,23 @@ class Checks:
             self.fail(f"a good event of {payment.identity} was refused: {reply.status} {reply.body[:300]!r}")
         if 200 <= reply.status < 300 and truth.told_at is None:
             self._gap(payment, event)
+        if 200 <= reply.status < 300 and self.world.follower is not None and not self.world.plan.retention_days:
+            self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.loop.time())
+
+    def _followed(self, payment: "Payment", status: str, since: float) -> None:
+        """An event was acknowledged at a moment: who follows the feed has heard of it."""
+        world, identity = self.world, payment.identity
+        if world.follower is None or world.follower.since > since or identity in world.terminal(payment.serial).found:
+            return  # after a search an event may bring nothing new
+        told = (identity, f"event:{status}") in self._streamed
+        quiet = world.free_since("") + RECOVERY_SECONDS < since and not world.bank.of(identity).lost
+        self.holds(told or not quiet, f"the stream of the feed has not told of {status} of {identity}")
+
+    def streamed(self, change: dict[str, Any], before: int) -> None:
+        """A change came on the stream of the feed, after the one of that number (0: it is not known)."""
+        told = f"the stream of the feed goes from {before} to {change['seq']}"
+        self.holds(before in (0, change["seq"] - 1) or self.lost_some or self.replaced, told)
+        self._streamed.add((change["id"], change["reason"]))
 
     def _gap(self, payment: "Payment", event: bytes) -> None:
         """An event was acknowledged that names one before it which was not: the terminal has to be asked."""

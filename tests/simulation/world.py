@@ -21,6 +21,7 @@ from posd.storage.errors import StoreError
 from tests.simulation.announcements import Air, Heard
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
+from tests.simulation.follower import Follower
 from tests.simulation.habits import Habit, draw
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import Machine
@@ -61,6 +62,8 @@ HOLDS_UP: Final = frozenset(
 HOLDS_UP_ONE: Final = frozenset(
     {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
 )
+#: The share of runs in which a program follows the stream of the feed.
+FOLLOWED: Final = 0.3
 #: The share of payments that a till aborts of which the terminal takes its time for that.
 SLOW_ABORTS: Final = 0.3
 #: The share of the bad payments that are floods, beside those that are drawn with the other habits.
@@ -125,6 +128,8 @@ class World:
         self.tills: list[Till] = []
         self.person: Person
         self.now_wrong: dict[int, str] = {}
+        #: Follows the stream of the feed, where one does.
+        self.follower: Follower | None = None
         #: Kind of fault -> until when the last one of it counts as felt, for the coverage.
         self._felt: dict[str, float] = {}
         #: Terminal, or "" for all -> how many faults keep posd from it now; when the last one ended.
@@ -357,7 +362,11 @@ class World:
             self.seen("upgrade", str(plan.schema))
         machine.start()
         await self._started()
-        follower = asyncio.create_task(self._follow(), name="feed")
+        reading = asyncio.create_task(self._follow(), name="feed")
+        if self.random("follower").random() < FOLLOWED:
+            self.follower = Follower(self)
+            following = asyncio.create_task(self.follower.run(), name="follower")
+            following.add_done_callback(self._follower_ended)
         for till in self.tills:
             till.start()
         troubles = asyncio.create_task(self._troubles(), name="troubles")
@@ -368,7 +377,9 @@ class World:
         async with self.life_lock:
             pass
         await asyncio.sleep(QUIET_SECONDS)
-        follower.cancel()
+        reading.cancel()
+        if self.follower is not None:
+            following.cancel()
         await self._follow_once()
         transactions = await self._transactions()
         self.checks.end(transactions)
@@ -594,6 +605,10 @@ class World:
         self.note("fault ends", fault.kind)
 
     # The feed, and the books at the end.
+
+    def _follower_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.broke(error)
 
     async def _follow(self) -> None:
         while True:

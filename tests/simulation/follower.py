@@ -1,0 +1,104 @@
+"""A program that follows the feed by its stream, as head office does: it connects again where it was, and must hear of
+each change once, in order, and soon."""
+
+import asyncio
+import json
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: How long it waits until it connects again, in seconds.
+PAUSE: Final = 1.0
+
+
+class Follower:
+    """One such program."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self._place = ""  # of the last change that it has
+        self._seq = 0
+        #: Since when it is connected, in seconds of the loop; inf where it is not.
+        self.since = math.inf
+
+    async def run(self) -> None:
+        """Follow, until cancelled."""
+        while True:
+            with suppress(OSError):
+                end = await self.world.network.dial("follower", self.world.machine.feed_socket)
+                stream, life = _Stream(end, self), self.world.machine.life
+                try:
+                    began = self.world.loop.time()
+                    await stream.run(self._place)
+                finally:
+                    self.since = math.inf
+                    end.abort()
+                if stream.status == 200:
+                    self.world.checks.stream_ended("the feed", life, began, stream.last)
+            await asyncio.sleep(PAUSE)
+
+    def take(self, kind: str, place: str, data: bytes) -> None:
+        """Take a message of the stream."""
+        if kind == "notice":
+            self._seq = 0  # there is a gap, or what comes is of another database
+        if not place:
+            return
+        change: dict[str, Any] = json.loads(data)
+        self.world.checks.streamed(change, self._seq)
+        self._place, self._seq = place, change["seq"]
+
+
+class _Stream(asyncio.Protocol):
+    """Reads server-sent events, in the pieces of an answer of HTTP."""
+
+    def __init__(self, end: Any, follower: Follower) -> None:
+        self._end, self._follower = end, follower
+        self._over = asyncio.Event()
+        self._received, self._text = b"", b""
+        self.status, self.last = 0, ""
+        end.attach(self)
+
+    async def run(self, place: str) -> None:
+        """Ask for what is behind a place, and read until the stream is over."""
+        where = f"last-event-id: {place}\r\n" if place else ""
+        head = f"GET /v1/feed?after=start HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{where}\r\n"
+        self._end.write(head.encode())
+        await self._over.wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if not self.status:
+            head, separator, rest = self._received.partition(b"\r\n\r\n")
+            if not separator:
+                return
+            self.status, self._received = int(head.split(b" ")[1]), rest
+            if self.status != 200:
+                self._over.set()
+                return
+            self._follower.since = self._follower.world.loop.time()
+        while b"\r\n" in self._received:
+            length, _, rest = self._received.partition(b"\r\n")
+            size = int(length, 16)
+            if len(rest) < size + 2:
+                return
+            self._text += rest[:size]
+            self._received = rest[size + 2 :]
+            self._read()
+
+    def _read(self) -> None:
+        *messages, self._text = self._text.split(b"\n\n")
+        for message in messages:
+            said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
+            if b"event" in said:
+                self.last = said[b"event"].decode()
+                self._follower.take(self.last, said.get(b"id", b"").decode(), said[b"data"])
+
+    def eof_received(self) -> bool:
+        self._over.set()
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._over.set()

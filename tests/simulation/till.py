@@ -209,6 +209,8 @@ class Till:
             return step  # what was asked for before has ended otherwise after all
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
+        if code == "sale_conflict" and step == "ask_person":
+            return step  # what ended there is suspicious: a person has the sale in hand now
         return None
 
     async def _barge(self, basket: Basket) -> None:

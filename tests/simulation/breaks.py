@@ -383,6 +383,7 @@ _ALL: Final = (
         "reconcile",
         "`not_started` is concluded after one abort and one search, without the second round.",
         Change(schedule.NotStartedProof.complete, "self.second_none is not None", "self.first_none is not None"),
+        Change(reconcile.Reconciler._facts, "item.rounds.second_abort is not", "item.rounds.first_abort is not"),
     ),
     Break(
         "search-of-another-id",

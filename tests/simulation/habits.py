@@ -106,6 +106,8 @@ FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference
 
 #: Payments that send no events: their share of the bad ones, how their start is answered, and how a search for them.
 MUTE: Final = 0.08
+#: The same where posd may conclude that something never started: these are what it must not conclude that of.
+MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")
 
@@ -135,8 +137,11 @@ class Habit:
         return not LIES.isdisjoint((self.reply, self.events, self.search))
 
 
-def draw(random: Random, *, bad: float, followed: bool = False) -> Habit:
-    """Draw a habit; `bad` is the share of the axes that are not left ordinary; `followed`: something may follow it."""
+def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MUTE) -> Habit:
+    """Draw a habit; `bad` is the share of the axes that are not left ordinary; `followed`: something may follow it.
+
+    `mute`: the share of the bad ones that send no events.
+    """
 
     def of(axis: Mapping[str, float]) -> str:
         if axis is not ENDS and random.random() >= bad:
@@ -144,7 +149,7 @@ def draw(random: Random, *, bad: float, followed: bool = False) -> Habit:
         return random.choices(list(axis), list(axis.values()))[0]
 
     habit = Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
-    if random.random() < bad * MUTE:
+    if random.random() < bad * mute:
         reply, search = random.choice(MUTE_REPLIES), random.choice(MUTE_SEARCHES)
         return replace(habit, reply=reply, events="none-comes", search=search, abort="cancels")
     return habit if not followed or habit.events in FOLLOWED else replace(habit, events="plain")

@@ -34,9 +34,11 @@ PATIENCE: Final = 10.0
 #: What is tried again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 #: The share of floods that go on until posd keeps no more; how many events these have, and on how many connections.
-HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.6, 180, 8
+HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 180, 8
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
+#: How long the acquirer takes where events were lost: so long there is something to ask for, in seconds.
+ACQUIRER_SECONDS: Final = 25.0
 #: How long after its end a payment may be found by a search of the habit `late-index`, in seconds.
 INDEX_SECONDS: Final = 40.0
 
@@ -369,7 +371,7 @@ class Terminal:
             return "TERMINAL_REJECTED"
         payment.sent = True
         self._emit(payment, "APPROVAL_REQUESTED")
-        await asyncio.sleep(random.uniform(0.5, 6.0))
+        await asyncio.sleep(random.uniform(0.5, 6.0) + (ACQUIRER_SECONDS if habit.events == "some-lost" else 0.0))
         return RESULTS_OF_END[habit.end]
 
     @staticmethod

@@ -22,7 +22,7 @@ from tests.simulation.announcements import Air, Heard
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
 from tests.simulation.follower import Follower
-from tests.simulation.habits import Habit, draw
+from tests.simulation.habits import MUTE, MUTE_PROVABLE, Habit, draw
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network, mixed
@@ -66,8 +66,9 @@ HOLDS_UP_ONE: Final = frozenset(
 FOLLOWED: Final = 0.3
 #: The share of payments that a till aborts of which the terminal takes its time for that.
 SLOW_ABORTS: Final = 0.3
-#: The share of the bad payments that are floods, beside those that are drawn with the other habits.
-FLOODS: Final = 0.002
+#: The shares of the bad payments that are floods, and of which some events are lost, beside those that are drawn so.
+FLOODS: Final = 0.003
+SOME_LOST: Final = 0.05
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400
 
@@ -213,11 +214,14 @@ class World:
 
     def give_habit(self, identity: str, sale: Sale, attempt: int) -> None:
         """Draw what the terminal does with an id."""
-        habit = draw(self.random("habit", sale.number, attempt), bad=sale.bad, followed=sale.follows > 0)
+        mute = MUTE_PROVABLE if self.plan.confirmed and self.plan.probes else MUTE
+        random = self.random("habit", sale.number, attempt)
+        habit = draw(random, bad=sale.bad, followed=sale.follows > 0, mute=mute)
         if sale.manner == "abort" and self.random("slow abort", sale.number, attempt).random() < SLOW_ABORTS:
             habit = replace(habit, abort="slow")
-        if habit.events == "plain" and self.random("flood", sale.number, attempt).random() < sale.bad * FLOODS:
-            habit = replace(habit, events="flood")
+        rare = self.random("rare", sale.number, attempt).random() / max(sale.bad, 1e-9)
+        if habit.events == "plain" and rare < FLOODS + SOME_LOST:
+            habit = replace(habit, events="flood" if rare < FLOODS else "some-lost")
         self._habits[identity] = habit
 
     def habit_of(self, identity: str) -> Habit:

@@ -626,6 +626,8 @@ class Terminal:
         self.world.seen("abort", payment.habit.abort)
         if payment.habit.abort == "slow":
             await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
+            if server.over:
+                return  # who asked has been killed meanwhile, and knows of no call that is under way
             if (payment := self.running) is None:
                 server.answer(409)
                 return

@@ -6,13 +6,15 @@ The rules are those of the local API (Amounts, Chains), written again from there
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from tests.simulation.bank import NEVER, ORIGINALS
 from tests.simulation.http import Reply
+from tests.simulation.plan import SOON
 
 if TYPE_CHECKING:
     from tests.simulation.till import Basket, Till
@@ -40,6 +42,8 @@ NEXT: Final[Mapping[str, Mapping[str, float]]] = {
     "re-auth": {"re-auth": 30, "capture": 50, "void": 20},
     "capture": {"post-tip": 20, "refund": 35, "void": 40, "re-auth": 5},
 }
+#: The share of the voids that wait for the next day, where that comes soon.
+LATE_VOIDS: Final = 0.5
 #: How much, and how often: all that there is, a part, more than there is, no amount where that can be.
 SHARES: Final[Mapping[str, float]] = {"all": 40, "part": 30, "more": 10, "none": 20}
 
@@ -185,6 +189,8 @@ class Chain:
     async def _do(self, link: Link, *, alone: bool) -> None:
         till, world = self._till, self._world
         path = f"/v1/transactions/{link.identity}"
+        if link.kind == "void" and world.random("midnight", link.identity).random() < LATE_VOIDS:
+            await self._midnight()
         while True:
             reply = await till._call("PUT", path, self._body(link))
             if reply.status in (200, 201):
@@ -215,6 +221,15 @@ class Chain:
         world.seen("chain", f"{link.kind} {link.state}")
         if link.state == "approved":
             await self._look(link)
+
+    async def _midnight(self) -> None:
+        """Wait until the day has changed, where that is soon."""
+        now = self._world.machine.clocks.true
+        day = now.astimezone(ZoneInfo(self._world.plan.timezone)).date() + timedelta(days=1)
+        midnight = datetime.combine(day, time(), ZoneInfo(self._world.plan.timezone))
+        seconds = (midnight.astimezone(UTC) - now).total_seconds()
+        if seconds < SOON:
+            await asyncio.sleep(seconds + 5.0)
 
     def _taken(self, link: Link) -> None:
         """It was started: the rules have to allow it."""

@@ -6,9 +6,10 @@ that is how a failure is made smaller.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from random import Random
 from typing import Final
+from zoneinfo import ZoneInfo
 
 #: When the machines were set up, by a clock that was right.
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
@@ -23,6 +24,9 @@ WEEKS_IN: Final = 15
 ANNOUNCED: Final = 0.2
 #: The share of runs that begin with the database of an older posd.
 UPGRADES: Final = 0.08
+#: The share of the other runs that begin soon before midnight, of the shop or of UTC; and how soon at most, in seconds.
+MIDNIGHTS: Final = 0.15
+SOON: Final = 2400.0
 #: For how long the shop is open between two nights, in seconds.
 OPEN_SECONDS: Final = 1500.0
 
@@ -41,8 +45,9 @@ MANNERS: Final[Mapping[str, float]] = {
     "careless": 4,
 }
 
-#: The share of sales after which something follows: a capture, a tip, a void, a refund.
-CHAINS: Final = 0.12
+#: The share of sales after which something follows: a capture, a tip, a void, a refund; the same around midnight.
+CHAINS: Final = 0.15
+MIDNIGHT_CHAINS: Final = 0.5
 
 #: What goes wrong, and how often in a run of a hundred sales.
 FAULTS: Final[Mapping[str, float]] = {
@@ -153,7 +158,9 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
     pace = random.choice((1.0, 10.0, 40.0))
-    sales = tuple(_sale(seed, number, tills, bad, pace) for number in range(payments))
+    hour = Random(f"hour/{seed}")
+    chains = MIDNIGHT_CHAINS if (at_midnight := hour.random() < MIDNIGHTS) else CHAINS
+    sales = tuple(_sale(seed, number, tills, bad, pace, chains) for number in range(payments))
     lasts = max(1.0, payments / tills * (25.0 + pace))
     plan = Plan(
         seed,
@@ -172,6 +179,13 @@ def make_plan(seed: int, payments: int, faults: Collection[str] = tuple(FAULTS),
     upgrade = Random(f"upgrade/{seed}")
     if upgrade.random() < UPGRADES:
         plan = replace(plan, schema=upgrade.randrange(1, 12))
+    if at_midnight:
+        days = (
+            datetime.combine(BORN.date() + timedelta(days=1), time(), zone) for zone in (UTC, ZoneInfo(plan.timezone))
+        )
+        first, second = sorted(days)
+        midnight = first if hour.random() < 0.8 else second
+        plan = replace(plan, began=midnight.astimezone(UTC) - timedelta(seconds=hour.uniform(0, min(lasts, SOON))))
     weeks = Random(f"weeks/{seed}")
     return plan if weeks.random() * WEEKS_IN >= 1 else _over_weeks(plan, weeks, lasts)
 
@@ -199,14 +213,14 @@ def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
     )
 
 
-def _sale(seed: int, number: int, tills: int, bad: float, pace: float) -> Sale:
+def _sale(seed: int, number: int, tills: int, bad: float, pace: float, chains: float) -> Sale:
     random = Random(f"sale/{seed}/{number}")
     manner = random.choices(list(MANNERS), list(MANNERS.values()))[0]
     sale = Sale(
         number, random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000), manner, bad
     )
     chain = Random(f"chain/{seed}/{number}")
-    if manner == "print" or chain.random() >= CHAINS:
+    if manner == "print" or chain.random() >= chains:
         return sale
     return replace(sale, first=chain.choice(("charge", "pre-auth")), follows=chain.randrange(1, 5))
 

@@ -202,6 +202,9 @@ class Chain:
             if code == "pruned":
                 link.state = "approved" if reply.json["result"] == "approved" else "not"
                 return
+            if till.gives_up(self._basket, code):
+                link.state = "open"
+                return
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):

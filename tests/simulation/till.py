@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HASTY: Final = 0.03
 #: How often a sale is tried under a new id before the customer goes.
 TRIES: Final = 3
+#: A sale that is refused so often is refused for ever: no fault lasts so long.
+MOST_REFUSALS: Final = 5000
 #: How long a call may take before the till asks again, in seconds.
 PATIENCE: Final = 60.0
 #: How long posd may take to reach a terminal before it waits for its answer, in seconds.
@@ -44,6 +46,8 @@ class Basket:
     ids: list[str] = field(default_factory=list)
     #: What the till believes in the end: `paid`, `unpaid`, `left` (a person has taken it in hand).
     belief: str | None = None
+    #: How often its starts were refused.
+    refusals: int = 0
     #: The first operation of a chain and what followed it, where something is to follow.
     links: list[Link] = field(default_factory=list)
 
@@ -155,6 +159,8 @@ class Till:
             code = reply.json["code"]
             if code == "pruned":
                 return "done" if reply.json["result"] == "approved" else "new_id_ok"
+            if self.gives_up(basket, code):
+                return "ask_person"
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
             elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
@@ -185,6 +191,13 @@ class Till:
         if manner == "forget":
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
+
+    def gives_up(self, basket: Basket, code: str) -> bool:
+        """Count that a start of the sale was refused; whether that was so often that it never ends."""
+        basket.refusals += 1
+        over = basket.refusals >= MOST_REFUSALS
+        self.world.checks.holds(not over, f"sale {basket.sale.number} is refused again and again, last by {code}")
+        return over
 
     async def _release(self, identity: str, seconds: float) -> None:
         """Have the person free the terminal in a hurry, and ask for an abort then: it may hit what runs there now."""

@@ -34,7 +34,7 @@ PATIENCE: Final = 10.0
 #: What is tried again (spec 6.2).
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 #: The share of floods that go on until posd keeps no more; how many events these have, and on how many connections.
-HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 180, 8
+HUGE, HUGE_EVENTS, HUGE_CONNECTIONS = 0.8, 190, 8
 #: How long it waits for a card, in seconds.
 CARD_LIMIT: Final = 90.0
 #: How long the acquirer takes where events were lost: so long there is something to ask for, in seconds.

@@ -67,7 +67,7 @@ FOLLOWED: Final = 0.3
 #: The share of payments that a till aborts of which the terminal takes its time for that.
 SLOW_ABORTS: Final = 0.3
 #: The shares of the bad payments that are floods, and of which some events are lost, beside those that are drawn so.
-FLOODS: Final = 0.003
+FLOODS: Final = 0.006
 SOME_LOST: Final = 0.05
 #: So often it is started again where it cannot start, every few seconds: longer than a fault of the disk lasts.
 MOST_STARTS: Final = 400

@@ -100,12 +100,16 @@ class Lane:
     def config(self) -> Path:
         return self.daemon.directory / f"{self.name}.toml"
 
-    async def start(self, *arguments: str) -> Process:
-        """Start `posd relay`."""
+    def configure(self) -> None:
+        """Write its configuration."""
         self.config.write_text(
             f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{self.daemon.directory}/run"\n'
             f'[relay]\nservers = ["{self.server.url}"]\nlane = "{self.name}"\nstate_seconds = 1\n{self.settings}\n'
         )
+
+    async def start(self, *arguments: str) -> Process:
+        """Start `posd relay`."""
+        self.configure()
         process = await forks.start(
             "--config",
             str(self.config),

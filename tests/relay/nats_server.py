@@ -34,6 +34,8 @@ class NatsServer:
     #: How the tests themselves log in.
     options: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
+    #: Its configuration, where that is made elsewhere.
+    config: Path | None = None
     _process: asyncio.subprocess.Process | None = None
 
     @property
@@ -42,11 +44,12 @@ class NatsServer:
 
     async def start(self) -> None:
         """Start it, and wait until it answers."""
-        config = self.directory / "nats.conf"
-        config.write_text(
-            f"listen: 127.0.0.1:{self.port}\n"
-            f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 1GB }}\n{self.more}'
-        )
+        config = self.config or self.directory / "nats.conf"
+        if self.config is None:
+            config.write_text(
+                f"listen: 127.0.0.1:{self.port}\n"
+                f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 1GB }}\n{self.more}'
+            )
         program = find("nats-server")
         assert program is not None
         with (self.directory / "nats.log").open("ab") as log:
@@ -57,6 +60,11 @@ class NatsServer:
                     async with self.client():
                         return
                 assert self._process.returncode is None, (self.directory / "nats.log").read_text()
+
+    def reload(self) -> None:
+        """Have it read its configuration again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it with a signal."""

@@ -1,0 +1,148 @@
+"""Head office: its server as packaging/nats/lanes configures it, and lanes with the files that it made for them."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trustme
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
+
+from posd.relay.stream import EXPECTED, ONCE
+from tests.relay.lane import Lane
+from tests.relay.nats_server import STREAM, NatsServer
+
+LANES = Path(__file__).parents[2] / "packaging" / "nats" / "lanes"
+#: Longest that an answer of the server is waited for, in seconds.
+PATIENCE_SECONDS = 30.0
+SETTINGS = ("--server", "tls://nats.example.org:4222", "--certificate", "/x.pem", "--private-key", "/x.key")
+
+
+def lanes(output: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([LANES, "--output", output, *arguments], input=text, capture_output=True, text=True)
+
+
+def made(output: Path, *arguments: str, text: str = "") -> Path:
+    done = lanes(output, *arguments, text=text)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@dataclass
+class Office:
+    """The server, with what was made for it."""
+
+    directory: Path
+    server: NatsServer
+    tls: ssl.SSLContext
+
+    def password(self, user: str) -> str:
+        file = f"lanes/{user}/relay.password" if "." in user else f"{user}.password"
+        return (self.directory / file).read_text().strip()
+
+    @asynccontextmanager
+    async def visit(self, user: str, password: str = "") -> AsyncIterator["Visitor"]:
+        """Log in as a user."""
+        visitor = Visitor(Client())
+        login = {"user": user, "password": password or self.password(user), "tls": self.tls, "error_cb": visitor.heard}
+        login["closed_cb"] = visitor.ended
+        try:
+            await visitor.client.connect(self.server.url, inbox_prefix=f"_I.{user}", **ONCE, **login)
+            yield visitor
+        finally:
+            await visitor.client.close()
+
+    async def stored(self) -> dict[str, int]:
+        """Return how many messages each subject has."""
+        async with self.server.client() as client:
+            info = await client.jetstream().stream_info(STREAM, subjects_filter=">")
+        return dict(info.state.subjects or {})
+
+
+@dataclass
+class Visitor:
+    """A connection, and what the server complained of."""
+
+    client: Client
+    errors: list[str] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def heard(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+    async def refused(self, attempt: Callable[[Client], Awaitable[Any]], answered: Awaitable[Any]) -> bool:
+        """Try something; tell whether the server complained before it answered what was asked after it."""
+        self.errors.clear()
+        await attempt(self.client)
+        await answered
+        return ["permissions violation" in error for error in self.errors] == [True]
+
+    async def ended(self) -> None:
+        self.closed.set()
+
+    async def last(self, subject: str) -> int:
+        """Return the number of the last message of a subject."""
+        try:
+            found = await self.client.jetstream().get_last_msg(STREAM, subject, direct=True)
+        except NotFoundError:
+            return 0
+        assert found.seq is not None
+        return found.seq
+
+    async def publish(self, subject: str, expected: int | None = None) -> None:
+        """Publish, behind the message of that number as the relay does."""
+        headers = None if expected is None else {EXPECTED: str(expected)}
+        await self.client.jetstream().publish(subject, b"{}", headers=headers, stream=STREAM)
+
+
+@asynccontextmanager
+async def open_office(directory: Path, *names: str) -> AsyncIterator[Office]:
+    """Run a server for the block, configured for some lanes, with stream and consumer."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(directory / "server.pem"))
+    certificate.private_key_pem.write_to_path(str(directory / "server.key"))
+    tls = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+    server = NatsServer(directory, scheme="tls", config=directory / "nats.conf")
+    arguments = ["--server", server.url, "--listen", f"127.0.0.1:{server.port}", "--store-dir", f"{directory}/stored"]
+    arguments += ["--certificate", f"{directory}/server.pem", "--private-key", f"{directory}/server.key"]
+    arguments += ["--ca-file", f"{directory}/ca.pem"]
+    made(directory, *arguments, *names)
+    office = Office(directory, server, tls)
+    server.options = {"user": "admin", "password": office.password("admin"), "tls": tls}
+    await server.start()
+    try:
+        await server.make_stream()
+        async with server.client() as client:
+            consumer = ConsumerConfig(durable_name="pg", ack_policy=AckPolicy.EXPLICIT)
+            await client.jetstream().add_consumer(STREAM, consumer)
+        yield office
+    finally:
+        await server.stop()
+
+
+@dataclass
+class Delivered(Lane):
+    """A lane that has its files from head office in place of a configuration of the tests."""
+
+    office: Path = Path()
+
+    @property
+    def config(self) -> Path:
+        return self.office / "etc" / self.name / "config.toml"
+
+    def configure(self) -> None:
+        own, given = self.config.parent, self.office / "lanes" / f"m1.{self.name}"
+        (own / "config.d").mkdir(parents=True, exist_ok=True)
+        self.config.write_text(f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{self.daemon.directory}/run"\n')
+        text = (given / "relay.toml").read_text()
+        (own / "config.d" / "relay.toml").write_text(text.replace("/etc/posd", str(own)))
+        for name in ("relay.password", "relay-ca.pem"):
+            (own / name).write_bytes((given / name).read_bytes())

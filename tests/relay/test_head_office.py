@@ -1,0 +1,231 @@
+"""On head office's server each lane sends on its own subject, and one that tries more is refused."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from tests.relay.lane import sent, with_feed
+from tests.relay.nats_server import STREAM
+from tests.relay.office import PATIENCE_SECONDS, Delivered, Office, made, open_office
+from tests.relay.test_relay import paid
+from tests.support.needs import needs
+from tests.support.shop import Shop, open_shop
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
+
+#: Where a last message is asked for.
+GET = f"$JS.API.DIRECT.GET.{STREAM}"
+OWN, OTHER = "posd.m1.greedy", "posd.m1.other"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    async with open_office(tmp_path_factory.mktemp("office"), "m1.a", "m1.b", "m1.other", "m1.greedy") as office:
+        async with office.visit("m1.other") as other:
+            await other.publish(OTHER, 0)
+        yield office
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        with_feed(Path(directory))
+        async with open_shop(Path(directory)) as shop:
+            await paid(shop)
+            yield shop
+
+
+async def test_the_relays_of_lanes_send_with_the_files_that_were_made_for_them(office: Office, shop: Shop) -> None:
+    for name in ("a", "b"):
+        lane = Delivered(shop.daemon, office.server, name=name, office=office.directory)
+        await lane.once()
+        found = await lane.messages()
+        assert sent(found) == await lane.feed()
+        assert {message["lane"] for message in found} == {name}
+
+
+def asked(subject: str, body: bytes = b"") -> Callable[[Client], Awaitable[None]]:
+    """Return an attempt to ask something of the server, with the answer to the lane itself."""
+    return lambda client: client.publish(subject, body, reply="_I.m1.greedy.answer")
+
+
+def heard(subject: str) -> Callable[[Client], Awaitable[Any]]:
+    """Return an attempt to hear what is sent on a subject."""
+    return lambda client: client.subscribe(subject)
+
+
+REFUSED = {
+    "publish to another's subject": asked(OTHER, b"{}"),
+    "publish below its own": asked(f"{OWN}.x", b"{}"),
+    "publish to the stream under another merchant": asked("posd.m2.greedy", b"{}"),
+    "the last message of another": asked(f"{GET}.{OTHER}"),
+    "any message, by number": asked(GET, b'{"seq": 1}'),
+    "the last message of another, by JSON": asked(GET, b'{"last_by_subj": "%s"}' % OTHER.encode()),
+    "a message, by the API": asked(f"$JS.API.STREAM.MSG.GET.{STREAM}", b'{"seq": 1}'),
+    "what streams there are": asked("$JS.API.STREAM.NAMES"),
+    "the account": asked("$JS.API.INFO"),
+    "the stream": asked(f"$JS.API.STREAM.INFO.{STREAM}"),
+    "purge": asked(f"$JS.API.STREAM.PURGE.{STREAM}"),
+    "delete a message": asked(f"$JS.API.STREAM.MSG.DELETE.{STREAM}", b'{"seq": 1}'),
+    "delete the stream": asked(f"$JS.API.STREAM.DELETE.{STREAM}"),
+    "change the stream": asked(f"$JS.API.STREAM.UPDATE.{STREAM}", b'{"name": "POSD"}'),
+    "make a stream": asked("$JS.API.STREAM.CREATE.MINE", b'{"name": "MINE", "subjects": ["posd.>"]}'),
+    "make a consumer": asked(f"$JS.API.CONSUMER.CREATE.{STREAM}", b'{"stream_name": "POSD", "config": {}}'),
+    "make a durable consumer": asked(f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.mine"),
+    "delete the consumer of collect": asked(f"$JS.API.CONSUMER.DELETE.{STREAM}.pg"),
+    "messages of collect": asked(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.pg"),
+    "acknowledge for collect": asked(f"$JS.ACK.{STREAM}.pg.1.1.1.1.0"),
+    "an answer to another": asked("_I.m1.other.x"),
+    "an answer to collect": asked("_I.collect.x"),
+    "the server's own account": asked("$SYS.REQ.SERVER.PING"),
+    "hear everything": heard(">"),
+    "hear all lanes": heard("posd.>"),
+    "hear another's subject": heard(OTHER),
+    "hear its own": heard(OWN),
+    "hear another's answers": heard("_I.m1.other.>"),
+    "hear all lanes' answers": heard("_I.*.*.*"),
+    "hear the answers of collect": heard("_I.collect.>"),
+    "hear answers of clients that name no inbox": heard("_INBOX.>"),
+    "hear the API": heard("$JS.>"),
+}
+
+
+async def fence_of(office: Office) -> int:
+    """Return the number behind which the other lane sends next."""
+    async with office.visit("m1.other") as other:
+        return await other.last(OTHER)
+
+
+async def unharmed(office: Office, fence: int, subjects: dict[str, int]) -> None:
+    """See that the other lane sends behind its own last message, and that nothing else is in the stream."""
+    assert await office.stored() | {OWN: 0} == subjects | {OWN: 0}
+    async with office.visit("m1.other") as other:
+        await other.publish(OTHER, fence)
+
+
+async def test_a_lane_that_tries_more_is_refused(office: Office) -> None:
+    fence, subjects = await fence_of(office), await office.stored()
+    async with office.visit("m1.greedy") as greedy:
+        for name, attempt in REFUSED.items():
+            assert await greedy.refused(attempt, greedy.last(OWN)), name
+    await unharmed(office, fence, subjects)
+
+
+#: Where a lane may have its answers sent, for all that the server's permissions say.
+ANSWERS = (OTHER, f"{GET}.{OTHER}", f"$JS.API.STREAM.PURGE.{STREAM}", f"$JS.API.STREAM.DELETE.{STREAM}")
+
+
+@pytest.mark.parametrize("subject", [OWN, f"{GET}.{OWN}"])
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_an_answer_that_a_lane_has_sent_elsewhere_is_stored_nowhere(
+    subject: str, answer: str, office: Office
+) -> None:
+    async with office.visit("m1.greedy") as greedy:
+        await greedy.publish(OWN)
+        fence, subjects = await fence_of(office), await office.stored()
+        await greedy.client.publish(subject, b"" if subject.startswith("$") else b"{}", reply=answer)
+        await greedy.publish(OWN)  # the stream has answered what came before it
+        assert not greedy.errors
+    await unharmed(office, fence, subjects)
+
+
+#: What a lane may ask for beside its last message, in the body of the question.
+BODIES = (
+    {"seq": 1},
+    {"last_by_subj": OTHER},
+    {"seq": 1, "next_by_subj": OTHER},
+    {"seq": 1, "next_by_subj": "posd.>", "batch": 10},
+    {"multi_last": ["posd.>"], "batch": 10},
+)
+
+
+@pytest.mark.parametrize("body", BODIES, ids=json.dumps)
+async def test_a_question_for_the_own_last_message_gives_no_other_one(body: dict[str, Any], office: Office) -> None:
+    async with office.visit("m1.greedy") as greedy:
+        await greedy.publish(OWN)
+        answers = await greedy.client.subscribe("_I.m1.greedy.*")
+        await greedy.client.publish(f"{GET}.{OWN}", json.dumps(body).encode(), reply="_I.m1.greedy.answer")
+        await greedy.last(OWN)
+        found = await answers.next_msg()
+        assert (found.headers or {}).get("Nats-Subject", OWN) == OWN
+        assert answers.pending_msgs == 0
+
+
+HEADERS = (
+    {"Nats-Rollup": "all"},
+    {"Nats-Rollup": "sub"},
+    {"Nats-Trace-Dest": OTHER},
+    {"Nats-Trace-Dest": OTHER, "Nats-Trace-Only": "true"},
+    {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": OTHER},
+)
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=json.dumps)
+async def test_no_header_of_a_lane_reaches_another(headers: dict[str, str], office: Office) -> None:
+    async with office.visit("m1.greedy") as greedy:
+        fence, subjects = await fence_of(office), await office.stored()
+        await greedy.client.publish(OWN, b"{}", headers=headers, reply="_I.m1.greedy.answer")
+        await greedy.publish(OWN)
+    await unharmed(office, fence, subjects)
+
+
+async def test_another_lane_s_name_with_its_own_password_lets_nobody_in(office: Office) -> None:
+    with pytest.raises(NatsError, match="uthorization"):
+        async with office.visit("m1.other", password=office.password("m1.greedy")):
+            pass
+
+
+async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) -> None:
+    async with office.visit("collect") as collect:
+        jetstream = collect.client.jetstream()
+        before = (await jetstream.consumer_info(STREAM, "pg")).num_pending
+        assert before > 0
+        messages = await jetstream.pull_subscribe_bind("pg", STREAM)
+        (message,) = await messages.fetch(1)
+        assert message.subject.startswith("posd.m1.")
+        await message.ack_sync()
+        after = await jetstream.consumer_info(STREAM, "pg")
+        assert (after.num_pending, after.num_ack_pending) == (before - 1, 0)
+        assert not collect.errors
+
+
+#: Of what is refused to a lane, what collect may do.
+COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
+
+
+async def test_collect_does_nothing_else(office: Office) -> None:
+    async with office.visit("collect") as collect:
+        jetstream = collect.client.jetstream()
+        for name in REFUSED.keys() - COLLECT_MAY:
+            assert await collect.refused(REFUSED[name], jetstream.consumer_info(STREAM, "pg")), name
+
+
+async def logged_in(office: Office, user: str) -> None:
+    """Wait until a user can log in."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            with suppress(NatsError, OSError):
+                async with office.visit(user):
+                    return
+
+
+async def test_a_reload_lets_new_lanes_in_and_removed_ones_out_and_the_others_stay(office: Office) -> None:
+    async with office.visit("m1.a") as stays, office.visit("m1.b") as goes:
+        made(office.directory, "m1.c")
+        made(office.directory, "--remove", "m1.b")
+        office.server.reload()
+        await logged_in(office, "m1.c")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await goes.closed.wait()
+        assert not stays.closed.is_set()
+        await stays.publish("posd.m1.a", await stays.last("posd.m1.a"))
+        assert not stays.errors

@@ -110,6 +110,12 @@ def test_the_first_configuration_of_a_machine_is_right_and_sets_nothing() -> Non
     assert [one.serial for one in parse(shown, file=path).terminals] == ["SN-0001"]
 
 
+def test_the_command_for_head_office_s_server_is_in_the_package_where_its_document_says() -> None:
+    target = BUILD["RENAMED"]["packaging/nats/lanes"]
+    assert Path(target).parent == Path(BUILD["HOME"], "bin")  # what is there can be run
+    assert f"`/{target}`" in (ROOT / "docs" / "fleet.md").read_text()
+
+
 def test_posd_imports_nothing_that_the_package_leaves_out() -> None:
     names = {name.rstrip("*") for name in BUILD["UNUSED"]} | {"rich.markdown", "rich.syntax", "rich.traceback"}
     left_out = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(map(re.escape, names))})\b", re.MULTILINE)

@@ -11,9 +11,10 @@ from typing import Any
 
 import trustme
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
+from posd.collect.queue import Queue, connected
+from posd.config.schema import CollectConfig
 from posd.relay.stream import EXPECTED, ONCE
 from tests.relay.lane import Lane
 from tests.relay.nats_server import STREAM, NatsServer
@@ -57,6 +58,17 @@ class Office:
             yield visitor
         finally:
             await visitor.client.close()
+
+    @asynccontextmanager
+    async def queue(self, user: str) -> AsyncIterator[Queue]:
+        """Connect as `posd collect` does."""
+        config = CollectConfig(
+            servers=(self.server.url,), stream=STREAM, credentials_file=None, user=user,
+            password_file=self.directory / f"{user}.password", certificate=None, private_key=None,
+            ca_file=self.directory / "ca.pem", dsn="",
+        )  # fmt: skip
+        async with connected(config) as queue:
+            yield queue
 
     async def stored(self) -> dict[str, int]:
         """Return how many messages each subject has."""
@@ -119,10 +131,8 @@ async def open_office(directory: Path, *names: str) -> AsyncIterator[Office]:
     server.options = {"user": "admin", "password": office.password("admin"), "tls": tls}
     await server.start()
     try:
-        await server.make_stream()
-        async with server.client() as client:
-            consumer = ConsumerConfig(durable_name="pg", ack_policy=AckPolicy.EXPLICIT)
-            await client.jetstream().add_consumer(STREAM, consumer)
+        async with office.queue("admin") as queue:
+            await queue.make(replicas=1)
         yield office
     finally:
         await server.stop()

@@ -185,17 +185,21 @@ async def test_another_lane_s_name_with_its_own_password_lets_nobody_in(office: 
 
 
 async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) -> None:
-    async with office.visit("collect") as collect:
-        jetstream = collect.client.jetstream()
-        before = (await jetstream.consumer_info(STREAM, "pg")).num_pending
-        assert before > 0
-        messages = await jetstream.pull_subscribe_bind("pg", STREAM)
-        (message,) = await messages.fetch(1)
-        assert message.subject.startswith("posd.m1.")
-        await message.ack_sync()
-        after = await jetstream.consumer_info(STREAM, "pg")
-        assert (after.num_pending, after.num_ack_pending) == (before - 1, 0)
-        assert not collect.errors
+    async with office.queue("collect") as queue:
+        taken = 0
+        while messages := await queue.take(seconds=0.2):
+            taken += len(messages)
+            await queue.done(messages)
+        assert taken == sum((await office.stored()).values()) > 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await queue.left():
+                pass
+
+
+async def test_the_administrator_has_everything_read_again(office: Office) -> None:
+    async with office.queue("admin") as queue:
+        await queue.begin_again()
+        assert await queue.left() == sum((await office.stored()).values())
 
 
 #: Of what is refused to a lane, what collect may do.

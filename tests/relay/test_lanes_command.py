@@ -1,5 +1,6 @@
 """packaging/nats/lanes: what it writes, what it keeps, and what it refuses."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def test_a_second_run_keeps_what_is_there_and_adds_what_is_new(tmp_path: Path) -
     assert {path: text for path, text in files(tmp_path).items() if path in first and path.name != "users.conf"} == {
         path: text for path, text in first.items() if path.name != "users.conf"
     }
+
+
+def test_the_next_run_may_be_in_another_directory(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    given = os.path.relpath(tmp_path / "ca.pem")
+    made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "--ca-file", given, "m1.a")
+    assert (tmp_path / "lanes/m1.a/relay-ca.pem").read_bytes() == (tmp_path / "ca.pem").read_bytes()
+    assert f'"ca_file": "{tmp_path}/ca.pem"' in (tmp_path / "settings.json").read_text()
 
 
 def test_a_lane_is_removed_where_that_is_said_and_has_another_password_after_it_came_back(tmp_path: Path) -> None:

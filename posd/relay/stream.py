@@ -80,6 +80,16 @@ class Complaints:
         self.come.set()
 
 
+class _Client(Client):
+    """The library's client takes a server's word that there is no TLS, and then sends the password as it is."""
+
+    def _connect_command(self) -> bytes:
+        server = self._current_server
+        if server is not None and server.uri.scheme == "tls" and not self._server_info.get("tls_required"):
+            raise NatsError("the server offers no TLS")
+        return super()._connect_command()
+
+
 class LaneStream:
     """One lane's subject, over one connection to one server, which is not made anew."""
 
@@ -179,7 +189,7 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
     for url in random.sample(config.servers, len(config.servers)):
-        client, complaints = Client(), Complaints()
+        client, complaints = _Client(), Complaints()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client.connect(url, error_cb=complaints.hear, inbox_prefix=inbox, name=name, **ONCE, **options)

@@ -18,7 +18,9 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from posd.config.schema import RelayConfig
 from posd.relay.credentials import read
+from posd.relay.stream import StreamAway, connected
 from tests.cli.processes import posd
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
@@ -185,6 +187,31 @@ async def test_a_lane_that_may_do_no_more_logs_in_over_tls_with_a_password(shop:
         untrusted = await Lane(shop.daemon, server, login.replace("ca_file", "#"), name="a").start("--once")
         assert await untrusted.ended() == 3
         assert "certificate" in untrusted.lines[-1]["error"]
+
+
+async def test_a_server_that_says_it_has_no_tls_is_told_no_password(tmp_path: Path) -> None:
+    """As someone on the way to the right one would say."""
+    heard = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"version": "2.10.27", "auth_required": true, "max_payload": 1048576}\r\n')
+        line = await reader.readline()
+        if not heard.done():
+            heard.set_result(line)
+        writer.write(b"PONG\r\n")
+        writer.close()
+
+    (tmp_path / "password").write_text("secret\n")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        config = RelayConfig(
+            servers=(f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}",), lane="", stream="POSD",
+            credentials_file=None, user="a", password_file=tmp_path / "password", certificate=None, private_key=None,
+            ca_file=None, batch=1, state_seconds=1, metadata=False,
+        )  # fmt: skip
+        with pytest.raises(StreamAway, match="offers no TLS"):
+            async with connected(config, "posd.m1.a", "_I.m1.a"):
+                pass
+        assert await heard == b""
 
 
 def nkey(kind: bytes, key: Ed25519PrivateKey) -> str:

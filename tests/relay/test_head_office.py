@@ -44,6 +44,7 @@ async def shop() -> AsyncIterator[Shop]:
             yield shop
 
 
+@pytest.mark.slow
 async def test_the_relays_of_lanes_send_with_the_files_that_were_made_for_them(office: Office, shop: Shop) -> None:
     for name in ("a", "b"):
         lane = Delivered(shop.daemon, office.server, name=name, office=office.directory)

@@ -32,6 +32,13 @@ def test_a_second_run_keeps_what_is_there_and_adds_what_is_new(tmp_path: Path) -
     }
 
 
+def test_the_next_run_gives_the_server_s_files_back_their_modes(tmp_path: Path) -> None:
+    made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a")
+    (tmp_path / "users.conf").chmod(0o600)
+    made(tmp_path, "--server-version", "2.10.27")
+    assert stat.S_IMODE((tmp_path / "users.conf").stat().st_mode) == 0o640
+
+
 def test_the_next_run_may_be_in_another_directory(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     given = os.path.relpath(tmp_path / "ca.pem")

@@ -146,5 +146,6 @@ def _said(what: object) -> str:
     if not isinstance(document, dict):
         return text
     said = [f"{name} {document[name]}" for name in TOLD if document.get(name) is not None]
-    said += [f"attention {item['code']}" for item in document.get("attention") or ()]
+    if isinstance(attention := document.get("attention"), list):  # the end of the feed counts them
+        said += [f"attention {item['code']}" for item in attention]
     return ", ".join(said) if said else text

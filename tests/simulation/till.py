@@ -242,7 +242,8 @@ class Till:
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first had ended already
             first = self.world.bank.of(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
-            if elsewhere and reply is not None and sure and (first.charged or (first.starts and first.end is None)):
+            began = reply is not None and reply.status == 201  # else it is the same once more, begun before
+            if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
                 self.world.checks.fail(f"sale {basket.sale.number} was started again as {other}, and it is {how}")
             self.world.refused.pop(other, None)  # it was refused before the till crashed

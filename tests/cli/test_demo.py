@@ -17,7 +17,7 @@ import pytest
 from posd.cli.demo.charges import Charge, Plan, Receipt
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
-from tests.cli.processes import PATIENCE, posd, processes_naming, read_until, started_posd
+from tests.cli.processes import PATIENCE, posd, posd_process, processes_naming, read_until, started_posd
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 
@@ -282,3 +282,17 @@ def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(
     finally:
         directory.rmdir()
     assert list(long.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
+    """Or it names the command that installs what is missing."""
+    done = posd_process("demo", "--fleet", "2")
+    if absent := lacking("nats-server", "initdb", "postgres"):
+        assert done.returncode == 1, absent
+        assert "sudo apt-get install nats-server postgresql" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    assert "lane-2 loses its network" in done.stdout
+    assert "The totals agree to the cent: 52.30." in done.stdout
+    assert "lane-2\t24\t12\t" in done.stdout, "head office has not heard of what was charged meanwhile"

@@ -31,6 +31,9 @@ _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
     Result.NOT_STARTED: ("refusal", "unsent", "search", "operator"),
 }
 
+#: What other processes than the daemon say.
+OF_OTHERS: Final = ("relay.", "collect.")
+
 #: Kind -> what it is, and all values that are known.
 KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "manner": ("what a till does with a sale", tuple(MANNERS)),
@@ -52,7 +55,11 @@ KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "problem": ("problem that a till or a person is answered", tuple(PROBLEMS)),
     "log": (
         "warning or error in the log",
-        tuple(name for name, line in LINES.items() if not {"warning", "error"}.isdisjoint(line.levels)),
+        tuple(
+            name
+            for name, line in LINES.items()
+            if not {"warning", "error"}.isdisjoint(line.levels) and not name.startswith(OF_OTHERS)
+        ),
     ),
 }
 

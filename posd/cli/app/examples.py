@@ -30,6 +30,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
     "demo": (
         Example("posd demo", "A payment and a receipt, shown step by step:"),
         Example("posd demo --keep", "Leave it running, and be told what to type next:"),
+        Example("posd demo --fleet 5", "Five lanes, and head office with all that they charge:"),
         Example("posd demo --keep --no-charges --json --speed 100", "For the tests of a till, in any language:"),
     ),
     "simulate": (

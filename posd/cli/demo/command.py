@@ -62,8 +62,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     is_flag=True,
     help="With --keep: make no charges and do not look for the terminal; ready in about a second, for a till's tests.",
 )
+@click.option(
+    "--fleet",
+    type=click.IntRange(1, 20),
+    metavar="LANES",
+    help="Show so many lanes and head office, with a real NATS server and PostgreSQL.",
+)
 @json_option
-def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bool) -> None:
+def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bool, fleet: int | None) -> None:
     """Watch a till that charges and prints: one machine, nothing to configure.
 
     Starts the daemon and a simulated terminal in a temporary directory, finds the terminal over mDNS, talks to it
@@ -74,10 +80,15 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
     is faster, down to a second. Where posd is killed it is started again, as systemd does. With --json the member
     running says where everything is.
     """
+    if fleet is not None and (keep or no_charges or no_mdns or output.as_json):
+        raise click.UsageError("--fleet is a demo of its own: use it without the other options")
     if no_charges and not keep:
         raise click.UsageError("--no-charges without --keep leaves nothing to do")
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
+    if fleet is not None:
+        _fleet(output, fleet)
+        return
     try:
         with ExitStack() as stack:
             sandbox = _sandbox(speed, keep=keep, announce=not no_mdns, charges=not no_charges)
@@ -93,6 +104,19 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool, no_charges: bo
     except KeyboardInterrupt:
         output.note(("", "stopped; nothing is left behind"))
         sys.exit(ExitCode.DONE if keep else ExitCode.NOT_DONE)
+
+
+def _fleet(output: Output, lanes: int) -> None:
+    from posd.cli.demo.fleet import play  # with what only this needs
+
+    try:
+        play(output, lanes)
+    except (SandboxFailed, Problem, Unreachable) as error:
+        output.note(f"posd demo: {error}", style="red")
+        sys.exit(ExitCode.NOT_DONE)
+    except KeyboardInterrupt:
+        output.note(("", "stopped; nothing is left behind"))
+        sys.exit(ExitCode.NOT_DONE)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw
 
 from posd.relay import messages
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
@@ -52,7 +51,11 @@ class _Change(msgspec.Struct, frozen=True):
     attention: list[str]
 
 
-_CHANGE = msgspec.json.Decoder(_Change)
+class _Run(msgspec.Struct, frozen=True):
+    changes: list[_Change]
+
+
+_RUN = msgspec.json.Decoder(_Run)
 #: The escape of a NUL, behind whole pairs of backslashes.
 _NUL = re.compile(rb"((?<!\\)(?:\\\\)*)\\u0000")
 
@@ -69,10 +72,8 @@ def read(message: Message) -> AnyMessage:
         raise Unreadable(f"version {found.v} of the messages is not known here")
     numbers: Sequence[int]
     match found:
-        case Changes(first_seq=first, last_seq=last, changes=changes):
-            numbers = [_number(change) for change in changes]
-            if not changes or numbers != list(range(first, last + 1)):
-                raise Unreadable(f"its changes are not those from {first} to {last}")
+        case Changes(first_seq=first, last_seq=last):
+            numbers = [first, last]
         case Lost(from_seq=first, to_seq=last):
             numbers = [first, last]
             if first > last:
@@ -88,31 +89,34 @@ def read(message: Message) -> AnyMessage:
     return found
 
 
-def _number(change: Raw) -> int:
-    """Return the number of a change. Raise Unreadable."""
-    try:
-        return messages.number(change)
-    except ValueError as error:
-        raise Unreadable(str(error)) from error
-
-
-def rows(found: Changes) -> list[Row]:
+def rows(message: Message, found: Changes) -> list[Row]:
     """Return the changes of a message as they are stored. Raise Unreadable."""
-    result = []
-    for raw in found.changes:
-        try:
-            change = _CHANGE.decode(raw)
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"a change cannot be read: {error}") from error
-        at = change.at if change.at.tzinfo is not None else change.at.replace(tzinfo=UTC)
-        head = (found.database_id, change.seq, found.merchant, found.lane, at, change.kind, change.id)
-        result.append(Row(*head, storable(bytes(raw))))
-    return result
+    try:
+        changes = _RUN.decode(message.data).changes
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"a change cannot be read: {error}") from error
+    if not changes or [change.seq for change in changes] != list(range(found.first_seq, found.last_seq + 1)):
+        raise Unreadable(f"its changes are not those from {found.first_seq} to {found.last_seq}")
+    return [
+        Row(
+            found.database_id,
+            change.seq,
+            found.merchant,
+            found.lane,
+            change.at if change.at.tzinfo is not None else change.at.replace(tzinfo=UTC),
+            change.kind,
+            change.id,
+            storable(bytes(raw)),
+        )
+        for change, raw in zip(changes, found.changes, strict=True)
+    ]
 
 
 def storable(data: bytes) -> str:
     """Return JSON without what PostgreSQL has no place for: a NUL in a text becomes U+FFFD. Raise Unreadable."""
     try:
+        if b"\\u0000" not in data:
+            return data.decode()
         return _NUL.sub(rb"\1\\ufffd", data).decode()
     except UnicodeDecodeError as error:
         raise Unreadable("a change is not UTF-8") from error

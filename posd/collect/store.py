@@ -78,7 +78,7 @@ class Store:
         for message in messages:
             try:
                 says = reading.read(message)
-                rows += reading.rows(says) if isinstance(says, Changes) else []
+                rows += reading.rows(message, says) if isinstance(says, Changes) else []
                 found.append(Read(message, says))
             except Unreadable as error:
                 aside.append((message, str(error)))
@@ -172,30 +172,28 @@ class Store:
             return []
         await self.connection.execute(_INCOMING)
         async with self.connection.cursor() as cursor, cursor.copy("COPY incoming FROM STDIN") as copy:
-            for row in rows:
-                await copy.write_row(row)
+            await copy.write("".join(map(_line, rows)))
+        stored = await self.connection.execute("INSERT INTO posd.changes SELECT * FROM incoming ON CONFLICT DO NOTHING")
+        aside = [] if stored.rowcount == len(rows) else await self._others(found)
+        await self._stand()
+        return aside
+
+    async def _others(self, found: Sequence[Read]) -> list[tuple[Message, str]]:
+        """Return messages with a change that is here already, and says something else."""
         others = await self._rows(
             "SELECT i.database_id, i.seq FROM incoming i JOIN posd.changes c USING (database_id, seq)"
             " WHERE c.change - 'outcome' <> i.change - 'outcome'"  # of a corrected one the feed says less later
         )
-        aside = []
+        aside = {}
         for database_id, seq in others:
-            await self.connection.execute(
-                "DELETE FROM incoming WHERE database_id = %s AND seq = %s", (database_id, seq)
-            )
-            aside += [
-                (item.message, f"change {seq} of this database is here already, and says something else")
-                for item in found
-                if isinstance(item.says, Changes)
-                and item.says.database_id == database_id
-                and item.says.first_seq <= seq <= item.says.last_seq
-            ]
-        await self.connection.execute(
-            "INSERT INTO posd.changes SELECT DISTINCT ON (database_id, seq) * FROM incoming"
-            " ORDER BY database_id, seq ON CONFLICT DO NOTHING"
-        )
-        await self._stand()
-        return list({item[0].stream_seq: item for item in aside}.values())
+            for message, says in found:
+                if (
+                    isinstance(says, Changes)
+                    and says.database_id == database_id
+                    and says.first_seq <= seq <= says.last_seq
+                ):
+                    aside[message] = f"change {seq} of this database is here already, and says something else"
+        return list(aside.items())
 
     async def _stand(self) -> None:
         """Bring payments, print jobs and attention up to what has come in."""
@@ -264,6 +262,16 @@ class Store:
         return (await self._row(query))[0]
 
 
+def _line(row: Row) -> str:
+    """Write a row as COPY reads it."""
+    texts = (row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change)
+    return "\t".join(text.translate(_ESCAPED) for text in texts) + "\n"
+
+
+#: What has a meaning of its own in the text of COPY.
+_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
     """Return ids of databases so that each comes after the one that it names as the one before; else as they come."""
     names = {database_id for database_id, _ in known}
@@ -285,44 +293,46 @@ CREATE TEMPORARY TABLE incoming (
 ) ON COMMIT DROP
 """
 
-#: Every change of the payments and print jobs that something came in about; `last_here`: the last of its database.
-_PLACED = """
-CREATE TEMPORARY TABLE placed ON COMMIT DROP AS
-SELECT merchant, lane, kind, id, database_id, seq, c.at, c.change, d.ordinal,
-  max(seq) OVER (PARTITION BY merchant, lane, kind, id, database_id) AS last_here
-FROM (SELECT DISTINCT merchant, lane, kind, id FROM incoming) i
-JOIN posd.changes c USING (merchant, lane, kind, id) JOIN posd.databases d USING (merchant, lane, database_id)
-"""
-
-#: How each stands: by its newest change, with the time of its first.
+#: How each payment and print job stands that something came in about: by its newest change (`ordinal` and number), and
+#: by the newest that told an outcome. That outcome is gone where a later change of the same database has none. A later
+#: database that has none has only lost it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
-SELECT DISTINCT ON (merchant, lane, kind, id) *, min(at) OVER (PARTITION BY merchant, lane, kind, id) AS first_at,
-  ARRAY(SELECT jsonb_array_elements_text(change -> 'attention')) AS attention
-FROM placed ORDER BY merchant, lane, kind, id, ordinal DESC, seq DESC
+WITH of_one AS (SELECT DISTINCT merchant, lane, kind, id FROM incoming),
+by_database AS (
+  SELECT merchant, lane, kind, id, database_id, max(seq) AS last, max(seq) FILTER (WHERE c.change ? 'outcome') AS told,
+    min(c.at) AS first_at
+  FROM of_one JOIN posd.changes c USING (merchant, lane, kind, id) GROUP BY merchant, lane, kind, id, database_id
+),
+standing AS (
+  SELECT merchant, lane, kind, id, min(first_at) AS first_at, max(ARRAY[ordinal, last]) AS newest,
+    max(ARRAY[ordinal, told, last]) FILTER (WHERE told IS NOT NULL) AS told
+  FROM by_database JOIN posd.databases USING (merchant, lane, database_id) GROUP BY merchant, lane, kind, id
+)
+SELECT s.merchant, s.lane, s.kind, s.id, s.first_at, n.database_id, n.seq, n.at, n.change,
+  ARRAY(SELECT jsonb_array_elements_text(n.change -> 'attention')) AS attention,
+  o.change -> 'outcome' AS about, CASE WHEN s.told[2] = s.told[3] THEN o.change -> 'outcome' END AS stands
+FROM standing s
+JOIN posd.databases d ON d.merchant = s.merchant AND d.lane = s.lane AND d.ordinal = s.newest[1]
+JOIN posd.changes n ON n.database_id = d.database_id AND n.seq = s.newest[2]
+LEFT JOIN posd.databases e ON e.merchant = s.merchant AND e.lane = s.lane AND e.ordinal = s.told[1]
+LEFT JOIN posd.changes o ON o.database_id = e.database_id AND o.seq = s.told[2]
 """
 
-#: A payment is what the newest of its outcomes says. That outcome is gone where a later change of the same database has
-#: none. A later database that has none has only lost it.
 _PAYMENTS = """
-WITH told AS (
-  SELECT DISTINCT ON (merchant, lane, id) merchant, lane, id, change -> 'outcome' AS about,
-    CASE WHEN seq = last_here THEN change -> 'outcome' END AS stands
-  FROM placed WHERE kind = 'transaction' AND change ? 'outcome' ORDER BY merchant, lane, id, ordinal DESC, seq DESC
-)
 INSERT INTO posd.payments (
   merchant, lane, client_transaction_id, database_id, seq, phase, in_doubt, result, corrected, type, amount,
   authorized_amount, tip, currency, sale, original, reversal, terminal, transaction_reference, ticket_number,
   created_at, decided_at, occurred_at, updated_at, attention
 )
-SELECT merchant, lane, id, n.database_id, n.seq, n.change ->> 'phase', n.change ->> 'phase' = 'in_doubt',
+SELECT merchant, lane, id, database_id, seq, change ->> 'phase', change ->> 'phase' = 'in_doubt',
   stands ->> 'result', coalesce((stands -> 'corrected')::boolean, false), about ->> 'type',
   posd.total(about -> 'amount'), (stands ->> 'authorized_amount')::numeric, (stands ->> 'tip')::numeric,
-  stands ->> 'currency', about ->> 'sale', about ->> 'original', stands ->> 'reversal', n.change ->> 'terminal',
+  stands ->> 'currency', about ->> 'sale', about ->> 'original', stands ->> 'reversal', change ->> 'terminal',
   stands ->> 'transaction_reference', stands ->> 'ticket_number',
-  coalesce((about ->> 'created_at')::timestamptz, n.first_at), (stands ->> 'decided_at')::timestamptz,
-  stands ->> 'occurred_at', n.at, n.attention
-FROM newest n LEFT JOIN told USING (merchant, lane, id) WHERE n.kind = 'transaction'
+  coalesce((about ->> 'created_at')::timestamptz, first_at), (stands ->> 'decided_at')::timestamptz,
+  stands ->> 'occurred_at', at, attention
+FROM newest WHERE kind = 'transaction'
 ON CONFLICT (merchant, lane, client_transaction_id) DO UPDATE SET
   database_id = excluded.database_id, seq = excluded.seq, phase = excluded.phase, in_doubt = excluded.in_doubt,
   result = excluded.result, corrected = excluded.corrected, type = excluded.type, amount = excluded.amount,
@@ -352,8 +362,7 @@ WHERE (a.merchant, a.lane, a.kind, a.id) = (n.merchant, n.lane, n.kind, n.id)
 """
 
 _STAND = (
-    "DROP TABLE IF EXISTS placed, newest",
-    _PLACED,
+    "DROP TABLE IF EXISTS newest",
     _NEWEST,
     _PAYMENTS,
     _PRINT_JOBS,

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import psycopg
 import structlog
+from nats.aio.msg import Msg
 
 from posd.collect import queue
 from posd.collect.queue import Queue
-from posd.collect.store import Store
+from posd.collect.store import Batch, Store, parsed
 from posd.config.schema import CollectConfig
 from posd.relay.stream import StreamAway
 
@@ -69,23 +70,39 @@ class Collector:
                 await source.begin_again()
             if forever:
                 log.info("collect.connected", host=source.server, database=connection.info.dbname)
-            while True:
-                if not await self._batch(source, store, counts, forever) and not forever:
-                    return counts
+            await self._take(source, store, counts, forever)
+        return counts
 
-    async def _batch(self, source: Queue, store: Store, counts: Counts, forever: bool) -> bool:
-        """Take a batch; whether there was one, or there will be."""
+    async def _take(self, source: Queue, store: Store, counts: Counts, forever: bool) -> None:
+        """Store batch after batch; the next one is taken and read while PostgreSQL has the one before."""
+        next_one = asyncio.ensure_future(self._next(source, forever))
+        try:
+            while True:
+                messages, batch = await next_one
+                next_one = asyncio.ensure_future(self._next(source, forever))
+                if messages:
+                    await self._store(source, store, counts, messages, batch, forever)
+                elif not forever and await source.left() == 0:
+                    return
+        finally:
+            next_one.cancel()
+            await asyncio.gather(next_one, return_exceptions=True)
+
+    @staticmethod
+    async def _next(source: Queue, forever: bool) -> tuple[list[Msg], Batch]:
         messages = await source.take(queue.WAIT_SECONDS if forever else QUIET_SECONDS)
-        if not messages:
-            return not forever and await source.left() > 0
-        unreadable = await store.write([queue.read(message) for message in messages])
+        return messages, parsed([queue.read(message) for message in messages])
+
+    async def _store(
+        self, source: Queue, store: Store, counts: Counts, messages: list[Msg], batch: Batch, forever: bool
+    ) -> None:
+        unreadable = await store.write(batch)
         await source.done(messages)
         counts.messages += len(messages)
         counts.unreadable += unreadable
         if unreadable and forever:
             log.warning("collect.unreadable", count=unreadable)
         self.show(counts)
-        return True
 
 
 def words_of(error: Exception) -> str:

@@ -21,7 +21,7 @@ SUBJECTS: Final = "posd.*.*"
 #: Where the server's answers go.
 INBOX: Final = "_I.collect"
 #: How many messages are taken at once, and how long the first of them is waited for, in seconds.
-BATCH = 50
+BATCH = 100
 WAIT_SECONDS = 5.0
 #: Messages that are handed out and not acknowledged yet, and how long until one is handed out again, in seconds.
 PENDING = 2_000

@@ -1,5 +1,6 @@
 """Writes a batch of messages into PostgreSQL, in one transaction."""
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -31,6 +32,30 @@ class Read(NamedTuple):
     says: AnyMessage
 
 
+class Batch(NamedTuple):
+    """Messages, and what they say: those that can be used, those that cannot with the reason, and rows of changes."""
+
+    messages: Sequence[Message]
+    found: Sequence[Read]
+    aside: Sequence[tuple[Message, str]]
+    rows: Sequence[Row]
+
+
+def parsed(messages: Sequence[Message]) -> Batch:
+    """Read what messages say."""
+    found: list[Read] = []
+    aside: list[tuple[Message, str]] = []
+    rows: list[Row] = []
+    for message in messages:
+        try:
+            says = reading.read(message)
+            rows += reading.rows(message, says) if isinstance(says, Changes) else []
+            found.append(Read(message, says))
+        except Unreadable as error:
+            aside.append((message, str(error)))
+    return Batch(messages, found, aside, rows)
+
+
 class Store:
     """The tables, over one connection."""
 
@@ -56,32 +81,23 @@ class Store:
                 raise WrongTables(f"the tables are of version {found}, this posd knows version {VERSION}")
         return not there
 
-    async def write(self, messages: Sequence[Message]) -> int:
+    async def write(self, batch: Batch) -> int:
         """Store what messages say; return how many could not be used. They are on disk when it returns.
 
         Where the server refuses what one of them says, each is stored by itself, and that one is put aside.
         """
         try:
-            return await self._write(messages)
+            return await self._write(batch)
         except OF_THE_DATA as error:
-            if len(messages) > 1:
-                return sum([await self.write([message]) for message in messages])
-            (message,) = messages
+            if len(batch.messages) > 1:
+                return sum([await self.write(parsed([message])) for message in batch.messages])
+            (message,) = batch.messages
             async with self.connection.transaction():
                 await self._put_aside([(message, f"PostgreSQL refuses it: {str(error).splitlines()[0]}")])
             return 1
 
-    async def _write(self, messages: Sequence[Message]) -> int:
-        found: list[Read] = []
-        aside: list[tuple[Message, str]] = []
-        rows: list[Row] = []
-        for message in messages:
-            try:
-                says = reading.read(message)
-                rows += reading.rows(message, says) if isinstance(says, Changes) else []
-                found.append(Read(message, says))
-            except Unreadable as error:
-                aside.append((message, str(error)))
+    async def _write(self, batch: Batch) -> int:
+        found, aside, rows = list(batch.found), list(batch.aside), list(batch.rows)
         async with self.connection.transaction():
             foreign = await self._lanes(found)
             aside += [(item.message, "its database_id is another lane's") for item in foreign]
@@ -265,10 +281,14 @@ class Store:
 def _line(row: Row) -> str:
     """Write a row as COPY reads it."""
     texts = (row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change)
-    return "\t".join(text.translate(_ESCAPED) for text in texts) + "\n"
+    line = "\t".join(texts)
+    if line.count("\t") != len(texts) - 1 or _SPECIAL.search(line):
+        line = "\t".join(text.translate(_ESCAPED) for text in texts)
+    return line + "\n"
 
 
 #: What has a meaning of its own in the text of COPY.
+_SPECIAL = re.compile(r"[\\\n\r]")
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -300,9 +320,12 @@ _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (SELECT DISTINCT merchant, lane, kind, id FROM incoming),
 by_database AS (
-  SELECT merchant, lane, kind, id, database_id, max(seq) AS last, max(seq) FILTER (WHERE c.change ? 'outcome') AS told,
-    min(c.at) AS first_at
-  FROM of_one JOIN posd.changes c USING (merchant, lane, kind, id) GROUP BY merchant, lane, kind, id, database_id
+  SELECT of_one.*, here.* FROM of_one, LATERAL (  -- by the index, however large the table is thought to be
+    SELECT database_id, max(seq) AS last, max(seq) FILTER (WHERE c.change ? 'outcome') AS told, min(c.at) AS first_at
+    FROM posd.changes c
+    WHERE c.merchant = of_one.merchant AND c.lane = of_one.lane AND c.kind = of_one.kind AND c.id = of_one.id
+    GROUP BY database_id
+  ) here
 ),
 standing AS (
   SELECT merchant, lane, kind, id, min(first_at) AS first_at, max(ARRAY[ordinal, last]) AS newest,

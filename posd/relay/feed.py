@@ -2,11 +2,13 @@
 
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import msgspec
 
 from posd.client.async_ import AsyncConnection
-from posd.client.calls import HEALTH, Call
+from posd.client.connection import BASE_URL, lost, probe, problem_in, transport_options
 from posd.client.errors import Unreachable
 from posd.relay.messages import Page
 
@@ -17,41 +19,61 @@ _PAGE = msgspec.json.Decoder(Page)
 
 
 class Feed:
-    """The feed behind a socket. Every method raises Unreachable, or Problem, where posd does not answer."""
+    """The feed behind a socket. Every method raises Unreachable, or Problem, where posd does not answer.
+
+    Pages are read over one connection that is kept, and as bytes: most of one goes on as it is.
+    """
 
     def __init__(self, socket: Path, *, limit: int, metadata: bool) -> None:
         """`limit` is how many changes a page has at most; `metadata`: with the till's own words."""
         self._socket = str(socket)
-        self._limit = str(limit)
-        self._adds = "outcome,metadata" if metadata else "outcome"
-        self._http = AsyncConnection(self._socket, None)
+        self._asked = {"limit": str(limit), "with": "outcome,metadata" if metadata else "outcome"}
+        options = transport_options(self._socket) | {"limits": httpx2.Limits(max_keepalive_connections=1)}
+        transport = httpx2.AsyncHTTPTransport(**options)
+        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False, timeout=ANSWER_SECONDS)
+        self._streams = AsyncConnection(self._socket, None)
 
     async def close(self) -> None:
         """End it."""
-        await self._http.close()
+        await self._http.aclose()
+        await self._streams.close()
 
     async def page(self, after: str) -> Page:
         """Read what comes after a number or a place."""
-        call = Call("GET", "/feed", {"after": after, "limit": self._limit, "with": self._adds}, seconds=ANSWER_SECONDS)
-        reply = await self._http.call(call)
-        try:
-            return _PAGE.decode(reply.raw)
-        except msgspec.DecodeError as error:
-            raise Unreachable(self._socket, f"its feed is not as this relay knows it: {error}", sent=True) from error
+        found: Page = self._read(await self._get("/feed", self._asked | {"after": after}), _PAGE.decode)
+        return found
 
     async def health(self) -> dict[str, str]:
         """Tell in a word how posd is, and each check that is not well."""
-        document = (await self._http.call(HEALTH)).body
+        document = self._read(await self._get("/health"), msgspec.json.decode)
         checks = {name: check["status"] for name, check in document["checks"].items()}
         return {"status": document["status"]} | {name: word for name, word in checks.items() if word != "ok"}
 
     async def version(self) -> str:
         """Tell which posd it is."""
-        found: str = (await self._http.call(Call("GET", "/version"))).body["version"]
+        found: str = self._read(await self._get("/version"), msgspec.json.decode)["version"]
         return found
 
     async def changed(self, after: int) -> None:
         """Wait until there is a change after that number, or posd stops."""
-        async with aclosing(self._http.stream("/feed", after)) as items:
+        async with aclosing(self._streams.stream("/feed", after)) as items:
             async for _ in items:
                 return
+
+    async def _get(self, path: str, query: dict[str, str] | None = None) -> bytes:
+        probe(self._socket)
+        try:
+            response = await self._http.get(path, params=query)
+        except httpx2.TransportError as error:
+            raise lost(self._socket, error, ANSWER_SECONDS) from error
+        if response.status_code >= 400 and path != "/health":  # which says how it fails
+            raise problem_in(self._socket, response.status_code, response.content)
+        return response.content
+
+    def _read(self, content: bytes, decode: Any) -> Any:
+        try:
+            return decode(content)
+        except msgspec.DecodeError as error:
+            raise Unreachable(
+                self._socket, f"it answers otherwise than this relay knows: {error}", sent=True
+            ) from error

@@ -17,15 +17,18 @@ from tests.support.needs import find
 
 #: Longest that the server may take to start, in seconds.
 START_SECONDS = 60.0
-#: A process that is killed loses nothing without fsync; only the power could.
-SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\nfsync=off\n"
+SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 
 
 @dataclass
 class Postgres:
-    """A server that can be killed and started again with the same files."""
+    """A server that can be killed and started again with the same files.
+
+    A process that is killed loses nothing without `syncs`; only the power could.
+    """
 
     directory: Path
+    syncs: bool = False
     _process: asyncio.subprocess.Process | None = None
 
     @property
@@ -52,7 +55,9 @@ class Postgres:
             cwd="/",
         )
         with (self.directory / "data" / "postgresql.conf").open("a") as config:
-            config.write(f"unix_socket_directories='{self.directory}'\n{SETTINGS}")
+            config.write(
+                f"unix_socket_directories='{self.directory}'\n{SETTINGS}fsync={'on' if self.syncs else 'off'}\n"
+            )
 
     async def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -84,10 +89,10 @@ class Postgres:
 
 
 @asynccontextmanager
-async def postgres() -> AsyncIterator[Postgres]:
+async def postgres(*, syncs: bool = False) -> AsyncIterator[Postgres]:
     """Run one for the block, in a directory that its own user can reach."""
     with TemporaryDirectory(prefix="posd-") as directory:
-        server = Postgres(Path(directory))
+        server = Postgres(Path(directory), syncs)
         server.make()
         await server.start()
         try:

@@ -10,12 +10,12 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import psycopg
 
@@ -64,28 +64,31 @@ async def feed(socket: Path, found: list[bytes]) -> AsyncIterator[None]:
     health = {"status": "ok", "checks": {}}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            line = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1].decode()
-        except asyncio.IncompleteReadError:  # the client has looked whether somebody is there
-            writer.close()
-            return
-        url = urlsplit(line)
-        if url.path == "/v1/feed":
-            query = parse_qs(url.query)
-            after, limit = int(query["after"][0].partition("-")[0]), int(query["limit"][0])
-            some = found[after : after + limit]
-            more: dict[str, Any] = {"open": 0, "attention": {}} if len(some) < limit else {}
-            head = {
-                "database_id": DATABASE_ID, "first_seq": 1, "next_after": after + len(some),
-                "place": str(after + len(some)), "notices": [], "databases": [database],
-            } | more  # fmt: skip
-            body = json.dumps(head)[:-1].encode() + b',"changes":[' + b",".join(some) + b"]}"
-        else:
-            body = json.dumps(health if url.path == "/v1/health" else {"version": "rate"}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
-        writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
-        await writer.drain()
+        with suppress(asyncio.IncompleteReadError, ConnectionError):  # the client looks first whether somebody is there
+            while True:
+                line = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1].decode()
+                body = answer(urlsplit(line))
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+                writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
+                await writer.drain()
         writer.close()
+
+    def answer(url: SplitResult) -> bytes:
+        if url.path != "/v1/feed":
+            return json.dumps(health if url.path == "/v1/health" else {"version": "rate"}).encode()
+        query = parse_qs(url.query)
+        after, limit = int(query["after"][0].partition("-")[0]), int(query["limit"][0])
+        some = found[after : after + limit]
+        more: dict[str, Any] = {"open": 0, "attention": {}} if len(some) < limit else {}
+        head = {
+            "database_id": DATABASE_ID,
+            "first_seq": 1,
+            "next_after": after + len(some),
+            "place": str(after + len(some)),
+            "notices": [],
+            "databases": [database],
+        } | more
+        return json.dumps(head)[:-1].encode() + b',"changes":[' + b",".join(some) + b"]}"
 
     server = await asyncio.start_unix_server(serve, str(socket))
     try:
@@ -135,7 +138,8 @@ async def through(home: Path, server: NatsServer, database: Postgres, found: lis
 
     lane, office = home / "lane.toml", home / "office.toml"
     lane.write_text(
-        f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{home}"\n[relay]\nservers = ["{server.url}"]\nlane = "rate"\n'
+        f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{home}"\n'
+        f'[relay]\nservers = ["{server.url}"]\nlane = "rate"\n'
     )
     office.write_text(f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\n')
     assert await (await start(office, "collect", "--init")).ended() == 0
@@ -164,7 +168,7 @@ async def measure(count: int, collectors: int) -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         (home / "nats").mkdir()
-        async with nats_server(home / "nats") as server, postgres() as database:
+        async with nats_server(home / "nats") as server, postgres(syncs=True) as database:
             await server.make_stream("RAW", "posd.raw.*")
             published, copied = await raw_publish(server, found), await raw_copy(database, found)
             async with server.client() as client:

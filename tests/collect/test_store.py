@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from posd.collect import questions
 from posd.collect.reading import Message
-from posd.collect.store import Store, WrongTables, in_order
+from posd.collect.store import Store, WrongTables, in_order, parsed
 from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
 from tests.collect.postgres import Postgres, postgres
 from tests.support.needs import needs
@@ -58,6 +58,10 @@ async def tables(store: Store) -> dict[str, set[str]]:
     }
 
 
+async def write(store: Store, messages: list[Message]) -> int:
+    return await store.write(parsed(messages))
+
+
 async def rows(store: Store, query: str) -> list[Any]:
     return await (await store.connection.execute(query)).fetchall()
 
@@ -73,7 +77,7 @@ async def empty(store: Store) -> None:
 @pytest.mark.parametrize("seed", range(1, 8))
 async def test_each_payment_stands_as_its_changes_say(store: Store, seed: int) -> None:
     lane = life(seed)
-    assert await store.write(as_messages(lane.sent)) == 0
+    assert await write(store, as_messages(lane.sent)) == 0
     assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
     found = await rows(
         store,
@@ -116,7 +120,7 @@ async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: 
     """As several collectors, a stream that was put together again, and relays that send again bring it about."""
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
-    await store.write(messages)
+    await write(store, messages)
     wanted = await tables(store)
     assert wanted["gaps"] == wanted["unreadable"] == set()
     await empty(store)
@@ -124,7 +128,7 @@ async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: 
     random.shuffle(mixed)
     while mixed:
         count = random.randrange(1, 6)
-        await store.write(mixed[:count])
+        await write(store, mixed[:count])
         del mixed[:count]
     assert await tables(store) == wanted
 
@@ -134,7 +138,7 @@ async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: 
 async def test_several_collectors_at_once_make_no_difference(store: Store, server: Postgres, seed: int) -> None:
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
-    await store.write(messages)
+    await write(store, messages)
     wanted = await tables(store)
     await empty(store)
     random.shuffle(messages)
@@ -143,7 +147,7 @@ async def test_several_collectors_at_once_make_no_difference(store: Store, serve
     async def collect() -> None:
         async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
             while batches:
-                await Store(connection).write(batches.pop())
+                await write(Store(connection), batches.pop())
 
     await asyncio.gather(*(collect() for _ in range(4)))
     assert await tables(store) == wanted
@@ -153,7 +157,7 @@ async def test_what_is_missing_is_seen_until_it_comes(store: Store) -> None:
     messages = as_messages(life(3).sent)
     for number, message in enumerate(messages):
         await empty(store)
-        await store.write(messages[:number] + messages[number + 1 :])
+        await write(store, messages[:number] + messages[number + 1 :])
         says = json.loads(message.data)
         gaps = await questions.gaps(store.connection)
         match says["kind"]:
@@ -168,7 +172,7 @@ async def test_what_is_missing_is_seen_until_it_comes(store: Store) -> None:
                 assert [(gap.database_id, gap.after_seq) for gap in gaps] == [(says["database_id"], None)]
             case "state":
                 assert gaps == []
-        await store.write([message])
+        await write(store, [message])
         assert await questions.gaps(store.connection) == []
 
 
@@ -177,9 +181,9 @@ async def test_a_lane_is_complete_no_further_than_it_is_known(store: Store) -> N
     lane.begin()
     lane.live(2)
     begin, *changes, state = as_messages(lane.sent)
-    await store.write([begin, *changes[:-1], state])
+    await write(store, [begin, *changes[:-1], state])
     assert (await questions.lanes(store.connection))[0].complete_to_at is None
-    await store.write([changes[-1]])
+    await write(store, [changes[-1]])
     (known,) = await questions.lanes(store.connection)
     assert (known.complete_to_seq, known.gaps, known.silent) == (lane.seq, 0, True)
     assert known.complete_to_at is not None
@@ -192,9 +196,9 @@ async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: Store) -> No
     lane.live(1)
     *before, last = as_messages(lane.sent)
     ((now,),) = await rows(store, "SELECT now()")
-    await store.write([*before, last._replace(received_at=now - timedelta(minutes=11))])
+    await write(store, [*before, last._replace(received_at=now - timedelta(minutes=11))])
     assert [item.silent for item in await questions.lanes(store.connection)] == [True]
-    await store.write([last._replace(received_at=now - timedelta(minutes=9))])
+    await write(store, [last._replace(received_at=now - timedelta(minutes=9))])
     assert [item.silent for item in await questions.lanes(store.connection)] == [False]
 
 
@@ -244,7 +248,7 @@ async def test_what_cannot_be_used_is_put_aside_with_its_reason(store: Store, st
     lane = life(1, "b")
     data = strange if isinstance(strange, bytes) else json.dumps(strange).encode()
     message = Message(9999, BEGAN, "posd.m1.a", data)
-    assert await store.write([*as_messages(lane.sent[:2]), message, *as_messages(lane.sent[2:], 3)]) == 1
+    assert await write(store, [*as_messages(lane.sent[:2]), message, *as_messages(lane.sent[2:], 3)]) == 1
     assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
     ((number, subject, reason, kept),) = await rows(
         store, "SELECT stream_seq, subject, reason, data FROM posd.unreadable"
@@ -256,21 +260,21 @@ async def test_what_cannot_be_used_is_put_aside_with_its_reason(store: Store, st
 async def test_a_nul_in_a_text_is_no_reason_to_lose_a_payment(store: Store) -> None:
     texts = {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
     changes = [CHANGE | {"terminal": json.dumps(texts)}]
-    assert await store.write([Message(1, BEGAN, "posd.m1.a", json.dumps(RUN | {"changes": changes}).encode())]) == 0
+    assert await write(store, [Message(1, BEGAN, "posd.m1.a", json.dumps(RUN | {"changes": changes}).encode())]) == 0
     ((terminal,),) = await rows(store, "SELECT terminal FROM posd.payments")
     assert json.loads(terminal) == {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
     changes = [CHANGE | {"id": "q", "seq": 2, "reason": "a\0b\\u0000"}]
     run = RUN | {"first_seq": 2, "last_seq": 2, "changes": changes}
-    assert await store.write([Message(2, BEGAN, "posd.m1.a", json.dumps(run).encode())]) == 0
+    assert await write(store, [Message(2, BEGAN, "posd.m1.a", json.dumps(run).encode())]) == 0
     assert await rows(store, "SELECT change ->> 'reason' FROM posd.changes WHERE seq = 2") == [("a\ufffdb\\u0000",)]
 
 
 async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
     lane = life(1)
-    await store.write(as_messages(lane.sent))
+    await write(store, as_messages(lane.sent))
     before = await tables(store)
     stolen = [item | {"lane": "thief"} for item in lane.sent]
-    assert await store.write(as_messages(stolen)) == len(stolen)
+    assert await write(store, as_messages(stolen)) == len(stolen)
     after = await tables(store)
     for table in ("databases", "changes", "lost", "payments", "print_jobs", "attention"):
         assert after[table] == before[table]
@@ -281,11 +285,11 @@ async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
 
 async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> None:
     lane = life(1)
-    await store.write(as_messages(lane.sent))
+    await write(store, as_messages(lane.sent))
     before = await tables(store)
     (number, run) = next((n, item) for n, item in enumerate(lane.sent) if item["kind"] == "changes")
     other = run | {"changes": [run["changes"][0] | {"reason": "forged"}, *run["changes"][1:]]}
-    assert await store.write(as_messages([other], number)) == 1
+    assert await write(store, as_messages([other], number)) == 1
     ((reason,),) = await rows(store, "SELECT reason FROM posd.unreadable")
     assert f"change {run['first_seq']} of this database is here already" in reason
     assert (await tables(store) | {"unreadable": set()}) == before
@@ -294,14 +298,14 @@ async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> N
 async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: Store) -> None:
     """What a lane says again of an outcome that it has corrected since can lack its currency, or have metadata."""
     lane = life(1)
-    await store.write(as_messages(lane.sent))
+    await write(store, as_messages(lane.sent))
     before = await tables(store)
     again = json.loads(json.dumps(lane.sent))
     for item in again:
         for change in item.get("changes", ()):
             if "outcome" in change:
                 change["outcome"] |= {"currency": None, "metadata": {"ticket": 7}}
-    assert await store.write(as_messages(again)) == 0
+    assert await write(store, as_messages(again)) == 0
     assert await tables(store) == before
 
 

@@ -138,6 +138,8 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         output.json(msgspec.json.encode({"ids": [dict(zip(names, row, strict=True)) for row in rows]}))
         return
     for row in rows:
+        if not row[0].isprintable():  # a lane that sends nonsense must not spoil the list
+            continue
         click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 

@@ -1,0 +1,74 @@
+"""What head office's commands show of lanes that may send anything."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from posd.collect.store import Store, parsed
+from tests.cli.processes import Done, posd
+from tests.collect.life import as_messages, life
+from tests.collect.postgres import postgres
+from tests.support.needs import needs
+from tests.support.strange import assert_lines
+
+pytestmark = needs("postgres", "initdb")
+
+#: What would move the cursor, end a line, begin a cell, or turn the line around.
+FORGED = "x\x1b[2J\ny\tz\u202e"
+
+
+@pytest.fixture
+async def config(tmp_path: Path) -> AsyncIterator[Path]:
+    """The configuration of a head office that has a good lane, and one with names that are none."""
+    async with postgres() as server:
+        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+            store = Store(connection)
+            await store.prepare(init=True)
+            good, bad = life(1), life(2, FORGED)
+            assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
+        path = tmp_path / "office.toml"
+        path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
+        yield path
+
+
+async def run(config: Path, *arguments: str) -> Done:
+    return await asyncio.to_thread(posd, "collect", *arguments, config=config)
+
+
+async def test_no_lane_forges_a_line_or_a_cell(config: Path) -> None:
+    check = await run(config, "--check")
+    assert check.returncode == 1
+    totals = await run(config, "totals", "--day", "2026-01-01", "--to", "2026-12-31")
+    ids = await run(config, "ids", "--lane", FORGED, "--since", "2026-01-01")
+    for done in (check, totals, ids):
+        assert "\u202e" not in done.stdout
+        assert_lines(done.stdout, tabs=True)
+        assert_lines(done.stderr)
+    assert len(check.stdout.splitlines()[0].split("\t")) == len(check.stdout.splitlines()[1].split("\t"))
+    assert {len(line.split("\t")) for line in totals.stdout.splitlines()} == {6}
+    for arguments in (("--check",), ("totals", "--day", "2026-01-01"), ("ids", "--lane", "a", "--since", "2026-01-01")):
+        json.loads((await run(config, *arguments, "--json")).stdout)
+
+
+async def test_a_day_or_a_time_that_is_none_is_refused(config: Path) -> None:
+    for arguments, words in (
+        (("totals", "--day", "monday"), "'monday' is not a day"),
+        (("totals", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
+        (("ids", "--lane", "a", "--since", "noon"), "--since noon"),
+        (("--init", "--once"), "choose one"),
+        (("--once",), "collect.servers is empty"),
+    ):
+        done = await run(config, *arguments)
+        assert (done.returncode, words in done.stderr) == (2, True), (arguments, done.stderr)
+
+
+async def test_without_a_database_it_says_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "office.toml"
+    path.write_text('[collect]\ndsn = "host=/nowhere"\n')
+    done = await run(path, "--check")
+    assert done.returncode == 3
+    assert "collect.dsn" in done.stderr

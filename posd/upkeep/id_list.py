@@ -30,7 +30,11 @@ _SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
 
 
 class BadList(StoreError):
-    """The list cannot be used; the message has lines, and names each line that is wrong, as far as there is room."""
+    """The list cannot be used; `lines` name each line that is wrong, as far as there is room."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 def read(file: BinaryIO) -> dict[str, Started]:
@@ -58,7 +62,7 @@ def read(file: BinaryIO) -> dict[str, Started]:
         if len(line) > MOST_LINE_BYTES:
             break  # what follows may be one line without an end
     if faults:
-        raise BadList("\n".join(_words(faults)))
+        raise BadList(*_words(faults))
     if not found:
         raise BadList(
             "the list of --ids names no payment; nothing was changed. See whether posd collect ids wrote it to its "

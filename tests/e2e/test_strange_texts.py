@@ -409,6 +409,8 @@ async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None
         for given in (
             ("verify", str(file)),
             ("restore", str(file), "--yes"),
+            ("restore", "--ids", str(file), "--yes"),
+            ("restore", "--ids", f"{file}-not-there", "--yes"),
             ("print", str(file)),
             ("logs", str(file)),
         ):

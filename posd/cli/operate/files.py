@@ -41,7 +41,8 @@ def _told(output: Output) -> Iterator[None]:
     except StoreError as error:
         code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable | BadList) else ExitCode.NOT_DONE
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
-        raise Failure(str(error).split("\n"), code, output, raw) from error
+        lines = error.lines if isinstance(error, BadList) else (str(error),)  # which can quote a name of several lines
+        raise Failure(lines, code, output, raw) from error
 
 
 @contextmanager

@@ -200,7 +200,8 @@ CREATE VIEW posd.known_ends AS
 SELECT d.database_id, d.merchant, d.lane, d.ordinal, d.first_seq, d.frontier, greatest(
   d.state_seq,
   (SELECT max(seq) FROM posd.changes c WHERE c.database_id = d.database_id),
-  (SELECT max(previous_last_seq) FROM posd.databases n WHERE n.previous_id = d.database_id)
+  (SELECT max(previous_last_seq) FROM posd.databases n
+   WHERE n.previous_id = d.database_id AND n.merchant = d.merchant AND n.lane = d.lane)
 ) AS end_seq
 FROM posd.databases d;
 

@@ -283,6 +283,20 @@ async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
     }
 
 
+async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: Store) -> None:
+    lane = life(1)
+    await write(store, as_messages(lane.sent))
+    before = (await questions.lanes(store.connection))[0]
+    liar = LaneLife(Random(2), lane="liar")
+    liar.databases.append(lane.databases[-1])
+    liar.seq = 10**9
+    liar.begin()
+    await write(store, as_messages(liar.sent, 500))
+    assert await questions.gaps(store.connection) == []
+    found = next(item for item in await questions.lanes(store.connection) if item.lane == lane.lane)
+    assert (found.gaps, found.complete_to_at) == (0, before.complete_to_at)
+
+
 async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))

@@ -5,6 +5,7 @@ import csv
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 _EXACT = msgspec.json.Encoder(decimal_format="number")
 
-#: What `posd collect` needs beyond posd itself.
+#: What `posd collect` needs beyond posd itself: module -> package.
 PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 
 
@@ -115,8 +116,8 @@ def totals(
 
 
 @collect.command()
-@click.option("--lane", required=True, metavar="LANE", help="Of which lane.")
-@click.option("--merchant", metavar="ID", help="Of which merchant, where several have a lane of that name.")
+@click.option("--lane", required=True, metavar="LANE", help="The lane.")
+@click.option("--merchant", metavar="ID", help="Its merchant, where several have a lane of that name.")
 @click.option("--since", required=True, metavar="TIME", help="A time such as 2026-11-20T08:00Z, or a day.")
 @json_option
 @click.pass_context
@@ -143,15 +144,15 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 
+def missing_packages() -> list[str]:
+    """Return the packages of head office's part that are not installed."""
+    return [package for module, package in PACKAGES.items() if find_spec(module) is None]
+
+
 def _config(ctx: click.Context) -> Config:
     """Read the configuration, and see that what this needs is installed."""
-    try:
-        import nats  # noqa: F401
-        import psycopg  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        _unusable(f"posd collect needs the package {PACKAGES[error.name]}: pip install 'posd[collect]'")
+    if absent := missing_packages():
+        _unusable(f"posd collect needs {' and '.join(absent)}: pip install 'posd[collect]'")
     given: Context = ctx.find_object(Context) or Context("", None)
     return load(Path(given.config_path), check_files=False)
 

@@ -13,6 +13,7 @@ import click
 from posd.base.text import shown
 from posd.cli.app.context import Context
 from posd.config import Config, load
+from posd.config.schema import SUBJECT_PART
 
 
 @click.command()
@@ -47,8 +48,6 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     sys.exit(run(config, lane_of(config), once=once, restart_at=restart_at, begin=begin))
 
 
-#: What merchant and lane are made of: they are parts of a subject.
-WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ALLOWED = 'a part of a subject is 1 to 64 of the letters A to Z in both cases, digits, "-" and "_"'
 
 
@@ -63,9 +62,9 @@ def _check(config: Config) -> None:
         _unusable('relay.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
     if not config.merchant.id:
         _unusable("merchant.id is empty: head office tells the lanes of merchants apart by it")
-    if not WORD.fullmatch(config.merchant.id):
+    if not re.fullmatch(SUBJECT_PART, config.merchant.id):
         _unusable(f"merchant.id {shown(config.merchant.id)} cannot be sent: {_ALLOWED}")
-    if not WORD.fullmatch(lane_of(config)):
+    if not re.fullmatch(SUBJECT_PART, lane_of(config)):
         _unusable(f"the host's name {shown(lane_of(config))} cannot be sent: give relay.lane. {_ALLOWED}")
 
 

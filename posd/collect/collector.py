@@ -1,8 +1,6 @@
 """The collector at work: takes messages, stores them, and acknowledges what is on disk."""
 
 import asyncio
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +12,7 @@ from posd.collect import queue
 from posd.collect.queue import Queue
 from posd.collect.store import Batch, Store, parsed
 from posd.config.schema import CollectConfig
+from posd.relay.process import Pauses
 from posd.relay.stream import StreamAway
 
 log = structlog.get_logger("posd.collect")
@@ -42,20 +41,16 @@ class Collector:
 
     async def run(self) -> None:
         """Collect for ever. Raise WrongTables."""
-        pause, said = FIRST_PAUSE, ""
+        pauses = Pauses(FIRST_PAUSE, MOST_PAUSE)
         while True:
-            before = time.monotonic()
+            pauses.begin()
             try:
                 await self.once(forever=True)
             except (StreamAway, psycopg.Error) as error:
-                if time.monotonic() - before > MOST_PAUSE:
-                    pause = FIRST_PAUSE
-                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, and hides nothing
-                if (words := words_of(error)) != said:
-                    said = words
+                wait, words = pauses.draw(), words_of(error)
+                if pauses.is_news(words):
                     log.warning("collect.waiting", error=words, retry_s=round(wait, 1))
                 await asyncio.sleep(wait)
-                pause = min(2 * pause, MOST_PAUSE)
 
     async def once(self, *, forever: bool = False, from_start: bool = False) -> Counts:
         """Store all that there is; return the counts. Raise WrongTables, StreamAway, psycopg.Error."""

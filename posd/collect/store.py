@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -104,10 +105,10 @@ class Store:
             of_others = {(item.says.merchant, item.says.lane, item.says.database_id) for item in foreign}
             found = [item for item in found if item not in foreign]
             rows = [row for row in rows if (row.merchant, row.lane, row.database_id) not in of_others]
-            await self._begins([item for item in found if isinstance(item.says, Begin)])
+            await self._begins([says for _, says in found if isinstance(says, Begin)])
             aside += await self._changes(found, rows)
-            await self._lost([item.says for item in found if isinstance(item.says, Lost)])
-            await self._states([item for item in found if isinstance(item.says, State)])
+            await self._lost([says for _, says in found if isinstance(says, Lost)])
+            await self._states([(message.received_at, says) for message, says in found if isinstance(says, State)])
             await self._move_on({item.says.database_id for item in found})
             await self._put_aside(aside)
         return len(aside)
@@ -135,11 +136,9 @@ class Store:
                 )
         return [item for item in found if owners[item.says.database_id] != (item.says.merchant, item.says.lane)]
 
-    async def _begins(self, found: Sequence[Read]) -> None:
+    async def _begins(self, found: Sequence[Begin]) -> None:
         """Note where databases begin and what came before them; put the databases of these lanes in order."""
-        for item in found:
-            says = item.says
-            assert isinstance(says, Begin)  # noqa: S101 - as the caller has chosen them
+        for says in found:
             previous = says.previous
             await self.connection.execute(
                 "UPDATE posd.databases SET first_seq = coalesce(first_seq, %s),"
@@ -153,7 +152,7 @@ class Store:
                     says.database_id,
                 ),
             )
-        for lane in {(item.says.merchant, item.says.lane) for item in found}:
+        for lane in {(says.merchant, says.lane) for says in found}:
             await self._order(*lane)
 
     async def _order(self, merchant: str, lane: str) -> None:
@@ -216,18 +215,15 @@ class Store:
         for statement in _STAND:
             await self.connection.execute(statement)
 
-    async def _lost(self, found: Iterable[AnyMessage]) -> None:
+    async def _lost(self, found: Iterable[Lost]) -> None:
         for says in found:
-            assert isinstance(says, Lost)  # noqa: S101
             await self.connection.execute(
                 "INSERT INTO posd.lost VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
                 (says.database_id, says.from_seq, says.to_seq, says.reason),
             )
 
-    async def _states(self, found: Sequence[Read]) -> None:
-        for item in found:
-            says = item.says
-            assert isinstance(says, State)  # noqa: S101
+    async def _states(self, found: Iterable[tuple[datetime, State]]) -> None:
+        for received_at, says in found:
             await self.connection.execute(
                 "UPDATE posd.databases SET state_seq = %(seq)s, state_as_of = %(as_of)s WHERE database_id = %(id)s"
                 " AND (state_as_of IS NULL OR state_as_of < %(as_of)s)",
@@ -238,7 +234,7 @@ class Store:
                 " open = %(open)s, attention = %(attention)s WHERE merchant = %(merchant)s AND lane = %(lane)s"
                 " AND (last_state_at IS NULL OR last_state_at <= %(at)s)",
                 {
-                    "at": item.message.received_at,
+                    "at": received_at,
                     "version": says.version,
                     "health": Jsonb(dict(says.health)),
                     "open": says.open,

@@ -96,10 +96,12 @@ _amount_member = read.matching(
     'a name, as in "service_charge"',
 )
 _separator = read.matching(r"[!-~]{1,8}", "a separator", 'one to eight visible ASCII characters, as in "___"')
+#: What a merchant, a lane and a stream are made of, where they are a part of a NATS subject.
+SUBJECT_PART: Final = r"[A-Za-z0-9_-]{1,64}"
 _lane = read.matching(
-    r"[A-Za-z0-9_-]{0,64}", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
+    rf"({SUBJECT_PART})?", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
 )
-_stream = read.matching(r"[A-Za-z0-9_-]{1,64}", "the name of a stream", 'letters, digits, "-" and "_", as in "POSD"')
+_stream = read.matching(SUBJECT_PART, "the name of a stream", 'letters, digits, "-" and "_", as in "POSD"')
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
@@ -305,7 +307,7 @@ class TerminalConfig(TerminalDefaults):
 
 @dataclass(frozen=True, slots=True)
 class NatsConfig:
-    """How to reach the NATS servers and their stream, with files of whoever does; the daemon opens none of them."""
+    """The NATS servers and the stream. The files are those of the user who connects; the daemon opens none of them."""
 
     servers: tuple[str, ...] = key(read.each(read.url("tls", "nats")), [])
     stream: str = key(_stream, "POSD")

@@ -1,14 +1,12 @@
 """The relay as a process: until a signal, or once."""
 
 import asyncio
-import signal
-from contextlib import suppress
 
 import structlog
 
 from posd.client.errors import Problem, Unreachable
 from posd.config import Config
-from posd.logs import output
+from posd.relay import process
 from posd.relay.feed import Feed
 from posd.relay.relay import Lane, Relay, Stopped
 from posd.relay.stream import ServerTooOld, StreamAway
@@ -23,23 +21,15 @@ log = structlog.get_logger("posd.relay")
 
 def run(config: Config, lane: str, *, once: bool, restart_at: int | None, begin: bool) -> int:
     """Run the relay of a lane; return the exit code. `restart_at` and `begin` as in `Relay`."""
-    output.configure(config.logging.level)
-    try:
-        return asyncio.run(_run(config, Lane(config.merchant.id, lane), once, restart_at, begin))
-    finally:
-        output.floods.tell()
-        output.flush()
+    return process.run(_run(config, Lane(config.merchant.id, lane), once, restart_at, begin), config.logging.level)
 
 
 async def _run(config: Config, lane: Lane, once: bool, restart_at: int | None, begin: bool) -> int:
     feed = Feed(config.local_api.feed_socket, limit=config.relay.batch, metadata=config.relay.metadata)
     relay = Relay(config.relay, lane, feed, restart_at, begin)
-    task = asyncio.ensure_future(relay.once() if once else relay.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
-        await task
-    except asyncio.CancelledError:
+        await (relay.once() if once else relay.run())
+    except asyncio.CancelledError:  # by a signal
         log.info("relay.stopped")
     except Stopped as error:
         log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - it is the whole story
@@ -51,6 +41,5 @@ async def _run(config: Config, lane: Lane, once: bool, restart_at: int | None, b
         log.error("relay.away", error=str(error), detail=getattr(error, "todo", None))  # noqa: TRY400
         return EXIT_UNREACHABLE
     finally:
-        with suppress(Exception):
-            await feed.close()
+        await feed.close()
     return EXIT_DONE

@@ -67,7 +67,7 @@ AnyMessage = Changes | State | Begin | Lost
 
 
 class Position(NamedTuple):
-    """Up to which change of which database a lane's subject goes; `place` is the feed's own word for it."""
+    """The last change that a lane's subject has: its database and number, and `place`, the feed's own word for it."""
 
     database_id: str
     seq: int
@@ -111,7 +111,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numbered(msgspec.Struct, frozen=True):
-    """A change, of which only its number matters here."""
+    """The number of a change; the rest of it is not read here."""
 
     seq: int
 

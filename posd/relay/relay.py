@@ -15,6 +15,7 @@ from posd.config.schema import RelayConfig
 from posd.relay import messages, rules
 from posd.relay.feed import Feed
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, Page, Position, State
+from posd.relay.process import Pauses
 from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
 from posd.relay.stream import LaneStream, NotLast, Stored, StreamAway, TooLarge, connected
 
@@ -26,8 +27,7 @@ M = TypeVar("M", bound=AnyMessage)
 LINGER_SECONDS = 1.0
 #: Seconds between looks at posd's health.
 HEALTH_SECONDS = 15.0
-#: Seconds before the next try where something is away: the first, and the most. Each is drawn from half of it on, so
-#: that ten thousand lanes do not come back at once.
+#: Seconds before the next try where something is away: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
 #: Bytes of the changes of one message at most; a server takes 1 MiB unless told otherwise.
@@ -82,22 +82,20 @@ class Relay:
     begin: bool = False
     _told: Told = field(default_factory=Told)
     _most: int = 0
-    _complaint: str = ""
+    _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
 
     async def run(self) -> None:
         """Send for ever. Raise Stopped."""
-        pause = FIRST_PAUSE
         while True:
-            before = time.monotonic()
+            self._pauses.begin()
             try:
                 await self.once(forever=True)
             except (StreamAway, Unreachable, Problem) as error:
-                if time.monotonic() - before > MOST_PAUSE:
-                    pause = FIRST_PAUSE
-                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, and hides nothing
-                self._complain(error, wait)
+                wait, words = self._pauses.draw(), str(error)
+                if self._pauses.is_news(words):
+                    todo = getattr(error, "todo", "") or None
+                    log.warning("relay.waiting", error=words, retry_s=round(wait, 1), detail=todo)
                 await asyncio.sleep(wait)
-                pause = min(2 * pause, MOST_PAUSE)
 
     async def once(self, *, forever: bool = False) -> None:
         """Send all that there is, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
@@ -106,7 +104,7 @@ class Relay:
             log.info("relay.connected", detail=stream.server, host=self.lane.subject)
             if stream.old:
                 log.warning("relay.old_server", version=stream.version)
-            self._complaint = ""
+            self._pauses.is_news("")  # what went wrong before is over
             while True:
                 try:
                     return await self._follow(stream, forever)
@@ -125,8 +123,7 @@ class Relay:
             if message is None:
                 if not forever:
                     return
-                assert position is not None  # noqa: S101 - without a position there is always a message
-                await self._wait(position)
+                await self._wait(page.databases[-1].end)
                 continue
             try:
                 sequence = await stream.publish(messages.encode(message), sequence)
@@ -254,18 +251,12 @@ class Relay:
             case Lost(from_seq=first, to_seq=last):
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
-    async def _wait(self, position: Position) -> None:
-        """Wait for a change after that place, or until it is time to say how the lane is or to look at its health."""
+    async def _wait(self, newest: int) -> None:
+        """Wait for a change after the newest, or until it is time to say how the lane is or to look at its health."""
         left = self._told.at + self.config.state_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):
-                await self.feed.changed(position.seq)
+                await self.feed.changed(newest)
                 await asyncio.sleep(LINGER_SECONDS)
         except TimeoutError:
             pass
-
-    def _complain(self, error: Exception, wait: float) -> None:
-        """Say once what is away, and again when it is something else."""
-        if (words := str(error)) != self._complaint:
-            self._complaint = words
-            log.warning("relay.waiting", error=words, retry_s=round(wait, 1), detail=getattr(error, "todo", "") or None)

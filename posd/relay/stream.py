@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError
 from nats.js.errors import APIError, NotFoundError
 
 from posd.config.schema import NatsConfig
@@ -30,6 +29,8 @@ ONCE: Mapping[str, Any] = {
 }
 #: The fence: where this is not the number of the subject's last message, nothing is stored.
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+#: What the headers of a message take at most, in bytes: the fence, and the stream's name.
+HEADER_BYTES = 256
 #: JetStream's errors: another message is the last one; so it is, and the publish that made it is under way.
 WRONG_LAST = frozenset({10071, 10164})
 #: JetStream's error: the stream is full, and keeps what it has.
@@ -129,12 +130,12 @@ class LaneStream:
     async def publish(self, data: bytes, expected: int) -> int:
         """Publish behind the message of that number; return the new one's. Raise NotLast, TooLarge, StreamAway."""
         headers = {EXPECTED: str(expected)}
+        if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client leaves out
+            raise TooLarge
         try:
             stored = await self._answer(
                 self._jetstream.publish(self._subject, data, headers=headers, stream=self._stream)
             )
-        except MaxPayloadError as error:
-            raise TooLarge from error
         except APIError as error:
             if error.err_code in WRONG_LAST:
                 raise NotLast(error.description) from error

@@ -147,7 +147,7 @@ class Lane:
 
     async def until_complete(self) -> list[dict[str, Any]]:
         """Wait until a state says that all of the feed was sent; return the messages."""
-        newest = (await self.feed())[-1]["seq"]
+        newest = max((change["seq"] for change in await self.feed()), default=0)
         await self.server.until(self.subject, lambda last: last["kind"] == "state" and last["last_seq"] >= newest)
         return await self.messages()
 

@@ -7,13 +7,10 @@ import secrets
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -24,31 +21,13 @@ from posd.relay.stream import StreamAway, connected
 from tests.cli.processes import posd
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
-from tests.relay.lane import Lane, once_each, sent, with_feed
+from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import nats_server
 from tests.relay.test_relay import paid
 from tests.support.needs import needs
-from tests.support.shop import Shop, open_shop
+from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        with_feed(Path(directory))
-        async with open_shop(Path(directory)) as shop:
-            await paid(shop)
-            yield shop
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def own() -> AsyncIterator[Shop]:
-    """A shop whose database may be lost."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        with_feed(Path(directory))
-        async with open_shop(Path(directory)) as shop:
-            yield shop
 
 
 async def test_a_server_that_is_killed_and_comes_back_has_everything(shop: Shop, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,12 +11,11 @@ import pytest_asyncio
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from tests.relay.lane import sent, with_feed
+from tests.relay.lane import sent
 from tests.relay.nats_server import STREAM
 from tests.relay.office import PATIENCE_SECONDS, Delivered, Office, made, open_office
-from tests.relay.test_relay import paid
 from tests.support.needs import needs
-from tests.support.shop import Shop, open_shop
+from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
@@ -33,15 +30,6 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
         async with office.visit("m1.other") as other:
             await other.publish(OTHER, 0)
         yield office
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        with_feed(Path(directory))
-        async with open_shop(Path(directory)) as shop:
-            await paid(shop)
-            yield shop
 
 
 @pytest.mark.slow

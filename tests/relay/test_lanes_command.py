@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.relay import WORD
+from posd.config.schema import SUBJECT_PART
 from tests.relay.office import LANES, SETTINGS, lanes, made
 
 
@@ -109,4 +109,4 @@ def test_a_file_that_another_wrote_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_names_are_those_that_the_relay_takes() -> None:
-    assert f'WORD = re.compile(r"{WORD.pattern}")' in LANES.read_text()
+    assert f'WORD = re.compile(r"{SUBJECT_PART}")' in LANES.read_text()

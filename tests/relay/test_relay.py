@@ -3,8 +3,6 @@
 import json
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -12,11 +10,11 @@ import pytest_asyncio
 
 from posd.config.schema import RelayConfig
 from posd.relay.stream import NotLast, connected
-from tests.relay.lane import Lane, once_each, sent, with_feed
+from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import NatsServer, nats_server
 from tests.support.events import APPROVED
 from tests.support.needs import needs
-from tests.support.shop import Payment, Shop, open_shop
+from tests.support.shop import Payment, Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
@@ -26,14 +24,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nats
     async with nats_server(tmp_path_factory.mktemp("nats")) as server:
         await server.make_stream()
         yield server
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        with_feed(Path(directory))
-        async with open_shop(Path(directory)) as shop:
-            yield shop
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from posd.cli.app.connection import Api
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment
+from posd.cli.collect import missing_packages
 from posd.cli.report.facts import add, money
 from posd.client import Paid
 from posd.sandbox import LOOPBACK, STOP_SECONDS, News, Program, Sandbox, SandboxFailed, temporary_directory
@@ -28,7 +29,7 @@ from posd.sandbox import LOOPBACK, STOP_SECONDS, News, Program, Sandbox, Sandbox
 #: Where Debian has the servers, which are in no path of users.
 PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)))
 INSTALL = "sudo apt-get install nats-server postgresql"
-#: What it needs -> of which package.
+#: Program -> the Debian package that has it.
 PROGRAMS = {"nats-server": "nats-server", "initdb": "postgresql", "postgres": "postgresql"}
 MERCHANT = "demo"
 #: Seconds: a server's start, and until head office has what the lanes have.
@@ -55,11 +56,8 @@ def play(output: Output, lanes: int) -> None:
     """Show it. Raise SandboxFailed, with the reason."""
     if absent := missing():
         raise SandboxFailed(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing: {INSTALL}")
-    try:
-        import nats  # noqa: F401
-        import psycopg  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise SandboxFailed("head office's part needs more packages: pip install 'posd[relay,collect]'") from error
+    if absent := missing_packages():
+        raise SandboxFailed(f"{' and '.join(absent)} are not installed: pip install 'posd[relay,collect]'")
     with ExitStack() as stack:
         _Fleet(output, stack, lanes).play()
 
@@ -219,7 +217,7 @@ class _Fleet:
             while not done():
                 if time.monotonic() - began > COMPLETE_SECONDS:
                     raise SandboxFailed(f"it took longer than {COMPLETE_SECONDS:.0f} s until {what}")
-                time.sleep(0.1)
+                time.sleep(0.1)  # the tables tell nobody of a change
         self._output.line(f"  {what}, after {time.monotonic() - began:.1f} s", "green")
 
     def _show(self) -> None:

@@ -103,7 +103,7 @@ def _show_report(output: Output, report: checking.Report) -> None:
     "--ids",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take over the payments of this list, too, of which nothing else knows (- is standard input).",
+    help="Take over the payments that this list names and nothing else knows (- is standard input).",
 )
 @click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
 @click.option(

@@ -1,0 +1,33 @@
+"""Shops whose daemon makes its feed.sock."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest_asyncio
+
+from tests.relay.lane import with_feed
+from tests.support.shop import Shop, open_shop
+
+
+@asynccontextmanager
+async def _open() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        with_feed(Path(directory))
+        async with open_shop(Path(directory)) as shop:
+            yield shop
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    """One for a file."""
+    async with _open() as shop:
+        yield shop
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own() -> AsyncIterator[Shop]:
+    """One of the test's own, whose database may be lost."""
+    async with _open() as shop:
+        yield shop

@@ -251,6 +251,9 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
     """Show how the lanes are; return the exit code."""
     lanes, gaps, unreadable = found
     well = not gaps and not unreadable and not any(lane.silent for lane in lanes)
+    if not lanes and not output.as_json:
+        output.line("No lane has sent anything yet.")
+        return ExitCode.DONE
     if output.as_json:
         document = {
             "ok": well,
@@ -280,7 +283,7 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
     for gap in gaps:
         output.line(
             f"Missing: {gap.merchant}.{gap.lane}, database {gap.database_id}: after {gap.after_seq}, before "
-            f"{gap.before_seq}. On that lane: posd relay --from {(gap.after_seq or 0) + 1}",
+            f"{gap.before_seq}. On that lane: posd relay --once --from {(gap.after_seq or 0) + 1}",
             "yellow",
         )
     if unreadable:

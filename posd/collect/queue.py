@@ -13,7 +13,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from posd.collect.reading import Message
 from posd.config.schema import CollectConfig
-from posd.relay.stream import StreamAway, client_of
+from posd.relay.stream import Complaints, StreamAway, client_of
 
 #: The durable consumer's name, and what is in the stream.
 DURABLE: Final = "pg"
@@ -33,7 +33,8 @@ KEPT_SECONDS = 14 * 86_400.0
 class Queue:
     """The consumer, over one connection. Every method raises StreamAway."""
 
-    def __init__(self, jetstream: JetStreamContext, config: CollectConfig, server: str) -> None:
+    def __init__(self, jetstream: JetStreamContext, config: CollectConfig, server: str, complaints: Complaints) -> None:
+        self._complaints = complaints
         self._jetstream = jetstream
         self._stream = config.stream
         self._bound: JetStreamContext.PullSubscription | None = None
@@ -86,6 +87,8 @@ class Queue:
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Take the next messages; none where none came in that time."""
+        if self._complaints.come.is_set():  # an acknowledgement that is not allowed is answered by nothing else
+            raise _away("messages cannot be taken", NatsError(self._complaints.first))
         try:
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)
@@ -122,9 +125,10 @@ def read(message: Msg) -> Message:
 @asynccontextmanager
 async def connected(config: CollectConfig) -> AsyncIterator[Queue]:
     """Connect for the block. Raise StreamAway, ServerTooOld."""
-    async with client_of(config, "posd collect", INBOX) as (client, _):
+    async with client_of(config, "posd collect", INBOX) as (client, complaints):
         url = client.connected_url
-        yield Queue(client.jetstream(timeout=10), config, f"{url.hostname}:{url.port}" if url is not None else "")
+        server = f"{url.hostname}:{url.port}" if url is not None else ""
+        yield Queue(client.jetstream(timeout=10), config, server, complaints)
 
 
 def _away(what: str, error: Exception) -> StreamAway:

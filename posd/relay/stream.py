@@ -1,6 +1,7 @@
 """A lane's subject in head office's stream: its last message, and publishing behind it (NATS JetStream)."""
 
 import asyncio
+import logging
 import random
 import re
 import ssl
@@ -39,6 +40,10 @@ FULL = 10077
 FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")
+
+#: The client turns a plain connection into one with TLS, and asyncio complains of that at each end; nothing is wrong.
+_NOISE = "returning true from eof_received() has no effect when using ssl"
+logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class StreamAway(Exception):

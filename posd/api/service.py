@@ -202,16 +202,18 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    database, first_seq = feed_cursor.database(db)
+    databases = database_id.ranges(db)
+    present = databases[-1]
     numbers = figures.read(db) if adds is not None and len(found) < limit else None
     return FeedPage(
-        database_id=database,
-        first_seq=first_seq,
+        database_id=present.database_id,
+        # Before it are changes of an earlier database, and such of which retention has removed some.
+        first_seq=max(present.first_seq, removed + 1),
         changes=[*_documents(db, found, adds)],
         next_after=last,
         place=str(behind),
         notices=notices,
-        databases=[FeedDatabase(**msgspec.structs.asdict(item)) for item in database_id.ranges(db)],
+        databases=[FeedDatabase(**msgspec.structs.asdict(item)) for item in databases],
         open=sum(numbers.open.values()) if numbers else UNSET,
         attention=Counter(numbers.attention) + Counter(numbers.print_attention) if numbers else UNSET,
     )

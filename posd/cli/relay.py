@@ -61,7 +61,10 @@ def _check(config: Config) -> None:
     if not config.relay.servers:
         _unusable('relay.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
     if not config.merchant.id:
-        _unusable("merchant.id is empty: head office tells the lanes of merchants apart by it")
+        _unusable(
+            "merchant.id is empty: head office tells the lanes of merchants apart by it. It has to be the one that the "
+            "events of the terminals name: with another one the daemon puts them aside"
+        )
     if not re.fullmatch(SUBJECT_PART, config.merchant.id):
         _unusable(f"merchant.id {shown(config.merchant.id)} cannot be sent: {_ALLOWED}")
     if not re.fullmatch(SUBJECT_PART, lane_of(config)):

@@ -90,15 +90,6 @@ def removed_up_to(db: sqlite3.Connection) -> int:
     return row[0] or 0
 
 
-def database(db: sqlite3.Connection) -> tuple[str, int]:
-    """Return which database the feed is of, and the number from which on it has no gap.
-
-    Before that number are changes of an earlier identity, and such of which retention has removed some.
-    """
-    found = database_id.present(db)
-    return found.database_id, max(found.first_seq, removed_up_to(db) + 1)
-
-
 def note_removed(unit: Unit, seq: int) -> None:
     """Keep that changes up to this number were removed, in the commit that removes them."""
     if seq > removed_up_to(unit.db):

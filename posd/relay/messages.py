@@ -102,7 +102,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the feed. `open` and `attention` are there where the feed ends with it."""
 
     changes: list[Raw]
-    next_after: int
     place: str
     notices: list[Notice]
     databases: list[Range]

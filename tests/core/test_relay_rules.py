@@ -24,7 +24,6 @@ def change(seq: int) -> Raw:
 def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Page:
     return Page(
         changes=[change(seq) for seq in seqs],
-        next_after=0,
         place="",
         notices=[Notice(code) for code in notices],
         databases=list(databases),
@@ -181,7 +180,6 @@ class Lane:
             ranges.append(Range(name, first, last if last >= first else None))
         return Page(
             changes=[Raw(msgspec.json.encode({"seq": seq, "says": self.rows[seq]})) for seq in seqs],
-            next_after=0,
             place="",
             notices=[] if not after or after in self.rows or after <= self.removed else [Notice(OTHER)],
             databases=ranges,

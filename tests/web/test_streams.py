@@ -442,6 +442,7 @@ async def test_a_reader_behind_what_retention_removed_is_told(house: House) -> N
     page = await house.get("?after=1")
     assert [item["seq"] for item in page["changes"]] == [4, 5, 6]
     assert [(item["code"], item["seq"]) for item in page["notices"]] == [("changes_removed", 3)]
+    assert page["first_seq"] == 4, "what retention removed leaves a gap before it"
     for after in (2, 3, 4):
         expected = ["changes_removed"] if after < 3 else []
         assert [item["code"] for item in (await house.get(f"?after={after}"))["notices"]] == expected

@@ -13,7 +13,7 @@ from posd.base.ids import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
 from posd.payments import journal, rows
-from posd.payments.entries import Entry, TakenOver, replay
+from posd.payments.entries import Attempted, Entry, TakenOver, replay
 from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
@@ -174,12 +174,25 @@ def _without_unasked(stored: Any, derived: Any) -> None:
 
 def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
     """Derive a transaction again from its events and its journal (blocking)."""
-    entries = list(journal.entries(db, stored.client_transaction_id))
+    entries = _start_first(list(journal.entries(db, stored.client_transaction_id)))
     recorded = tuple(journal.events(db, stored.client_transaction_id))
     taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)
     first = None if taken_over or not stored.orphan or not recorded else recorded[0]
     derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))
     return Derived(stored, derived, recorded, tuple(verdicts))
+
+
+def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
+    """Put what the start came to before the first word of it that knows no more than the id.
+
+    A restore adds the record of one file behind that of another, which may have known the id alone: in the order in
+    which they stand, that would put in doubt what is known.
+    """
+    start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
+    taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver)), start)
+    if start <= taken:
+        return entries
+    return [*entries[:taken], entries[start], *entries[taken:start], *entries[start + 1 :]]
 
 
 def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:

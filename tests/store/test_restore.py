@@ -17,22 +17,24 @@ import pytest
 from posd.base.times import iso
 from posd.payments import journal, reprocess, rows
 from posd.payments.entries import Released
+from posd.payments.feed_outcomes import FeedOutcomes
 from posd.payments.model import AttentionCode, Result
 from posd.payments.record import CallsInFlight, record
 from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.witness import Started
-from posd.storage import backup, connection, database_id, marks
+from posd.storage import backup, changes, connection, database_id, marks
 from posd.storage.backup import NotABackup
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
 from posd.storage.writer import Unit
+from posd.terminals.attempt import NotSent
 from posd.upkeep.restore import Restore
 from posd.upkeep.unseen import taken_over
 from posd.upkeep.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy
-from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
+from tests.store.filled import ACKNOWLEDGED, FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
 from tests.support.slow import first_quick
 
@@ -714,6 +716,29 @@ def test_a_backup_that_knows_more_than_the_list_gives_back_the_rest(state: State
         assert found.outcome is not None
         assert found.outcome.result is Result.APPROVED
         assert rows.get(db, name(2)) is not None
+    assert_sound(state.database)
+
+
+def test_what_the_replaced_file_knows_is_not_in_doubt_for_a_backup_that_has_the_id_alone(state: State) -> None:
+    """An older copy was put back, the witness knew the id; that was backed up, and then the present came back."""
+    with filling(state.database) as filled:
+        for number, attempt in ((1, NotSent("no connection")), (2, ACKNOWLEDGED)):
+            filled.attempt(filled.intent(number), attempt)
+    whole = state.database.rename(state.database.with_name("whole"))
+    state.restore(None, listed(1), listed(2), without=True)
+    state.back_up()
+    whole.rename(state.database)
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        refused, active = rows.get(db, name(1)), rows.get(db, name(2))
+        assert refused is not None
+        assert refused.outcome is not None, "it was never sent, and that is known"
+        assert refused.outcome.result is Result.NOT_STARTED
+        assert active is not None
+        assert active.acknowledged
+        assert active.phase is Phase.IN_DOUBT, "what became of it since, the other file does not know"
+        outcomes = FeedOutcomes(db, metadata=False)
+        assert all(outcomes.of(change) for change in changes.after(db, 0, 100) if change.result is not None)
     assert_sound(state.database)
 
 

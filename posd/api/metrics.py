@@ -1,18 +1,16 @@
-"""Every metric: its name, its kind, its labels, and what it says. docs/metrics.md shows the same table.
+"""Every metric of the daemon: its name, its kind, its labels, and what it says. docs/metrics.md shows the same table.
 
 A label has few values, and none that a stranger on the network could make up: terminals are those of the fleet, the
 rest are words of posd's own. Counters start at 0 with the process.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Container, Iterable, Mapping
 
-import msgspec
-
+from posd.base import process_metrics
 from posd.base.clocks import monotonic
+from posd.base.exposition import Family, counter, gauge, histogram, table
 from posd.base.locks import Histogram
-from posd.base.text import escaped
 from posd.payments.abort_reply import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
@@ -21,153 +19,121 @@ from posd.printing import record
 from posd.records.model import Phase
 from posd.storage.changes import Hub
 
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-class Family(msgspec.Struct, frozen=True):
-    """One metric."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-def _counter(name: str, words: str, labels: str = "") -> Family:
-    return Family(name, "counter", words, tuple(labels.split()))
-
-
-def _gauge(name: str, words: str, labels: str = "") -> Family:
-    return Family(name, "gauge", words, tuple(labels.split()))
-
-
-def _histogram(name: str, words: str, labels: str = "") -> Family:
-    return Family(name, "histogram", words, tuple(labels.split()))
-
-
-def _table(*families: Family) -> Mapping[str, Family]:
-    return {family.name: family for family in families}
-
-
 #: In the order in which they are shown.
-FAMILIES: Mapping[str, Family] = _table(
-    _gauge("posd_build_info", "The version that runs, and the schema of its database.", "version schema"),
-    _gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
-    _gauge(
+FAMILIES: Mapping[str, Family] = table(
+    gauge("posd_build_info", "The version that runs, and the schema of its database.", "version schema"),
+    gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
+    gauge(
         "posd_clock_unsure",
         "1 where the clock of this machine is not believed: nothing is removed and no certificate is made until it is.",
     ),
-    _gauge("posd_config_refused", "1 where a changed configuration was refused and the earlier one goes on."),
+    gauge("posd_config_refused", "1 where a changed configuration was refused and the earlier one goes on."),
     # Payments
-    _counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
-    _counter(
+    counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
+    counter(
         "posd_payments_ended_total",
         "Payments that got an outcome; one that opened again and ended again counts twice.",
         "result type terminal",
     ),
-    _counter("posd_start_refusals_total", "Starts that posd refused, by problem code.", "code"),
-    _histogram(
+    counter("posd_start_refusals_total", "Starts that posd refused, by problem code.", "code"),
+    histogram(
         "posd_payment_acknowledgement_seconds",
         "From the till's PUT to its answer, of payments that the terminal acknowledged.",
     ),
-    _histogram(
+    histogram(
         "posd_payment_outcome_seconds",
         "From the start to the outcome, of payments that this process started.",
         "result",
     ),
-    _gauge("posd_payments_open", "Payments that have no outcome.", "phase"),
-    _gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
-    _gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
-    _gauge("posd_attention", "Payments with an attention that nobody has acknowledged.", "code"),
-    _counter("posd_searches_total", "Times a terminal was asked for a payment, by what came.", "result"),
-    _counter("posd_aborts_total", "Aborts, by what became of them.", "answer"),
+    gauge("posd_payments_open", "Payments that have no outcome.", "phase"),
+    gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
+    gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
+    gauge("posd_attention", "Payments with an attention that nobody has acknowledged.", "code"),
+    counter("posd_searches_total", "Times a terminal was asked for a payment, by what came.", "result"),
+    counter("posd_aborts_total", "Aborts, by what became of them.", "answer"),
     # Print jobs
-    _gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
-    _counter(
+    gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
+    counter(
         "posd_print_jobs_ended_total",
         "Print jobs that ended; status none: the terminal did not take it.",
         "status terminal",
     ),
-    _gauge("posd_print_attention", "Print jobs with an attention that nobody has acknowledged.", "code"),
-    _counter("posd_print_polls_total", "Times a terminal was asked for a print job.", "result"),
+    gauge("posd_print_attention", "Print jobs with an attention that nobody has acknowledged.", "code"),
+    counter("posd_print_polls_total", "Times a terminal was asked for a print job.", "result"),
     # Webhooks and the listener
-    _counter(
+    counter(
         "posd_webhook_replies_total",
         "Answers to callbacks with a valid token, by HTTP status; strangers are in posd_listener_noise_total.",
         "channel code",
     ),
-    _histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
-    _counter(
+    histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
+    counter(
         "posd_webhooks_repeated_total",
         "Callbacks that came again: the terminal had not heard the answer to an earlier one.",
         "channel",
     ),
-    _counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
-    _counter(
+    counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
+    counter(
         "posd_limit_reached_total",
         "Times a terminal, a process, a user or the disk reached a limit, and something was refused (docs/hostile.md).",
         "limit",
     ),
-    _counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),
-    _gauge(
+    counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),
+    gauge(
         "posd_listener_away_payments",
         "Payments that were open while the listener was away too long, and are not settled since.",
     ),
-    _gauge("posd_connections", "Open connections.", "listener"),
+    gauge("posd_connections", "Open connections.", "listener"),
     # Streams
-    _gauge("posd_streams_open", "Event streams that are open.", "stream"),
-    _counter(
+    gauge("posd_streams_open", "Event streams that are open.", "stream"),
+    counter(
         "posd_streams_ended_total",
         "Event streams that ended, by why: cut_off is a client that took nothing for too long.",
         "stream reason",
     ),
     # Certificate
-    _gauge(
+    gauge(
         "posd_certificate_expiry_timestamp_seconds",
         "When the certificate that terminals are shown ends, in seconds since 1970.",
     ),
-    _gauge("posd_certificate_trouble", "1 where the certificate on the disk cannot be served: an older one is."),
-    _gauge(
+    gauge("posd_certificate_trouble", "1 where the certificate on the disk cannot be served: an older one is."),
+    gauge(
         "posd_certificate_refusals",
         "How often a device refused the certificate, of those that did within a day; other: no known terminal.",
         "address",
     ),
     # Terminals
-    _gauge("posd_terminal_reachable", "1 where a terminal can be reached; absent: not known.", "terminal"),
-    _gauge(
+    gauge("posd_terminal_reachable", "1 where a terminal can be reached; absent: not known.", "terminal"),
+    gauge(
         "posd_terminal_last_seen_timestamp_seconds",
         "The last sign of life of a terminal, in seconds since 1970; absent: none since the start.",
         "terminal",
     ),
-    _gauge(
+    gauge(
         "posd_terminal_identity_conflict",
         "1 where devices contradict each other about who is the terminal: nothing is sent to it.",
         "terminal",
     ),
     # Storage
-    _histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
-    _histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
-    _gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
-    _gauge("posd_restore_unseen", "1 while new payments are refused until a person has looked at a restore."),
-    _gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
-    _gauge("posd_storage_write_failed", "1 where the newest write failed."),
-    _gauge("posd_storage_read_failed", "1 where the database cannot be read; what it would tell is absent."),
-    _gauge("posd_quarantine_bodies", "Callbacks that were refused though authentic, and kept."),
-    _gauge("posd_feed_newest_seq", "The number of the newest change in the feed."),
-    _gauge("posd_database_bytes", "Size of the database file."),
-    _gauge("posd_database_wal_bytes", "Size of its write-ahead log."),
-    _gauge("posd_disk_free_bytes", "What is free for posd where the database lies."),
-    _gauge("posd_disk_size_bytes", "The size of that file system."),
-    _gauge(
+    histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
+    histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
+    gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
+    gauge("posd_restore_unseen", "1 while new payments are refused until a person has looked at a restore."),
+    gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
+    gauge("posd_storage_write_failed", "1 where the newest write failed."),
+    gauge("posd_storage_read_failed", "1 where the database cannot be read; what it would tell is absent."),
+    gauge("posd_quarantine_bodies", "Callbacks that were refused though authentic, and kept."),
+    gauge("posd_feed_newest_seq", "The number of the newest change in the feed."),
+    gauge("posd_database_bytes", "Size of the database file."),
+    gauge("posd_database_wal_bytes", "Size of its write-ahead log."),
+    gauge("posd_disk_free_bytes", "What is free for posd where the database lies."),
+    gauge("posd_disk_size_bytes", "The size of that file system."),
+    gauge(
         "posd_backup_last_success_timestamp_seconds",
         "When the newest backup beside the database was made, in seconds since 1970; absent: there is none.",
     ),
-    # Process: under names of posd's own, since node_exporter has the usual ones for itself beside a text file
-    _gauge("posd_process_resident_memory_bytes", "Memory of the process."),
-    _counter("posd_process_cpu_seconds_total", "Processor time of the process."),
-    _gauge("posd_process_start_time_seconds", "When the process started, in seconds since 1970."),
-    _gauge("posd_process_open_fds", "Open file descriptors."),
-    _gauge("posd_process_max_fds", "How many it may open."),
+    # Process
+    *process_metrics.families("posd"),
 )
 
 
@@ -227,58 +193,3 @@ class Tally:
 
     def _label(self, terminal: str | None) -> str:
         return terminal if terminal is not None and terminal in self._fleet else OTHER
-
-
-# Prometheus' text exposition format, version 0.0.4.
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-#: One value of a metric: the values of its labels in their order, and the number or the histogram.
-Sample = tuple[tuple[str, ...], float | Histogram]
-#: Of one metric: its name, and all its values.
-Samples = tuple[str, Sequence[Sample]]
-
-
-def render(samples: Iterator[Samples]) -> str:
-    """Write all values as text, in the order of the table; a metric without any is left out."""
-    found = dict(samples)
-    lines: list[str] = []
-    for name, family in FAMILIES.items():
-        values = found.pop(name, ())
-        if values:
-            lines += _head(family)
-            for labels, value in values:
-                lines += _lines(family, labels, value)
-    assert not found, found.keys()  # noqa: S101 - every metric stands in the table
-    return "\n".join(lines) + "\n"
-
-
-def _head(family: Family) -> Iterator[str]:
-    yield f"# HELP {family.name} {family.help}"
-    yield f"# TYPE {family.name} {family.kind}"
-
-
-def _lines(family: Family, labels: tuple[str, ...], value: float | Histogram) -> Iterator[str]:
-    pairs = [f'{name}="{_escaped(text)}"' for name, text in zip(family.labels, labels, strict=True)]
-    if not isinstance(value, Histogram):
-        yield f"{family.name}{_braced(pairs)} {_number(value)}"
-        return
-    total = 0
-    for bound, total in value.cumulative():
-        le = "+Inf" if bound == float("inf") else _number(bound)
-        bucket = _braced([*pairs, f'le="{le}"'])
-        yield f"{family.name}_bucket{bucket} {total}"
-    yield f"{family.name}_sum{_braced(pairs)} {_number(value.sum)}"
-    yield f"{family.name}_count{_braced(pairs)} {total}"
-
-
-def _braced(pairs: Sequence[str]) -> str:
-    return f"{{{','.join(pairs)}}}" if pairs else ""
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def _escaped(text: str) -> str:
-    return escaped(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

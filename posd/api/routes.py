@@ -9,9 +9,9 @@ from posd.api.clock import ClockRequest, ClockState
 from posd.api.commission import CommissionRequest, Probe
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
-from posd.api.metrics import CONTENT_TYPE
 from posd.api.shift_calls import BEFORE, LIMIT
 from posd.api.status import DaemonStatus
+from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter
 from posd.calls.route import ENDS, Answer, Message, Route

@@ -1,14 +1,17 @@
 """The collector at work: takes messages, stores them, and acknowledges what is on disk."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 import psycopg
 import structlog
 from nats.aio.msg import Msg
 
-from posd.collect import queue
+from posd.collect import metrics, questions, queue
+from posd.collect.metrics import Counts
 from posd.collect.queue import Queue
 from posd.collect.store import Batch, Store, parsed
 from posd.config.schema import CollectConfig
@@ -24,20 +27,14 @@ MOST_PAUSE = 30.0
 QUIET_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class Counts:
-    """What was taken: messages, and how many of them could not be used."""
-
-    messages: int = 0
-    unreadable: int = 0
-
-
 @dataclass(eq=False, slots=True)
 class Collector:
     """One of any number of collectors. `show` hears of the counts after each batch."""
 
     config: CollectConfig
     show: Callable[[Counts], None] = lambda _: None
+    counts: Counts = field(default_factory=Counts)
+    _source: Queue | None = None
 
     async def run(self) -> None:
         """Collect for ever. Raise WrongTables."""
@@ -47,6 +44,7 @@ class Collector:
             try:
                 await self.once(forever=True)
             except (StreamAway, psycopg.Error) as error:
+                self.counts.failures["stream" if isinstance(error, StreamAway) else "postgresql"] += 1
                 wait, words = pauses.draw(), words_of(error)
                 if pauses.is_news(words):
                     log.warning("collect.waiting", error=words, retry_s=round(wait, 1))
@@ -54,7 +52,6 @@ class Collector:
 
     async def once(self, *, forever: bool = False, from_start: bool = False) -> Counts:
         """Store all that there is; return the counts. Raise WrongTables, StreamAway, psycopg.Error."""
-        counts = Counts()
         async with (
             await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection,
             queue.connected(self.config) as source,
@@ -65,10 +62,19 @@ class Collector:
                 await source.begin_again()
             if forever:
                 log.info("collect.connected", host=source.server, database=connection.info.dbname)
-            await self._take(source, store, counts, forever)
-        return counts
+            with self._connected(source):
+                await self._take(source, store, forever)
+        return self.counts
 
-    async def _take(self, source: Queue, store: Store, counts: Counts, forever: bool) -> None:
+    @contextmanager
+    def _connected(self, source: Queue) -> Iterator[None]:
+        self._source, self.counts.connected = source, True
+        try:
+            yield
+        finally:
+            self._source, self.counts.connected = None, False
+
+    async def _take(self, source: Queue, store: Store, forever: bool) -> None:
         """Store batch after batch; the next one is taken and read while PostgreSQL has the one before."""
         next_one = asyncio.ensure_future(self._next(source, forever))
         try:
@@ -76,7 +82,7 @@ class Collector:
                 messages, batch = await next_one
                 next_one = asyncio.ensure_future(self._next(source, forever))
                 if messages:
-                    await self._store(source, store, counts, messages, batch, forever)
+                    await self._store(source, store, messages, batch, forever)
                 elif not forever and await source.left() == 0:
                     return
         finally:
@@ -88,16 +94,27 @@ class Collector:
         messages = await source.take(queue.WAIT_SECONDS if forever else QUIET_SECONDS)
         return messages, parsed([queue.read(message) for message in messages])
 
-    async def _store(
-        self, source: Queue, store: Store, counts: Counts, messages: list[Msg], batch: Batch, forever: bool
-    ) -> None:
+    async def _store(self, source: Queue, store: Store, messages: list[Msg], batch: Batch, forever: bool) -> None:
+        counts, began = self.counts, time.monotonic()
         unreadable = await store.write(batch)
+        counts.store_seconds.observe(time.monotonic() - began)
         await source.done(messages)
         counts.messages += len(messages)
         counts.unreadable += unreadable
         if unreadable and forever:
             log.warning("collect.unreadable", count=unreadable)
         self.show(counts)
+
+    async def metrics(self) -> str:
+        """Return the metrics as text: what it counts, and, on a connection of its own, what the tables say."""
+        waiting, fleet = None, None
+        if self._source is not None:
+            with suppress(StreamAway):
+                waiting = await self._source.left()
+        with suppress(psycopg.Error):
+            async with await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection:
+                fleet = await questions.fleet(connection)
+        return metrics.text(self.counts, waiting, fleet)
 
 
 def words_of(error: Exception) -> str:

@@ -7,7 +7,7 @@ import structlog
 from posd.collect.collector import Collector
 from posd.collect.store import WrongTables
 from posd.config import Config
-from posd.relay import process
+from posd.relay import process, scrape
 from posd.relay.stream import ServerTooOld
 
 EXIT_DONE = 0
@@ -22,8 +22,10 @@ def run(config: Config) -> int:
 
 
 async def _run(config: Config) -> int:
+    collector = Collector(config.collect)
     try:
-        await Collector(config.collect).run()
+        async with scrape.served(config.collect.metrics_listen, collector.metrics):
+            await collector.run()
     except asyncio.CancelledError:  # by a signal
         log.info("collect.stopped")
     except (WrongTables, ServerTooOld) as error:

@@ -1,11 +1,19 @@
 """What is asked of the tables: whether all lanes are complete, totals, and ids that were started."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
+
+from posd.payments.model import AttentionCode
+from posd.printing.model import PrintAttentionCode
+
+#: What a lane can say of posd's health, and the codes of what needs a person; whatever else it says is `OTHER`.
+STATUSES = ("ok", "degraded", "failing")
+CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
+OTHER = "other"
 
 
 class Gap(NamedTuple):
@@ -34,6 +42,21 @@ class Lane(NamedTuple):
     version: str | None
 
 
+class Fleet(NamedTuple):
+    """All lanes in numbers. `health` and `attention` count by words of posd's own; what else a lane says is `other`."""
+
+    lanes: int
+    silent: int
+    away: int
+    incomplete: int
+    open: int
+    in_doubt: int
+    lost: int
+    unreadable: int
+    health: Mapping[str, int]
+    attention: Mapping[str, int]
+
+
 class Total(NamedTuple):
     """What a lane's payments of a day and kind come to."""
 
@@ -60,6 +83,36 @@ async def lanes(connection: AsyncConnection[Any]) -> list[Lane]:
         """,
     )
     return sorted((Lane(*row) for row in found), key=lambda lane: not (lane.silent or lane.gaps))
+
+
+async def fleet(connection: AsyncConnection[Any]) -> Fleet:
+    """Return how all lanes are."""
+    (numbers,) = await _rows(
+        connection,
+        """
+        SELECT (SELECT count(*) FROM posd.lanes),
+          (SELECT count(*) FROM posd.silent),
+          (SELECT count(*) FROM posd.silent WHERE last_state_at IS NULL OR last_state_at < now() - interval '1 day'),
+          (SELECT count(DISTINCT (merchant, lane)) FROM posd.gaps),
+          (SELECT coalesce(sum(open), 0) FROM posd.lanes),
+          (SELECT count(*) FROM posd.payments WHERE in_doubt),
+          (SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost),
+          (SELECT count(*) FROM posd.unreadable)
+        """,
+    )
+    lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable = map(int, numbers)
+    health = await _rows(connection, "SELECT health ->> 'status', count(*) FROM posd.lanes GROUP BY 1")
+    attention = await _rows(connection, "SELECT code, count(*) FROM posd.attention GROUP BY 1")
+    by_word = _known(health, STATUSES), _known(attention, CODES)
+    return Fleet(lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable, *by_word)
+
+
+def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
+    """Return a count for each word that is known, and one for all others together."""
+    counts = dict.fromkeys((*known, OTHER), 0)
+    for word, count in found:
+        counts[word if word in known else OTHER] += count
+    return counts
 
 
 async def gaps(connection: AsyncConnection[Any]) -> list[Gap]:

@@ -317,6 +317,7 @@ class NatsConfig:
     certificate: Path | None = key(read.optional(read.path), "")
     private_key: Path | None = key(read.optional(read.path), "")
     ca_file: Path | None = key(read.optional(read.path), "")
+    metrics_listen: ListenAddress | None = key(read.optional(read.loopback_listen_address), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,7 @@
 """Where the values of the metrics come from; read on request, from the parts that know them."""
 
 import asyncio
-import ipaddress
 import os
-import resource
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,16 +12,18 @@ from pathlib import Path
 from socket import socket
 
 import structlog
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
 from posd.api.certificate import ServedCertificate
 from posd.api.figures import Figures, read
-from posd.api.metrics import CONTENT_TYPE, OTHER, Sample, Samples, Tally, render
+from posd.api.metrics import FAMILIES, OTHER, Tally
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
+from posd.base import process_metrics
+from posd.base.exposition import CONTENT_TYPE, Sample, Samples, refusal, render
 from posd.base.limits import Reached
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
@@ -103,7 +102,7 @@ class Metrics:
             self._figures = None
         absence = await self.presence.look()
         away = len(absence[1]) if absence is not None else 0
-        return render(self._all({name: check.status for name, check in each(health).items()}, away))
+        return render(FAMILIES, self._all({name: check.status for name, check in each(health).items()}, away))
 
     def _all(self, health: Mapping[str, str], away: int) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
@@ -118,7 +117,7 @@ class Metrics:
         if self._figures is not None:
             yield from self._stored(self._figures)
         yield from _files(self.database, self.backups)
-        yield from _process(self._started_at)
+        yield from process_metrics.values("posd", self._started_at)
 
     def _payments(self) -> Iterator[Samples]:
         tally, calls = self.tally, self.calls
@@ -226,17 +225,6 @@ def newest_backup(backups: Path) -> float | None:
     return None
 
 
-def _process(started: float) -> Iterator[Samples]:
-    with suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        yield "posd_process_resident_memory_bytes", [((), pages * resource.getpagesize())]
-    yield "posd_process_cpu_seconds_total", [((), round(time.process_time(), 3))]
-    yield "posd_process_start_time_seconds", [((), round(started, 2))]
-    with suppress(OSError), os.scandir("/proc/self/fd") as entries:
-        yield "posd_process_open_fds", [((), sum(1 for _ in entries))]
-    yield "posd_process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
-
-
 # Other ways to the metrics than the local API: a listener on this machine's loopback address, a text file.
 
 #: Connections to the loopback listener: Prometheus has one.
@@ -275,11 +263,7 @@ def textfile(config: MetricsConfig, metrics: Metrics) -> "Textfile | None":
 
 
 class MetricsApp:
-    """ASGI app of the loopback listener: nothing but GET /metrics.
-
-    The host that a request names has to be this machine: a web page, opened on it, must not read the metrics by a name
-    of its own that leads here.
-    """
+    """ASGI app of the loopback listener: nothing but GET /metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -288,7 +272,8 @@ class MetricsApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        refused = _refusal(scope)
+        host = dict(scope["headers"]).get(b"host")
+        refused = refusal(scope["method"], scope["path"], host.decode("latin-1") if host is not None else None)
         if refused is not None:
             status, words, headers = refused
             await bodies.answer_early(receive, send, status, f"{words}\n".encode(), (_TEXT, *headers))
@@ -299,29 +284,6 @@ class MetricsApp:
             log.exception("metrics.failed")
             status, text, kind = 500, b"posd failed; its log says how\n", _TEXT[1]
         await bodies.answer_early(receive, send, status, text, ((b"content-type", kind),))
-
-
-def _refusal(scope: HTTPScope) -> tuple[int, str, tuple[tuple[bytes, bytes], ...]] | None:
-    """Return status, words and headers where a request is not for the metrics."""
-    host = dict(scope["headers"]).get(b"host")
-    if host is not None and not _is_here(host.decode("latin-1")):
-        return 421, "call this listener by its loopback address, as in http://127.0.0.1:9464/metrics", ()
-    if scope["path"] != "/metrics":
-        return 404, "there is nothing here but /metrics", ()
-    if scope["method"] != "GET":
-        return 405, "only GET is possible", ((b"allow", b"GET"),)
-    return None
-
-
-def _is_here(host: str) -> bool:
-    """Whether a Host header names this machine: a loopback address or localhost, with any port."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class Textfile:

@@ -281,6 +281,12 @@ EVENTS: Final[Mapping[str, Event]] = {
     "metrics.failed": _row(
         "error", "", "the metrics could not be made", "Payments go on. Report the fault with this line."
     ),
+    "metrics.not_served": _row(
+        "warning",
+        "listen error",
+        "the metrics are not served on {listen}: {error}",
+        "All else goes on. If another program has that port, choose another one (metrics_listen).",
+    ),
     "listener.distrusted": _row(
         "warning",
         "peer kind count detail",

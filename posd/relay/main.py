@@ -6,7 +6,7 @@ import structlog
 
 from posd.client.errors import Problem, Unreachable
 from posd.config import Config
-from posd.relay import process
+from posd.relay import process, scrape
 from posd.relay.feed import Feed
 from posd.relay.relay import Lane, Relay, Stopped
 from posd.relay.stream import ServerTooOld, StreamAway
@@ -28,7 +28,11 @@ async def _run(config: Config, lane: Lane, once: bool, restart_at: int | None, b
     feed = Feed(config.local_api.feed_socket, limit=config.relay.batch, metadata=config.relay.metadata)
     relay = Relay(config.relay, lane, feed, restart_at, begin)
     try:
-        await (relay.once() if once else relay.run())
+        if once:
+            await relay.once()
+        else:
+            async with scrape.served(config.relay.metrics_listen, relay.counts.text):
+                await relay.run()
     except asyncio.CancelledError:  # by a signal
         log.info("relay.stopped")
     except Stopped as error:

@@ -128,6 +128,11 @@ def decode(data: bytes) -> AnyMessage:
         raise ValueError("it is nested too deeply") from error
 
 
+def kind(message: AnyMessage) -> str:
+    """Return its member `kind`."""
+    return str(message.__struct_config__.tag)
+
+
 def number(change: Raw) -> int:
     """Return the number of a change of the feed."""
     return _NUMBERED.decode(change).seq

@@ -15,6 +15,7 @@ from posd.config.schema import RelayConfig
 from posd.relay import messages, rules
 from posd.relay.feed import Feed
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, Page, Position, State
+from posd.relay.metrics import Counts
 from posd.relay.process import Pauses
 from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
 from posd.relay.stream import LaneStream, NotLast, Stored, StreamAway, TooLarge, connected
@@ -80,6 +81,7 @@ class Relay:
     feed: Feed
     restart_at: int | None = None
     begin: bool = False
+    counts: Counts = field(default_factory=lambda: Counts(time.time()))
     _told: Told = field(default_factory=Told)
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
@@ -91,6 +93,7 @@ class Relay:
             try:
                 await self.once(forever=True)
             except (StreamAway, Unreachable, Problem) as error:
+                self.counts.failures["stream" if isinstance(error, StreamAway) else "posd"] += 1
                 wait, words = self._pauses.draw(), str(error)
                 if self._pauses.is_news(words):
                     todo = getattr(error, "todo", "") or None
@@ -105,13 +108,21 @@ class Relay:
             if stream.old:
                 log.warning("relay.old_server", version=stream.version)
             self._pauses.is_news("")  # what went wrong before is over
-            while True:
-                try:
-                    return await self._follow(stream, forever)
-                except NotLast as error:  # a message of another relay of this lane, or one of ours thought lost
-                    log.info("relay.overtaken", detail=str(error))
-                    if forever:
-                        await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
+            self.counts.connected = True
+            try:
+                await self._keep_following(stream, forever)
+            finally:
+                self.counts.connected = False
+
+    async def _keep_following(self, stream: LaneStream, forever: bool) -> None:
+        while True:
+            try:
+                return await self._follow(stream, forever)
+            except NotLast as error:  # a message of another relay of this lane, or one of ours thought lost
+                self.counts.overtaken += 1
+                log.info("relay.overtaken", detail=str(error))
+                if forever:
+                    await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
 
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
         """Send what follows the last message, again and again. Raise NotLast where that is another one by now."""
@@ -119,18 +130,20 @@ class Relay:
         while True:
             as_of = iso(datetime.now(UTC))
             page = await self.feed.page(position.after if position is not None else "0")
+            self.counts.waiting = rules.waiting(position, page)
             message = await self._next(position, page, as_of)
             if message is None:
                 if not forever:
                     return
                 await self._wait(page.databases[-1].end)
                 continue
+            data = messages.encode(message)
             try:
-                sequence = await stream.publish(messages.encode(message), sequence)
+                sequence = await stream.publish(data, sequence)
             except TooLarge as error:
                 self._shorten(message, error)
                 continue
-            self._published(message)
+            self._published(message, len(data))
             position = messages.position(message)
 
     async def _stands(self, stream: LaneStream) -> tuple[int, Position | None]:
@@ -239,16 +252,22 @@ class Relay:
             ) from error
         self._most = len(message.changes) // 2
 
-    def _published(self, message: AnyMessage) -> None:
+    def _published(self, message: AnyMessage, size: int) -> None:
         """Note what the stream has now."""
+        self.counts.messages[messages.kind(message)] += 1
+        self.counts.bytes += size
         self.restart_at = None  # from here on the stream itself says where this lane stands
         match message:
             case Begin(database_id=database_id, previous=previous):
                 self.begin = False
                 log.info("relay.begun", detail=database_id, before=previous.database_id if previous else None)
+            case Changes(changes=changes):
+                self.counts.changes += len(changes)
             case State(health=health):
                 self._told = Told(dict(health), time.monotonic())
+                self.counts.state_at = time.time()
             case Lost(from_seq=first, to_seq=last):
+                self.counts.lost += last - first + 1
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
     async def _wait(self, newest: int) -> None:

@@ -118,3 +118,9 @@ def _onward(expected: int, here: Range, page: Page) -> Sends | Loses:
     if run:
         return Sends(here.database_id, expected, run, whole=len(run) == len(page.changes))
     return Loses(here.database_id, expected, found - 1)
+
+
+def waiting(position: Position | None, page: Page) -> int:
+    """Count the numbers of the feed that come after a position; the end of the feed is as of that page."""
+    seq = position.seq if position is not None else 0
+    return sum(max(0, item.end - max(item.first_seq - 1, seq)) for item in page.databases)

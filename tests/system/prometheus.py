@@ -6,9 +6,13 @@ Each check is given a directory to work in, returns what it looked at, and raise
 import asyncio
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from posd.collect import metrics
+from posd.collect.questions import Fleet
+from posd.relay.metrics import Counts
 from tests.e2e.test_metrics import scrape
 from tests.support.exposition import read
 from tests.support.outcomes import every_outcome
@@ -17,9 +21,9 @@ from tests.support.shop import open_shop
 #: Nothing that promtool is asked here takes longer. Seconds.
 SECONDS = 120
 MONITORING = Path(__file__).parents[2] / "monitoring"
-RULES = MONITORING / "prometheus-rules.yml"
-RULE_TESTS = MONITORING / "prometheus-rules.test.yml"
-DASHBOARD = MONITORING / "grafana-dashboard.json"
+RULES = [MONITORING / name for name in ("prometheus-rules.yml", "fleet-rules.yml")]
+RULE_TESTS = [MONITORING / name for name in ("prometheus-rules.test.yml", "fleet-rules.test.yml")]
+DASHBOARDS = [MONITORING / name for name in ("grafana-dashboard.json", "grafana-fleet.json")]
 
 #: What Grafana puts in place of its variables.
 VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
@@ -29,21 +33,23 @@ def check_metrics(directory: Path) -> str:
     """A daemon that was through every kind of outcome: its metrics are well formed, and named by the conventions."""
     text = asyncio.run(_loaded_metrics())
     promtool("check", "metrics", given=text)
-    return f"{len(read(text))} metrics"
+    office = asyncio.run(_fleet_metrics())
+    promtool("check", "metrics", given=office)
+    return f"{len(read(text))} metrics, and {len(read(office))} of relay and collector"
 
 
 def check_rules(directory: Path) -> str:
     """Every rule can be loaded."""
-    return promtool("check", "rules", str(RULES))
+    return promtool("check", "rules", *map(str, RULES))
 
 
 def test_rules(directory: Path) -> str:
     """Every alert fires where its tests say, and not before."""
-    return promtool("test", "rules", str(RULE_TESTS))
+    return promtool("test", "rules", *map(str, RULE_TESTS))
 
 
 def check_dashboard(directory: Path) -> str:
-    """Every question that the dashboard asks is one that Prometheus can read."""
+    """Every question that a dashboard asks of Prometheus is one that it can read."""
     lines = ["groups:", "  - name: dashboard", "    rules:"]
     asked = questions()
     for number, question in enumerate(asked):
@@ -56,10 +62,10 @@ def check_dashboard(directory: Path) -> str:
     return f"{len(asked)} questions"
 
 
-def questions(path: Path = DASHBOARD) -> list[str]:
-    """Return every expression of the dashboard."""
-    panels = json.loads(path.read_text())["panels"]
-    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+def questions(paths: Sequence[Path] = DASHBOARDS) -> list[str]:
+    """Return every expression of the dashboards."""
+    panels = [panel for path in paths for panel in json.loads(path.read_text())["panels"]]
+    return [target["expr"] for panel in panels for target in panel.get("targets", []) if "expr" in target]
 
 
 def promtool(*words: str, given: str = "") -> str:
@@ -69,6 +75,11 @@ def promtool(*words: str, given: str = "") -> str:
     assert run.returncode == 0, said
     assert given == "" or not said, said  # of metrics it says nothing where all is well
     return " ".join(said.split())
+
+
+async def _fleet_metrics() -> str:
+    relay, fleet = Counts(started=0.0, waiting=1, state_at=1.0), Fleet(1, 0, 0, 0, 0, 0, 0, 0, {"ok": 1}, {"stuck": 1})
+    return await relay.text() + metrics.text(metrics.Counts(), 1, fleet)
 
 
 async def _loaded_metrics() -> str:

@@ -1,9 +1,14 @@
 """What is written as metrics, read strictly; and the reader itself, which refuses what it should."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from posd.api.metrics import FAMILIES, render
+from posd.api.metrics import FAMILIES
+from posd.base.exposition import Family, render
 from posd.base.locks import Histogram
+from posd.collect import metrics as collector
+from posd.relay import metrics as relay
 from tests.support.exposition import read
 
 
@@ -12,7 +17,7 @@ def test_histograms_are_cumulative_and_end_with_all() -> None:
     for value in (0.05, 0.1, 0.5, 10.0, 11):
         meter.observe(value)
     assert list(meter.cumulative()) == [(0.1, 2), (1, 3), (10, 4), (float("inf"), 5)]
-    text = render(iter([("posd_storage_commit_seconds", [((), meter)])]))
+    text = render(FAMILIES, iter([("posd_storage_commit_seconds", [((), meter)])]))
     samples = read(text)["posd_storage_commit_seconds"].samples
     assert samples["posd_storage_commit_seconds_bucket", (("le", "0.1"),)] == 2
     assert samples["posd_storage_commit_seconds_bucket", (("le", "+Inf"),)] == 5
@@ -22,14 +27,15 @@ def test_histograms_are_cumulative_and_end_with_all() -> None:
 
 def test_labels_are_escaped_numbers_exact_and_what_has_no_value_is_left_out() -> None:
     samples = [(('a"b\\c\nd',), 1.5), (("plain",), 1_700_000_000_123)]
-    text = render(iter([("posd_terminal_reachable", samples), ("posd_connections", [])]))
+    text = render(FAMILIES, iter([("posd_terminal_reachable", samples), ("posd_connections", [])]))
     assert 'posd_terminal_reachable{terminal="a\\"b\\\\c\\nd"} 1.5\n' in text
     assert 'posd_terminal_reachable{terminal="plain"} 1700000000123\n' in text
     assert set(read(text)) == {"posd_terminal_reachable"}
 
 
-def test_names_follow_the_conventions() -> None:
-    for name, family in FAMILIES.items():
+@pytest.mark.parametrize("families", [FAMILIES, relay.FAMILIES, collector.FAMILIES])
+def test_names_follow_the_conventions(families: Mapping[str, Family]) -> None:
+    for name, family in families.items():
         assert (family.kind == "counter") == name.endswith("_total"), name
         assert name.startswith("posd_"), name
         assert not {"le", "quantile"} & set(family.labels), name

@@ -2,75 +2,108 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from posd.api.metrics import FAMILIES
+from posd.api import metrics as daemon
+from posd.base.exposition import Family
 from posd.cli.main import COMMANDS
+from posd.collect import metrics as collector
 from posd.payments.model import AttentionCode
+from posd.relay import metrics as relay
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "metrics.md"
-RULES = (ROOT / "monitoring" / "prometheus-rules.yml").read_text()
-TESTS = (ROOT / "monitoring" / "prometheus-rules.test.yml").read_text()
-DASHBOARD: dict[str, Any] = json.loads((ROOT / "monitoring" / "grafana-dashboard.json").read_text())
-
-#: alert -> its part of the file.
-ALERTS = {block.split("\n")[0]: block for block in re.split(r"\n *- alert: ", RULES)[1:]}
-#: Metrics that are not posd's.
-OTHERS = {"up", "node_textfile_mtime_seconds"}
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
+MONITORING = ROOT / "monitoring"
 
 
-def table() -> str:
-    """Return the table of the page, as the code has it."""
+class Watched(NamedTuple):
+    """What is watched together: its metrics, and the files that ask for them."""
+
+    families: Mapping[str, Family]
+    rules: str
+    tests: str
+    dashboard: dict[str, Any]
+
+
+def watched(families: Mapping[str, Family], rules: str, dashboard: str) -> Watched:
+    texts = [(MONITORING / f"{rules}{ending}").read_text() for ending in (".yml", ".test.yml")]
+    return Watched(families, *texts, json.loads((MONITORING / f"{dashboard}.json").read_text()))
+
+
+DAEMON = watched(daemon.FAMILIES, "prometheus-rules", "grafana-dashboard")
+FLEET = watched({**relay.FAMILIES, **collector.FAMILIES}, "fleet-rules", "grafana-fleet")
+BOTH = pytest.mark.parametrize("what", [DAEMON, FLEET], ids=["daemon", "fleet"])
+
+#: alert -> its part of the file, and the tests of it.
+ALERTS = {
+    block.split("\n")[0]: (block, what.tests)
+    for what in (DAEMON, FLEET)
+    for block in re.split(r"\n *- alert: ", what.rules)[1:]
+}
+
+
+def table(families: Mapping[str, Family]) -> str:
+    """Return a table of the page, as the code has it."""
     rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
-    for family in FAMILIES.values():
+    for family in families.values():
         labels = ", ".join(f"`{name}`" for name in family.labels)
         rows.append(f"| `{family.name}` | {family.kind} | {labels} | {family.help} |")
     return "\n".join(rows)
 
 
-def used(text: str) -> set[str]:
+def expressions(dashboard: dict[str, Any]) -> str:
+    """Return all that a dashboard asks of Prometheus."""
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    return "\n".join(target["expr"] for target in targets if "expr" in target)
+
+
+def used(what: Watched, text: str) -> set[str]:
     """Return the metrics of posd that a text names."""
     names = set(re.findall(r"\bposd_[a-z_]+\b", text))
-    return {re.sub(r"_(bucket|sum|count)$", "", name) if name not in FAMILIES else name for name in names}
+    return {re.sub(r"_(bucket|sum|count)$", "", name) if name not in what.families else name for name in names}
 
 
-def test_the_page_has_every_metric_as_it_is() -> None:
-    assert f"\n\n{table()}\n\n<!-- /metrics -->" in PAGE.read_text(), table()
+@pytest.mark.parametrize("families", [daemon.FAMILIES, relay.FAMILIES, collector.FAMILIES])
+def test_the_page_has_every_metric_as_it_is(families: Mapping[str, Family]) -> None:
+    assert f"\n\n{table(families)}\n\n<!-- /metrics -->" in PAGE, table(families)
 
 
-def test_the_rules_and_the_dashboard_ask_for_nothing_that_is_not_there() -> None:
-    for text in (RULES, TESTS, json.dumps(DASHBOARD)):
-        names = used(text)
+@BOTH
+def test_the_rules_and_the_dashboard_ask_for_nothing_that_is_not_there(what: Watched) -> None:
+    for text in (what.rules, what.tests, expressions(what.dashboard)):
+        names = used(what, text)
         assert names
-        assert names <= set(FAMILIES), names - set(FAMILIES)
+        assert names <= set(what.families), names - set(what.families)
 
 
-def test_the_dashboard_shows_every_metric() -> None:
-    hidden = set(FAMILIES) - used(json.dumps(DASHBOARD["panels"]))
+@BOTH
+def test_the_dashboard_shows_every_metric(what: Watched) -> None:
+    hidden = set(what.families) - used(what, expressions(what.dashboard))
     assert hidden == set()
 
 
-def test_labels_in_rules_and_dashboard_are_those_of_the_metric() -> None:
+@BOTH
+def test_labels_in_rules_and_dashboard_are_those_of_the_metric(what: Watched) -> None:
     always = {"instance", "job", "le"}
-    for text in (RULES, json.dumps(DASHBOARD["panels"]).replace('\\"', '"')):
+    for text in (what.rules, expressions(what.dashboard)):
         for name, inside in re.findall(r"\b(posd_[a-z_]+)\{([^}]*)\}", text):
-            family = FAMILIES[re.sub(r"_(bucket|sum|count)$", "", name)]
+            family = what.families[re.sub(r"_(bucket|sum|count)$", "", name)]
             labels = set(re.findall(r"([a-z_]+)(?:=~|!~|!=|=)", inside))
             assert labels <= always | set(family.labels), (name, labels)
 
 
 def test_attention_codes_in_the_rules_exist() -> None:
-    for codes in re.findall(r'posd_attention\{code[=!]~"([^"]*)"\}', RULES):
+    for codes in re.findall(r'posd_attention\{code[=!]~"([^"]*)"\}', DAEMON.rules):
         assert set(codes.split("|")) <= set(AttentionCode)
 
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_each_alert_says_what_is_wrong_and_what_to_type(alert: str) -> None:
-    block = ALERTS[alert]
+    block, _ = ALERTS[alert]
     for line in ("expr", "severity", "summary", "description", "runbook"):
         assert re.search(rf"^ +{line}: \S", block, re.MULTILINE), line
     (runbook,) = re.findall(r"runbook: (.*)", block)
@@ -81,19 +114,28 @@ def test_each_alert_says_what_is_wrong_and_what_to_type(alert: str) -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
-    cases = re.findall(rf"alertname: {alert}\n +exp_alerts:(.*)", TESTS)
+    _, tests = ALERTS[alert]
+    cases = re.findall(rf"alertname: {alert}\n +exp_alerts:(.*)", tests)
     assert " []" in cases
     assert "" in cases
 
 
-def test_panels_stand_side_by_side() -> None:
+@pytest.mark.parametrize(
+    ("what", "rows"),
+    [
+        (DAEMON, {"Payments", "Doubt and attention", "Terminals", "Webhooks", "Storage", "Process"}),
+        (FLEET, {"Lanes", "Money", "Collectors", "Relays"}),
+    ],
+    ids=["daemon", "fleet"],
+)
+def test_panels_stand_side_by_side(what: Watched, rows: set[str]) -> None:
+    panels = what.dashboard["panels"]
     taken: dict[tuple[int, int], str] = {}
-    for panel in DASHBOARD["panels"]:
+    for panel in panels:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         for x in range(place["x"], place["x"] + place["w"]):
             for y in range(place["y"], place["y"] + place["h"]):
                 assert taken.setdefault((x, y), panel["title"]) == panel["title"], panel["title"]
-    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert {"Payments", "Doubt and attention", "Terminals", "Webhooks", "Storage", "Process"} <= set(rows)
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert rows <= {panel["title"] for panel in panels if panel["type"] == "row"}
+    assert len({panel["id"] for panel in panels}) == len(panels)

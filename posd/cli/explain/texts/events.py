@@ -250,6 +250,10 @@ EVENTS: Mapping[str, Spanish] = {
     "metrics.failed": Spanish(
         "las métricas no se pudieron hacer", "Los pagos siguen. Informe del error con esta línea."
     ),
+    "metrics.not_served": Spanish(
+        "las métricas no se ofrecen en {listen}: {error}",
+        "Todo lo demás sigue. Si otro programa tiene ese puerto, elija otro (metrics_listen).",
+    ),
     "listener.distrusted": Spanish(
         "{detail} ({count} veces)",
         "Haga lo que dice la línea: por lo general, ponga ca.crt en el terminal (posd tls ca).",

@@ -1,0 +1,19 @@
+"""Reads the metrics of a process as Prometheus does."""
+
+import httpx2
+
+from tests.support.exposition import Family, read
+
+
+async def scraped(port: int) -> dict[str, Family]:
+    """Return the metrics that are served on a port."""
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return read(answer.text)
+
+
+def numbers(found: dict[str, Family], name: str) -> dict[str, float]:
+    """Return the values of a metric with one label, by that, or without any, by nothing."""
+    return {"".join(text for _, text in pairs): number for (_, pairs), number in found[name].samples.items()}

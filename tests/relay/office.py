@@ -65,7 +65,7 @@ class Office:
         config = CollectConfig(
             servers=(self.server.url,), stream=STREAM, credentials_file=None, user=user,
             password_file=self.directory / f"{user}.password", certificate=None, private_key=None,
-            ca_file=self.directory / "ca.pem", dsn="",
+            ca_file=self.directory / "ca.pem", metrics_listen=None, dsn="",
         )  # fmt: skip
         async with connected(config) as queue:
             yield queue

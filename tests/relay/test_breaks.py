@@ -185,7 +185,7 @@ async def test_a_server_that_says_it_has_no_tls_is_told_no_password(tmp_path: Pa
         config = RelayConfig(
             servers=(f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}",), lane="", stream="POSD",
             credentials_file=None, user="a", password_file=tmp_path / "password", certificate=None, private_key=None,
-            ca_file=None, batch=1, state_seconds=1, metadata=False,
+            ca_file=None, metrics_listen=None, batch=1, state_seconds=1, metadata=False,
         )  # fmt: skip
         with pytest.raises(StreamAway, match="offers no TLS"):
             async with connected(config, "posd.m1.a", "_I.m1.a"):

@@ -117,7 +117,7 @@ async def test_a_publish_that_comes_late_is_not_stored(lane: Lane, shop: Shop) -
     last = (await lane.messages())[-1]
     config = RelayConfig(
         servers=(lane.server.url,), lane="", stream="POSD", credentials_file=None, user="", password_file=None,
-        certificate=None, private_key=None, ca_file=None, batch=1, state_seconds=1, metadata=False,
+        certificate=None, private_key=None, ca_file=None, metrics_listen=None, batch=1, state_seconds=1, metadata=False,
     )  # fmt: skip
     async with connected(config, lane.subject, "_I.m1.x") as stream:
         with pytest.raises(NotLast):

@@ -175,7 +175,8 @@ class Checks:
     def streamed(self, change: dict[str, Any], before: int) -> None:
         """A change came on the stream of the feed, after the one of that number (0: it is not known)."""
         told = f"the stream of the feed goes from {before} to {change['seq']}"
-        self.holds(before in (0, change["seq"] - 1) or self.lost_some or self.replaced, told)
+        follows = before in (0, change["seq"] - 1) or change["seq"] == self.first_seq  # of another database
+        self.holds(follows or self.lost_some or self.replaced, told)
         self._streamed.add((change["id"], change["reason"]))
 
     def _gap(self, payment: "Payment", event: bytes) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from posd.base import limits
+from posd.base.times import parse_iso
+from posd.payments.model import LONG_WAIT
 from tests.power.promises import RESULTS
 from tests.simulation import machine
 from tests.simulation.bank import Truth
@@ -624,7 +626,9 @@ class Checks:
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
         """A payment is open when all is over: it has to be shown."""
         identity = truth.identity
-        if document["next_step"] != "ask_person" and not document["released"]:
+        # It was started under a clock that was ahead: a till is told to wait for a customer who may still be there.
+        young = timedelta() <= self.world.machine.clocks.now() - parse_iso(document["created_at"]) < LONG_WAIT
+        if document["next_step"] != "ask_person" and not document["released"] and not young:
             self.fail(f"{identity} is open for no reason: {document['phase']} {document['status']} {sorted(attention)}")
         habit = self.world.habit_of(identity)
         # Where it is not sure which device is the terminal, it is not asked until a person has looked.

@@ -120,14 +120,14 @@ class Person:
         world.checks.holds(not (under_way and waited_for), f"{identity} was released while it was being started")
         return True
 
-    async def call_once(self, method: str, path: str, body: Any) -> Reply | None:
+    async def call_once(self, method: str, path: str, body: Any = None) -> Reply | None:
         """Call on the operators' socket; None where no answer came."""
         client = None
         try:
             async with asyncio.timeout(60):
                 end = await self.world.network.dial("person", self.world.machine.admin_socket, credentials=(900, 0, 0))
                 client = Client(end)
-                reply = await client.call(method, path, json.dumps(body).encode())
+                reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
         except (OSError, Broken, TimeoutError):
             return None
         finally:

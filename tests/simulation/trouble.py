@@ -125,10 +125,13 @@ async def _till_crash(world: "World", fault: Fault) -> None:
 
 async def _clock(world: "World", fault: Fault, sign: int) -> None:
     clocks = world.machine.clocks
+    before = await world.person.call_once("GET", "/v1/clock")
     clocks.error = sign * timedelta(seconds=(400, 5_000, 90_000, 40_000_000)[fault.value % 4])
     clocks.kernel = Kernel.UNSYNCHRONISED
     began, life = world.loop.time(), world.machine.life
-    if life and "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number):
+    alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
+    # One that was behind is believed where it jumps ahead: so it is set right.
+    if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
     await asyncio.sleep(max(0.0, began + fault.seconds - world.loop.time()))

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
-from posd.api import routes
+from posd.api import routes, service
 from posd.api.service import Feed
 from posd.base.clocks import wall
 from posd.calls import streams
@@ -431,6 +431,28 @@ def test_a_stream_is_for_who_names_it_and_prefers_no_document(accept: list[str],
 )
 def test_no_status_poses_as_an_event_of_posd(status: str, event: str) -> None:
     assert name(status) == event
+
+
+# Payments come first
+
+
+async def test_who_is_far_behind_waits_while_something_happens(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "GIVE_WAY_SECONDS", 3.0)
+    await house.record(service.FAR_BEHIND + 10)
+    far = asyncio.create_task(house.get("?after=1"))
+    assert len((await house.get(f"?after={service.FAR_BEHIND}"))["changes"]) == 10, "who is near is read at once"
+    monkeypatch.setattr(service, "BUSY_SECONDS", 0.0)
+    assert (await house.get("?after=1"))["changes"], "nothing happens any more"
+    assert not far.done()
+    assert (await far)["changes"][0]["seq"] == 2
+
+
+async def test_who_catches_up_is_read_to_the_end_while_something_happens(house: House) -> None:
+    await house.record(service.FAR_BEHIND + 210)
+    async with house.follow("?limit=100", "1") as reader:
+        source = messages(reader.reader)
+        found = [await anext(source) for _ in range(service.FAR_BEHIND + 209)]
+    assert [item.json["seq"] for item in found] == list(range(2, service.FAR_BEHIND + 211))
 
 
 # Retention, and other databases

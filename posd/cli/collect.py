@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from posd.base.money import ZERO
+from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context
@@ -142,6 +143,41 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         if not row[0].isprintable():  # a lane that sends nonsense must not spoil the list
             continue
         click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
+
+
+@collect.command()
+@click.option("--lane", required=True, metavar="LANE", help="The lane.")
+@click.option("--merchant", metavar="ID", help="Its merchant, where several have a lane of that name.")
+@json_option
+@click.pass_context
+def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) -> None:
+    """Wait no longer for a lane that is closed: it is neither silent nor incomplete any more. All its rows stay.
+
+    As soon as it sends again, it is a lane like any other.
+    """
+    from posd.collect import questions
+
+    async def work(connection: "AsyncConnection[Any]") -> list[str]:
+        merchants = await questions.merchants_of(connection, lane)
+        if merchant is not None:
+            merchants = [name for name in merchants if name == merchant]
+        if len(merchants) == 1:
+            await questions.retire(connection, merchants[0], lane)
+        return merchants
+
+    found = _asked(_config(ctx), output, work)
+    if not found:
+        name = lane if merchant is None else f"{merchant}.{lane}"
+        words = f"head office knows no lane {shown(name)}"
+        raise Failure(words, ExitCode.NOT_DONE, output, msgspec.json.encode({"ok": False, "error": words}))
+    if len(found) > 1:
+        names = ", ".join(map(shown, found))
+        raise click.UsageError(f"several merchants have a lane {shown(lane)}: name one by --merchant ({names})")
+    if output.as_json:
+        output.json(msgspec.json.encode({"ok": True, "merchant": found[0], "lane": lane}))
+        return
+    name = shown(f"{found[0]}.{lane}")
+    output.line(f"{name} is not waited for any more. Its rows stay, and what it sends takes this back.")
 
 
 def missing_packages() -> list[str]:
@@ -275,7 +311,7 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
                 Number(str(lane.gaps)),
                 Number(str(lane.in_doubt)),
                 Number(str(lane.attention)),
-                f"{'silent' if lane.silent else lane.health or ''}",
+                "closed" if lane.retired_at else "silent" if lane.silent else lane.health or "",
             )
             for lane in lanes
         ],

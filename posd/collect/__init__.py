@@ -4,6 +4,6 @@ A message is acknowledged after the commit of what it says, and everything is st
 ever, `(database_id, seq)`. So a message that comes twice, in another order, or from a stream that was put together
 again, makes no difference, and what is missing is seen by arithmetic.
 
-`reading` says what a message is worth, `schema.sql` has the tables, `store` writes a batch of messages, `queue` takes
+`reading` says what a message is worth, `tables` makes the tables, `store` writes a batch of messages, `queue` takes
 them from the stream, `collector` puts these together, and `questions` asks the tables.
 """

@@ -27,7 +27,7 @@ class Gap(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """How a lane is known. `silent`: nothing was heard of it for ten minutes."""
+    """How a lane is known. `silent`: nothing was heard of it for ten minutes; `retired_at`: since when nobody waits."""
 
     merchant: str
     lane: str
@@ -40,6 +40,12 @@ class Lane(NamedTuple):
     attention: int
     health: str | None
     version: str | None
+    retired_at: datetime | None
+
+    @property
+    def wanting(self) -> bool:
+        """Whether its totals cannot be relied on, and somebody should look."""
+        return self.retired_at is None and (self.silent or self.gaps > 0)
 
 
 class Fleet(NamedTuple):
@@ -78,11 +84,11 @@ async def lanes(connection: AsyncConnection[Any]) -> list[Lane]:
           (SELECT count(*) FROM posd.gaps g WHERE g.merchant = l.merchant AND g.lane = l.lane),
           (SELECT count(*) FROM posd.payments p WHERE p.merchant = l.merchant AND p.lane = l.lane AND in_doubt),
           (SELECT count(*) FROM posd.attention a WHERE a.merchant = l.merchant AND a.lane = l.lane),
-          l.health ->> 'status', l.version
+          l.health ->> 'status', l.version, l.retired_at
         FROM posd.lanes l ORDER BY 1, 2
         """,
     )
-    return sorted((Lane(*row) for row in found), key=lambda lane: not (lane.silent or lane.gaps))
+    return sorted((Lane(*row) for row in found), key=lambda lane: (not lane.wanting, lane.retired_at is not None))
 
 
 async def fleet(connection: AsyncConnection[Any]) -> Fleet:
@@ -93,7 +99,8 @@ async def fleet(connection: AsyncConnection[Any]) -> Fleet:
         SELECT (SELECT count(*) FROM posd.lanes),
           (SELECT count(*) FROM posd.silent),
           (SELECT count(*) FROM posd.silent WHERE last_state_at IS NULL OR last_state_at < now() - interval '1 day'),
-          (SELECT count(DISTINCT (merchant, lane)) FROM posd.gaps),
+          (SELECT count(DISTINCT (merchant, lane)) FROM posd.gaps JOIN posd.lanes USING (merchant, lane)
+           WHERE retired_at IS NULL),
           (SELECT coalesce(sum(open), 0) FROM posd.lanes),
           (SELECT count(*) FROM posd.payments WHERE in_doubt),
           (SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost),
@@ -116,8 +123,11 @@ def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
 
 
 async def gaps(connection: AsyncConnection[Any]) -> list[Gap]:
-    """Return all that is missing."""
-    query = "SELECT merchant, lane, database_id, after_seq, before_seq FROM posd.gaps ORDER BY 1, 2, 3, 4"
+    """Return all that is missing of lanes that are not closed."""
+    query = (
+        "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.gaps g JOIN posd.lanes"
+        " USING (merchant, lane) WHERE retired_at IS NULL ORDER BY 1, 2, 3, 4"
+    )
     return [Gap(*row) for row in await _rows(connection, query)]
 
 
@@ -125,6 +135,17 @@ async def unreadable(connection: AsyncConnection[Any]) -> int:
     """Return how many messages were put aside."""
     ((count,),) = await _rows(connection, "SELECT count(*) FROM posd.unreadable")
     return int(count)
+
+
+async def merchants_of(connection: AsyncConnection[Any], lane: str) -> list[str]:
+    """Return the merchants that have a lane of that name."""
+    return [name for (name,) in await _rows(connection, "SELECT merchant FROM posd.lanes WHERE lane = %s", (lane,))]
+
+
+async def retire(connection: AsyncConnection[Any], merchant: str, lane: str) -> None:
+    """Wait no longer for a lane that is closed."""
+    query = "UPDATE posd.lanes SET retired_at = coalesce(retired_at, now()) WHERE merchant = %s AND lane = %s"
+    await connection.execute(query, (merchant, lane))
 
 
 async def totals(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> list[Total]:

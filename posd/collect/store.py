@@ -14,8 +14,8 @@ from posd.collect import reading
 from posd.collect.reading import KEPT_BYTES, Message, Row, Unreadable
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
 
-#: The version of the tables that this program knows.
-VERSION = 1
+#: The version of the tables that this program knows: of each version a file in `tables` makes it out of the one before.
+VERSION = 2
 #: Any number: who changes the tables holds this lock.
 LOCK = 0x706F7364
 #: What is wrong with what a message says, not with the server.
@@ -64,7 +64,7 @@ class Store:
         self.connection = connection
 
     async def prepare(self, *, init: bool = False) -> bool:
-        """Look at the tables, and make them where `init` says so and there are none: then it is true.
+        """Look at the tables; make them, or bring them up to date, where `init` says so: then it is true.
 
         Raise WrongTables.
         """
@@ -75,12 +75,16 @@ class Store:
             there = await self._one("SELECT to_regclass('posd.schema_version') IS NOT NULL")
             if not there and not init:
                 raise WrongTables("the database has no tables of posd: make them with posd collect --init")
-            if not there:
-                await self.connection.execute((files("posd.collect") / "schema.sql").read_bytes())
-            found = await self._one("SELECT max(version) FROM posd.schema_version")
-            if found != VERSION:
+            found = await self._one("SELECT max(version) FROM posd.schema_version") if there else 0
+            if found > VERSION:
                 raise WrongTables(f"the tables are of version {found}, this posd knows version {VERSION}")
-        return not there
+            if found < VERSION and not init:
+                words = f"the tables are of version {found}, this posd needs version {VERSION}"
+                raise WrongTables(f"{words}: bring them up to date with posd collect --init")
+            for version in range(found + 1, VERSION + 1):
+                await self.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
+                await self.connection.execute("INSERT INTO posd.schema_version (version) VALUES (%s)", (version,))
+        return bool(found < VERSION)
 
     async def write(self, batch: Batch) -> int:
         """Store what messages say; return how many could not be used. They are on disk when it returns.
@@ -115,25 +119,19 @@ class Store:
 
     async def _lanes(self, found: Sequence[Read]) -> list[Read]:
         """Make the rows of lanes and databases, lock those of the lanes; return the messages of others' databases."""
-        lanes = sorted({(item.says.merchant, item.says.lane) for item in found})
-        for lane in lanes:  # in one order, so that two collectors never wait for each other
-            await self.connection.execute(
-                "INSERT INTO posd.lanes (merchant, lane) VALUES (%s, %s) ON CONFLICT DO NOTHING", lane
-            )
-            await self.connection.execute("SELECT 1 FROM posd.lanes WHERE merchant = %s AND lane = %s FOR UPDATE", lane)
-        owners: dict[str, tuple[str, str]] = {}
+        if not found:
+            return []
+        lanes = {(item.says.merchant, item.says.lane): None for item in found}
+        named: dict[str, tuple[str, str]] = {}
         for item in found:
-            says = item.says
-            if says.database_id not in owners:
-                await self.connection.execute(
-                    "INSERT INTO posd.databases (database_id, merchant, lane, ordinal) SELECT %(id)s, %(merchant)s,"
-                    " %(lane)s, coalesce(max(ordinal) + 1, 0) FROM posd.databases WHERE merchant = %(merchant)s"
-                    " AND lane = %(lane)s ON CONFLICT DO NOTHING",
-                    {"id": says.database_id, "merchant": says.merchant, "lane": says.lane},
-                )
-                owners[says.database_id] = await self._row(
-                    "SELECT merchant, lane FROM posd.databases WHERE database_id = %s", (says.database_id,)
-                )
+            named.setdefault(item.says.database_id, (item.says.merchant, item.says.lane))
+        await self.connection.execute(_LANES, _columns(lanes))
+        await self.connection.execute(_LOCKED, _columns(lanes))
+        await self.connection.execute(_DATABASES, _columns((name, *lane) for name, lane in named.items()))
+        known = await self._rows(
+            "SELECT database_id, merchant, lane FROM posd.databases WHERE database_id = ANY(%s)", (list(named),)
+        )
+        owners = {database_id: (merchant, lane) for database_id, merchant, lane in known}
         return [item for item in found if owners[item.says.database_id] != (item.says.merchant, item.says.lane)]
 
     async def _begins(self, found: Sequence[Begin]) -> None:
@@ -223,33 +221,33 @@ class Store:
             )
 
     async def _states(self, found: Iterable[tuple[datetime, State]]) -> None:
-        for received_at, says in found:
-            await self.connection.execute(
-                "UPDATE posd.databases SET state_seq = %(seq)s, state_as_of = %(as_of)s WHERE database_id = %(id)s"
-                " AND (state_as_of IS NULL OR state_as_of < %(as_of)s)",
-                {"seq": says.last_seq, "as_of": reading.moment(says.as_of), "id": says.database_id},
-            )
-            await self.connection.execute(
-                "UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(health)s,"
-                " open = %(open)s, attention = %(attention)s WHERE merchant = %(merchant)s AND lane = %(lane)s"
-                " AND (last_state_at IS NULL OR last_state_at <= %(at)s)",
-                {
-                    "at": received_at,
-                    "version": says.version,
-                    "health": Jsonb(dict(says.health)),
-                    "open": says.open,
-                    "attention": Jsonb(dict(says.attention)),
-                    "merchant": says.merchant,
-                    "lane": says.lane,
-                },
-            )
+        states = [
+            {
+                "at": received_at,
+                "as_of": reading.moment(says.as_of),
+                "id": says.database_id,
+                "seq": says.last_seq,
+                "version": says.version,
+                "health": Jsonb(dict(says.health)),
+                "open": says.open,
+                "attention": Jsonb(dict(says.attention)),
+                "merchant": says.merchant,
+                "lane": says.lane,
+            }
+            for received_at, says in found
+        ]
+        async with self.connection.cursor() as cursor:
+            await cursor.executemany(_STATE_OF_DATABASE, states)
+            await cursor.executemany(_STATE_OF_LANE, states)
 
     async def _move_on(self, databases: set[str]) -> None:
         """Move frontiers over what is there without a gap; say up to where lanes are complete."""
-        for database_id in sorted(databases):
-            while await self._rows(_FRONTIER, {"id": database_id}):
-                pass
-            await self.connection.execute(_COMPLETE, {"id": database_id})
+        if not databases:
+            return
+        moving = list(databases)
+        while moving:
+            moving = [database_id for (database_id,) in await self._rows(_FRONTIER, {"ids": moving})]
+        await self.connection.execute(_COMPLETE, {"ids": list(databases)})
 
     async def _put_aside(self, found: Iterable[tuple[Message, str]]) -> None:
         for message, reason in found:
@@ -272,6 +270,11 @@ class Store:
 
     async def _one(self, query: str) -> Any:
         return (await self._row(query))[0]
+
+
+def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
+    """Turn rows into columns, as `unnest` takes them."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _line(row: Row) -> str:
@@ -389,22 +392,58 @@ _STAND = (
     "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
 
-#: One step of a frontier: over the changes that follow it without a gap, or over a range that is lost.
+#: The rows of lanes, made and then locked in one order, so that two collectors never wait for each other.
+_LANES = """
+INSERT INTO posd.lanes (merchant, lane) SELECT * FROM unnest(%s::text[], %s::text[]) AS t (merchant, lane)
+ORDER BY merchant, lane ON CONFLICT DO NOTHING
+"""
+_LOCKED = """
+SELECT 1 FROM posd.lanes JOIN unnest(%s::text[], %s::text[]) AS t (merchant, lane) USING (merchant, lane)
+ORDER BY merchant, lane FOR UPDATE OF lanes
+"""
+
+#: Databases that are not known yet, each behind those that its lane has.
+_DATABASES = """
+INSERT INTO posd.databases (database_id, merchant, lane, ordinal)
+SELECT database_id, merchant, lane,
+  (SELECT coalesce(max(ordinal) + 1, 0) FROM posd.databases d WHERE d.merchant = t.merchant AND d.lane = t.lane)
+    + row_number() OVER (PARTITION BY merchant, lane ORDER BY number) - 1
+FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS t (database_id, merchant, lane, number)
+WHERE NOT EXISTS (SELECT 1 FROM posd.databases d WHERE d.database_id = t.database_id)
+ORDER BY merchant, lane, number ON CONFLICT DO NOTHING
+"""
+
+_STATE_OF_DATABASE = """
+UPDATE posd.databases SET state_seq = %(seq)s, state_as_of = %(as_of)s
+WHERE database_id = %(id)s AND (state_as_of IS NULL OR state_as_of < %(as_of)s)
+"""
+_STATE_OF_LANE = """
+UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(health)s, open = %(open)s,
+  attention = %(attention)s, retired_at = CASE WHEN retired_at >= %(at)s THEN retired_at END
+WHERE merchant = %(merchant)s AND lane = %(lane)s AND (last_state_at IS NULL OR last_state_at <= %(at)s)
+"""
+
+#: One step of frontiers: over the changes that follow them without a gap, or over a range that is lost.
 _FRONTIER = """
 UPDATE posd.databases d SET frontier = step.seq FROM (
-  SELECT greatest(
+  SELECT at.database_id, greatest(
     (SELECT max(seq) FROM (
       SELECT seq, seq - row_number() OVER (ORDER BY seq) AS run FROM (
-        SELECT seq FROM posd.changes WHERE database_id = %(id)s AND seq > at.seq ORDER BY seq LIMIT 10000
+        SELECT seq FROM posd.changes WHERE database_id = at.database_id AND seq > at.seq ORDER BY seq LIMIT 10000
       ) ahead
     ) runs WHERE run = at.seq),
-    (SELECT max(to_seq) FROM posd.lost WHERE database_id = %(id)s AND from_seq <= at.seq + 1 AND to_seq > at.seq)
+    (SELECT max(to_seq) FROM posd.lost
+     WHERE database_id = at.database_id AND from_seq <= at.seq + 1 AND to_seq > at.seq)
   ) AS seq
-  FROM (SELECT coalesce(frontier, first_seq - 1) AS seq FROM posd.databases WHERE database_id = %(id)s) at
-  WHERE EXISTS (SELECT 1 FROM posd.changes WHERE database_id = %(id)s AND seq = at.seq + 1)
-    OR EXISTS (SELECT 1 FROM posd.lost WHERE database_id = %(id)s AND from_seq <= at.seq + 1 AND to_seq > at.seq)
+  FROM (
+    SELECT database_id, coalesce(frontier, first_seq - 1) AS seq FROM posd.databases WHERE database_id = ANY(%(ids)s)
+  ) at
+  WHERE EXISTS (SELECT 1 FROM posd.changes c WHERE c.database_id = at.database_id AND c.seq = at.seq + 1)
+    OR EXISTS (
+      SELECT 1 FROM posd.lost l WHERE l.database_id = at.database_id AND l.from_seq <= at.seq + 1 AND l.to_seq > at.seq
+    )
 ) step
-WHERE d.database_id = %(id)s RETURNING 1
+WHERE d.database_id = step.database_id RETURNING d.database_id
 """
 
 #: A lane is complete up to a time where its newest database goes up to the state of that time, and nothing is missing
@@ -418,9 +457,10 @@ UPDATE posd.lanes l SET database_id = d.database_id, complete_to_seq = d.frontie
     ) THEN greatest(l.complete_to_at, d.state_as_of)
     ELSE l.complete_to_at
   END
-FROM posd.databases d
-WHERE l.merchant = d.merchant AND l.lane = d.lane AND d.database_id = (
-  SELECT n.database_id FROM posd.databases n, posd.databases o
-  WHERE o.database_id = %(id)s AND n.merchant = o.merchant AND n.lane = o.lane ORDER BY n.ordinal DESC LIMIT 1
-)
+FROM (
+  SELECT DISTINCT ON (merchant, lane) n.* FROM posd.databases n
+  JOIN (SELECT DISTINCT merchant, lane FROM posd.databases WHERE database_id = ANY(%(ids)s)) o USING (merchant, lane)
+  ORDER BY merchant, lane, n.ordinal DESC
+) d
+WHERE l.merchant = d.merchant AND l.lane = d.lane
 """

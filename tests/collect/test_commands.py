@@ -72,3 +72,21 @@ async def test_without_a_database_it_says_where_it_is_named(tmp_path: Path) -> N
     done = await run(path, "--check")
     assert done.returncode == 3
     assert "collect.dsn" in done.stderr
+
+
+async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:
+    assert (await run(config, "--check")).returncode == 1
+    for lane in ("a", FORGED):
+        done = await run(config, "retire", "--lane", lane)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+        assert_lines(done.stdout)
+    again = await run(config, "--check")
+    assert again.returncode == 0
+    assert "closed" in again.stdout
+    assert "Missing" not in again.stdout
+    known = json.loads((await run(config, "retire", "--lane", "a", "--merchant", "m1", "--json")).stdout)
+    assert known == {"ok": True, "merchant": "m1", "lane": "a"}
+    for arguments in (("--lane", "none"), ("--lane", "a", "--merchant", "m2")):
+        refused = await run(config, "retire", *arguments)
+        assert refused.returncode == 1
+        assert "head office knows no lane" in refused.stderr

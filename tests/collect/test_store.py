@@ -3,8 +3,9 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from importlib.resources import files
 from random import Random
 from typing import Any
 
@@ -344,3 +345,45 @@ async def test_databases_come_after_those_that_they_name(
     known: list[tuple[str, str | None]], wanted: list[str]
 ) -> None:
     assert in_order(known) == wanted
+
+
+async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: Store) -> None:
+    """With what they have: the same as in tables that were made anew."""
+    query = (
+        "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'posd'"
+        " ORDER BY table_name, ordinal_position"
+    )
+    wanted = await rows(store, query)
+    await store.connection.execute("DROP SCHEMA posd CASCADE")
+    await store.connection.execute((files("posd.collect") / "tables" / "1.sql").read_bytes())
+    await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (1)")
+    await store.connection.execute("INSERT INTO posd.lanes (merchant, lane) VALUES ('m1', 'old')")
+    with pytest.raises(WrongTables, match=r"of version 1, this posd needs version 2: .* --init"):
+        await store.prepare()
+    assert await store.prepare(init=True)
+    assert not await store.prepare(init=True), "it is done once"
+    assert await rows(store, query) == wanted
+    await write(store, as_messages(life(1).sent))
+    assert {lane.lane for lane in await questions.lanes(store.connection)} == {"old", "a"}
+
+
+async def test_a_lane_that_is_closed_is_missed_as_soon_as_it_sends_again(store: Store) -> None:
+    lane = life(1)
+    lane.begin()
+    sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # something is missing
+    await write(store, sent)
+    (found,) = await questions.lanes(store.connection)
+    assert found.wanting
+    assert found.gaps
+    await questions.retire(store.connection, "m1", "a")
+    (found,) = await questions.lanes(store.connection)
+    assert not found.wanting
+    assert (await questions.gaps(store.connection), (await questions.fleet(store.connection)).incomplete) == ([], 0)
+    await write(store, sent)
+    assert not (await questions.lanes(store.connection))[0].wanting, "what it has said before is no new word"
+    lane.live(1)
+    again = [message._replace(received_at=datetime.now(UTC)) for message in as_messages(lane.sent[-1:], 1000)]
+    await write(store, again)
+    (found,) = await questions.lanes(store.connection)
+    assert found.retired_at is None
+    assert found.wanting

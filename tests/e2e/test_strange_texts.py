@@ -232,6 +232,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "collect": "it asks head office's tables: tests/collect/test_commands.py",
     "collect totals": "the same",
     "collect ids": "the same",
+    "collect retire": "the same",
     "explain": "its texts are its own; a code that it does not know: tests/cli/test_explain.py",
     "openapi": "it asks no daemon",
     "completion": "it asks no daemon; what it offers: tests/cli/test_strange_texts.py",

@@ -48,7 +48,7 @@ class NatsServer:
         if self.config is None:
             config.write_text(
                 f"listen: 127.0.0.1:{self.port}\n"
-                f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 1GB }}\n{self.more}'
+                f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 20GB }}\n{self.more}'
             )
         program = find("nats-server")
         assert program is not None

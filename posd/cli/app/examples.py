@@ -234,6 +234,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "posd collect ids --lane quito-01-3 --since 2026-11-20 > ids", "For a new machine in place of a lost one:"
         ),
     ),
+    "collect retire": (Example("posd collect retire --lane quito-01-3", "A lane that is closed is not missed:"),),
     "openapi": (Example("posd openapi > posd.json", "The description of the API, for a generator of clients:"),),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
     "report": (

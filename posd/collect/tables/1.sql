@@ -239,5 +239,3 @@ SELECT p.*, ARRAY(
   WHERE c.merchant = p.merchant AND c.lane = p.lane AND c.id = p.client_transaction_id AND c.change ->> 'result' IS NOT NULL
 ) AS results
 FROM posd.payments p WHERE corrected;
-
-INSERT INTO posd.schema_version (version) VALUES (1);

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ class Lane:
     server: NatsServer
     settings: str = ""
     name: str = field(default_factory=lambda: f"lane{next(_numbers)}")
+    #: The servers that it is told of; without any, the one.
+    urls: Sequence[str] = ()
 
     @property
     def subject(self) -> str:
@@ -102,9 +105,10 @@ class Lane:
 
     def configure(self) -> None:
         """Write its configuration."""
+        servers = ", ".join(f'"{url}"' for url in self.urls or [self.server.url])
         self.config.write_text(
             f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{self.daemon.directory}/run"\n'
-            f'[relay]\nservers = ["{self.server.url}"]\nlane = "{self.name}"\nstate_seconds = 1\n{self.settings}\n'
+            f'[relay]\nservers = [{servers}]\nlane = "{self.name}"\nstate_seconds = 1\n{self.settings}\n'
         )
 
     async def start(self, *arguments: str) -> Process:

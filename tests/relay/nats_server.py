@@ -110,7 +110,7 @@ class NatsServer:
             news = await client.subscribe(subject)
             await client.flush()
             last: Any = None
-            with suppress(NotFoundError):
+            with suppress(NotFoundError, TimeoutError):  # of a cluster nobody may lead just now
                 last = (await client.jetstream().get_last_msg(STREAM, subject)).data
             while last is None or not what(json.loads(last)):
                 last = (await news.next_msg(timeout=PATIENCE_SECONDS)).data

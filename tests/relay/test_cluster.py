@@ -1,0 +1,109 @@
+"""Three servers: with an old version nothing is sent, for the fence does not hold; with a newer one nothing is lost."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from nats.errors import Error
+from nats.js.api import StreamConfig
+
+from posd.relay.stream import FENCE_HOLDS
+from tests.relay.lane import Lane, Process, once_each
+from tests.relay.nats_server import STREAM, NatsServer, nats_server
+from tests.relay.test_relay import paid
+from tests.support import forks
+from tests.support.leftovers import OWNER, owner
+from tests.support.needs import find, needs
+from tests.support.ports import reserve
+from tests.support.shop import Shop
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
+
+
+def version() -> tuple[int, ...]:
+    program = find("nats-server")
+    assert program is not None
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return tuple(map(int, found.groups()))
+
+
+@asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[Sequence[NatsServer]]:
+    """Run three servers that are one."""
+    ports = [reserve() for _ in range(3)]
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    async with AsyncExitStack() as stack:
+        found = []
+        for number, port in enumerate(ports):
+            home = directory / str(number)
+            home.mkdir()
+            more = (
+                f"server_name: n{number}\n"
+                f"cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}], no_advertise: true }}\n"
+            )
+            found.append(await stack.enter_async_context(nats_server(home, more)))
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def servers(tmp_path: Path) -> AsyncIterator[Sequence[NatsServer]]:
+    async with cluster(tmp_path) as servers:
+        yield servers
+
+
+async def collect(servers: Sequence[NatsServer], directory: Path, *arguments: str) -> Process:
+    config = directory / "office.toml"
+    urls = ", ".join(f'"{server.url}"' for server in servers)
+    config.write_text(f"[collect]\nservers = [{urls}]\n")
+    process = Process(
+        await forks.start(
+            "--config", str(config), "collect", *arguments,
+            env=os.environ | {OWNER: owner()}, stderr=asyncio.subprocess.STDOUT,
+        )
+    )  # fmt: skip
+    process.read()
+    return process
+
+
+@pytest.mark.skipif(find("nats-server") is not None and version() >= FENCE_HOLDS, reason="the server is new enough")
+async def test_an_old_version_is_refused(servers: Sequence[NatsServer], shop: Shop, tmp_path: Path) -> None:
+    relay = await Lane(shop.daemon, servers[0]).start()
+    assert await relay.ended() == 2
+    refused = await relay.said("relay.refused")
+    assert "before 2.9.21" in refused["error"]
+    assert refused["detail"]
+    made = await collect(servers, tmp_path, "--init", "--replicas", "3")
+    assert await made.ended() == 2
+    assert "before 2.9.21" in made.text
+
+
+@pytest.mark.skipif(find("nats-server") is not None and version() < FENCE_HOLDS, reason="the server is too old")
+async def test_a_server_that_is_killed_stops_nobody(servers: Sequence[NatsServer], shop: Shop) -> None:
+    async with servers[0].client() as client, asyncio.timeout(60):
+        config = StreamConfig(name=STREAM, subjects=["posd.*.*"], num_replicas=3, allow_direct=True)
+        while True:
+            try:
+                await client.jetstream().add_stream(config)
+                break
+            except (Error, TimeoutError):  # the three have not agreed yet who leads
+                await asyncio.sleep(0.2)
+    lane = Lane(shop.daemon, servers[0], urls=[server.url for server in servers])
+    relay = await lane.start()
+    await paid(shop)
+    await lane.until_complete()
+    used = (await relay.said("relay.connected"))["detail"]
+    killed, lane.server, _ = sorted(servers, key=lambda server: not server.url.endswith(used))
+    await killed.stop(signal.SIGKILL)
+    await relay.said("relay.waiting")
+    await paid(shop)
+    assert once_each(await lane.until_complete()) == await lane.feed()
+    assert await relay.stop() == 0

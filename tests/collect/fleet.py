@@ -24,6 +24,7 @@ from tests.collect.postgres import Postgres, postgres
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, Process, with_feed
+from tests.relay.link import Link, link_to
 from tests.relay.nats_server import NatsServer, nats_server
 from tests.support import forks
 from tests.support.daemon import running
@@ -44,6 +45,7 @@ class Post:
 
     shop: Shop
     lane: Lane
+    link: Link
     relays: list[Process] = field(default_factory=list)
     payments: list[Payment] = field(default_factory=list)
     paying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -132,8 +134,8 @@ class Fleet:
     async def trouble(self) -> None:
         """Break one thing, and mend it."""
         deeds: list[Callable[[], Awaitable[None]]] = [
-            self._kill_relay, self._kill_relay, self._stop_relay, self._kill_collector, self._kill_collector,
-            self._kill_server, self._crash_database,
+            self._kill_relay, self._kill_relay, self._stop_relay, self._cut_link, self._swallow, self._kill_collector,
+            self._kill_collector, self._kill_server, self._crash_database,
         ]  # fmt: skip
         deed = self.random.choice(deeds)
         self.broken[deed.__name__.removeprefix("_")] += 1
@@ -146,12 +148,26 @@ class Fleet:
         post.relays[number] = await post.lane.start()
 
     async def _stop_relay(self) -> None:
-        """As if its link were dead: it stands still while things go on, and then goes on itself."""
+        """It stands still while things go on, and then goes on itself."""
         post = self.random.choice(self.posts)
         relay = self.random.choice(post.relays)
         relay.process.send_signal(signal.SIGSTOP)
         await self._pay(post)
         relay.process.send_signal(signal.SIGCONT)
+
+    async def _cut_link(self) -> None:
+        post = self.random.choice(self.posts)
+        post.link.cut()
+        await self._pay(post)
+        post.link.mend()
+
+    async def _swallow(self) -> None:
+        """What a lane sends is lost on the way, and nobody is told."""
+        post = self.random.choice(self.posts)
+        post.link.swallow()
+        for _ in range(3):
+            await self._pay(post)
+        post.link.mend()
 
     async def _kill_collector(self) -> None:
         number = self.random.randrange(len(self.collectors))
@@ -269,7 +285,8 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
             terminal = await stack.enter_async_context(scripted_terminal(home, f"SN-{number}"))
             daemon = await stack.enter_async_context(running(home, terminal.toml))
             shop = Shop(daemon, terminal, repeat(terminal.serial), repeat(terminal.serial))
-            posts.append(Post(shop, Lane(daemon, server, name=f"lane-{number}")))
+            link = await stack.enter_async_context(link_to(server.port))
+            posts.append(Post(shop, Lane(daemon, server, name=f"lane-{number}", urls=[link.url]), link))
         yield Fleet(Random(seed), directory, server, database, posts)
 
 

@@ -1,14 +1,15 @@
 """The wall clock, watched: it is read every few seconds and before each action that depends on it (see `clock.rules`).
 
 What is kept over restarts is one mark of the database, written every quarter of an hour and at the stop. Nothing is
-written for a payment. While the clock is not believed nothing is written at all: a time that turns out to be wrong
-leaves no trace, and what was right before holds, also after a power cut.
+written for a payment. While the clock is not believed no time of it counts: one that turns out to be wrong leaves no
+trace, and what was right before holds, also after a power cut. But it is written down which times the clock said then,
+since records of that stretch bear them.
 """
 
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -64,6 +65,41 @@ class Stretch(msgspec.Struct, frozen=True):
     since: Annotated[Moment, Meta(description="the last time that was believed before it")]
     until: Annotated[Moment | None, Meta(description="when the clock was believed again, null where it is not yet")]
     reason: Annotated[str, Meta(description="why it was not, at first")]
+    said_from: Annotated[Moment | None, Meta(description="the earliest time that it said meanwhile")] = None
+    said_to: Annotated[
+        Moment | None,
+        Meta(description="the latest, up to a quarter of an hour too early; records bear such times"),
+    ] = None
+
+    set_ahead: Annotated[
+        bool, Meta(description="whether it was set ahead at the end: then it had been behind before `since`, too")
+    ] = False
+
+    def saying(self, wall: datetime) -> "Stretch":
+        """Return it with what the clock says now; the same where that is known, but for a quarter of an hour."""
+        said = iso(wall)
+        first, last = self.said_from, self.said_to
+        if first is None or last is None:
+            return msgspec.structs.replace(self, said_from=said, said_to=said)
+        if said < first:
+            return msgspec.structs.replace(self, said_from=said)
+        if wall > parse_iso(last) + timedelta(seconds=KEEP_SECONDS):
+            return msgspec.structs.replace(self, said_to=said)
+        return self
+
+    def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
+        """Yield between which times a record may be newer than its time, where this was not over before that moment.
+
+        `kept` is for how long records are kept: of a clock that was behind before, nobody knows since when.
+        """
+        if self.until is not None and self.until < before:
+            return
+        if self.said_from is not None and self.said_to is not None:
+            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # it was wrong before that was seen
+            last = parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS) + margin
+            yield iso(parse_iso(self.said_from) - margin), iso(last)
+        if self.set_ahead:
+            yield iso(parse_iso(self.since) - kept), self.since
 
 
 class WallClock:
@@ -98,6 +134,7 @@ class WallClock:
         #: Those that are over, the newest first.
         self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
         self._unwritten: list[Stretch] = []
+        self._ahead_of: str | None = None  # what the clock said at last before it was set ahead
         self.reading = self._read()
 
     async def begin(self) -> None:
@@ -175,6 +212,7 @@ class WallClock:
         asked = rules.asks(found, reading, self._kept)  # a payment looks too: what does not matter is not asked
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
+            self._ahead_of = self._set_ahead(reading)
             self._reference, found = None, None
         if found is None:
             self._believe(reading, passed, witness)
@@ -206,23 +244,43 @@ class WallClock:
     def _tell(self, found: Doubt | None, witness: Witness | None) -> None:
         """Note and log a change; tell the listeners where the clock is believed again."""
         before, self._doubt = self._doubt, found
-        if found is None and self.stretch is not None:
-            over = msgspec.structs.replace(self.stretch, until=iso(self.reading.wall))
+        ended, ahead_of = self.stretch, self._ahead_of
+        if found is None and ended is None and ahead_of is not None:  # it was set, and confirmed at once
+            ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
+        if found is None and ended is not None:
+            over = msgspec.structs.replace(ended, until=iso(self.reading.wall), set_ahead=ahead_of is not None)
             self.past.appendleft(over)
             self._unwritten.append(over)
-            self.stretch = None
+            self.stretch = self._ahead_of = None
+        if found is not None:
+            self._note(found)
         if found is before:
             return
         if found is not None:
-            if self.stretch is None:
-                since = self.reading.wall if self._kept is None else self._kept.highest
-                self.stretch = Stretch(iso(since), None, found)
-                self._unwritten.append(self.stretch)
             log.warning("clock.unsure", reason=found, detail=self._detail)
             return
         log.info("clock.sure", reason=witness or "itself")
         for listener in self._listeners:
             listener()
+
+    def _set_ahead(self, reading: Reading) -> str | None:
+        """Return the last time before the clock was set ahead in this run by more than is usual, None where it was not.
+
+        Until then it was behind.
+        """
+        if self._reference is None or self._kept is None or rules.step(reading, self._reference) <= self.limit:
+            return None
+        return iso(self._kept.highest)
+
+    def _note(self, found: Doubt) -> None:
+        """Note the time in which the clock is not believed, and what it says."""
+        known = self.stretch
+        if known is None:
+            known = Stretch(iso(self.reading.wall if self._kept is None else self._kept.highest), None, found)
+        self.stretch = known.saying(self.reading.wall)
+        if self.stretch is not known:
+            self._unwritten = [item for item in self._unwritten if item.since != known.since or item.until is not None]
+            self._unwritten.append(self.stretch)
 
     async def confirm(self, operator: str, note: str, uid: int | None) -> Confirmation:
         """Take a person's word that the clock is right now. Raise StorageUnavailable or CommitUncertain."""
@@ -238,6 +296,7 @@ class WallClock:
             None if before is None else iso(before.highest),
         )
         await self._store.write(partial(_confirm, kept=kept, said=said))
+        self._ahead_of = self._set_ahead(reading)
         self._kept = self._written = kept
         self._reference = reading
         log.info("clock.confirmed", uid=uid)

@@ -23,6 +23,7 @@ from posd.base.clocks import monotonic
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import Moment
 from posd.base.times import iso
+from posd.clock.clock import stretches
 from posd.records import quarantine
 from posd.storage import backup, connection
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -161,7 +162,7 @@ class Retention:
             self._asked -= 1
 
     async def _prune(self, now: datetime, days: int, pauses: float, *, dry_run: bool = False) -> Report:
-        run = _Run(self, iso(now - timedelta(days=days)), iso(now), pauses, dry_run=dry_run)
+        run = _Run(self, timedelta(days=days), now, pauses, dry_run=dry_run)
         report = run.report
         report.bytes_before = await self.store.read(backup.size)
         await run.payments_and_jobs()
@@ -191,11 +192,14 @@ class Retention:
 class _Run:
     """One run over the database."""
 
-    def __init__(self, retention: Retention, before: str, now: str, pauses: float, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, retention: Retention, kept_for: timedelta, now: datetime, pauses: float, *, dry_run: bool = False
+    ) -> None:
         self._of = retention
         self._store = retention.store
-        self._before = before
-        self._now = now
+        self._kept_for = kept_for
+        self._before = before = iso(now - kept_for)
+        self._now = iso(now)
         self._pauses = pauses
         self._dry_run = dry_run
         self._kept: Counter[str] = Counter()
@@ -240,7 +244,12 @@ class _Run:
 
     async def _age(self, name: str, column: str) -> rows.Age:
         first = partial(rows.first_recent, name=name, column=column, before=self._before, until=self._now)
-        return rows.Age(self._before, await self._store.read(first))
+        doubtful = [
+            times
+            for item in await self._store.read(stretches)
+            for times in item.too_early(self._before, self._kept_for)
+        ]
+        return rows.Age(self._before, await self._store.read(first), tuple(doubtful))
 
     async def quarantine(self) -> None:
         """Remove refused bodies."""

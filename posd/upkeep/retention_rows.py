@@ -176,16 +176,27 @@ PRINT_JOBS = Table("print jobs", "print_jobs", "print_job_id", "print_jobs_newes
 
 
 class Age(msgspec.Struct, frozen=True):
-    """What is old: created before a moment, and recorded before the first row that is not (see `first_recent`)."""
+    """What is old: created before a moment, and recorded before the first row that is not (see `first_recent`).
+
+    `doubtful` are times that a clock said which was not believed: a record that bears one of them may be new.
+    """
 
     before: str
     first_recent: int
+    doubtful: tuple[tuple[str, str], ...] = ()
+
+    def may_be_new(self, *times: str) -> bool:
+        """Whether one of these times may be of a clock that was behind."""
+        return any(first <= time <= last for first, last in self.doubtful for time in times)
 
 
 def old_chain(db: sqlite3.Connection, table: Table, identity: str, age: Age, busy: Callable[[str], bool]) -> Chain:
     """Return one and what belongs to it, and why it is kept, where it is."""
     chain = table.chain_of(db, identity, age.before, busy)
-    if chain.kept is None and any(_number(db, table, item) > age.first_recent for item in chain.members):
+    if chain.kept is None and any(
+        age.may_be_new(item.created_at, item.updated_at) or _number(db, table, item) > age.first_recent
+        for item in chain.members
+    ):
         return Chain(chain.members, Kept.RECENT)
     return chain
 
@@ -255,6 +266,6 @@ def quarantined(db: sqlite3.Connection, after: int, age: Age, limit: int) -> Lin
     gone = [
         identity
         for identity, at, looked_at in rows
-        if at < age.before and identity < age.first_recent and not looked_at
+        if at < age.before and identity < age.first_recent and not age.may_be_new(at) and not looked_at
     ]
     return Lines(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.base.times import iso, released
+from posd.base.times import iso, parse_iso, released
 from posd.clock import kernel
 from posd.clock.clock import LOOK_SECONDS, MOST_STRETCHES, WallClock, last_confirmation, stretches
 from posd.clock.rules import CATCH_UP, Doubt, Kernel
@@ -91,6 +91,67 @@ async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine:
         assert clock.confirmed == machine.wall
         (told,) = await store.read(stretches)
         assert (told.since, told.until, told.reason) == (iso(NOON), iso(machine.wall), "stepped_ahead")
+
+
+async def test_what_a_clock_said_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
+    """Records of then bear these times, and would look old."""
+    async with machine.run() as (store, clock):
+        await clock.keep()
+        machine.pass_by(timedelta(seconds=LOOK_SECONDS))
+        machine.wall -= YEARS
+        wrong = machine.wall
+        for _ in range(50):
+            clock.look()
+            if clock._unwritten:
+                await clock.keep()
+            machine.pass_by(timedelta(minutes=1))
+        machine.wall -= YEARS
+        earlier = machine.wall
+        clock.look()
+        await clock.keep()
+        machine.pass_by(timedelta(minutes=1))
+        clock.look()
+    machine.wall = NOON + timedelta(hours=2)
+    async with machine.run() as (store, clock):
+        assert clock.sure
+        await clock.keep()
+        (told,) = await store.read(stretches)
+    assert (told.since, told.until) == (iso(NOON), iso(machine.wall))
+    assert told.said_from == iso(earlier)
+    assert told.said_to is not None
+    assert parse_iso(told.said_to) in [wrong + timedelta(minutes=number) for number in range(34, 50)]
+    (times,) = told.too_early(iso(NOON), DAY)
+    assert times[0] < told.said_from
+    assert times[1] > iso(wrong + timedelta(minutes=50))
+    assert [*told.too_early(iso(machine.wall + timedelta(seconds=1)), DAY)] == []
+
+
+@pytest.mark.parametrize("by", ["kernel", "kernel at once", "person"])
+async def test_before_a_clock_was_set_ahead_its_times_were_too_early(machine: Machine, by: str) -> None:
+    async with machine.run() as (store, clock):
+        machine.pass_by(timedelta(hours=1))
+        clock.look()
+        before = machine.wall
+        machine.kernel = Kernel.SYNCHRONISED if by == "kernel at once" else Kernel.UNSYNCHRONISED
+        machine.wall += YEARS
+        assert clock.sure == (by == "kernel at once")
+        if by == "person":
+            await clock.confirm("Ana", "", None)
+        else:
+            machine.kernel = Kernel.SYNCHRONISED
+        assert clock.sure
+        await clock.keep()
+        (told,) = await store.read(stretches)
+        assert told.set_ahead
+        assert (iso(parse_iso(told.since) - 30 * DAY), told.since) in told.too_early(iso(NOON), 30 * DAY)
+        assert abs(parse_iso(told.since) - before) <= timedelta(hours=1)
+        machine.kernel = Kernel.UNSYNCHRONISED
+        machine.wall += YEARS  # for a moment, and back
+        clock.look()
+        machine.wall -= YEARS
+        assert clock.sure
+        await clock.keep()
+        assert [item.set_ahead for item in await store.read(stretches)] == [False, True]
 
 
 async def test_a_suspended_machine_is_no_jump(machine: Machine) -> None:

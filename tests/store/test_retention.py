@@ -12,12 +12,15 @@ import msgspec
 import pytest
 
 from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.clock.clock import Stretch
 from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import CallsInFlight, record
 from posd.records import pruned, quarantine
-from posd.storage import changes, connection
+from posd.records.came import Came
+from posd.storage import changes, connection, marks
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -180,6 +183,42 @@ async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothin
                 await run
         assert (await retention.prune(0, dry_run=True)).removed.transactions == 1
     assert left(path) == {name(1)}
+
+
+@pytest.mark.parametrize(("since_then", "removed"), [(timedelta(hours=1), 0), (timedelta(days=401), 3)])
+async def test_what_bears_a_time_of_a_clock_that_was_behind_is_as_old_as_its_end(
+    path: Path, since_then: timedelta, removed: int
+) -> None:
+    """A new machine whose clock said a time of three years ago, until it was set: its first payments."""
+    until = LATER - since_then
+    with filling(path) as filled:
+        began = filled.clock
+        for number in range(3):
+            filled.pay(number)
+        print_out(filled, "first-print")
+        came = Came(b"half a bo", "127.0.0.1", filled.now())
+        quarantine.put(Unit(filled.db), "transactions", "nobody", "no event", came)
+        told = Stretch(iso(LATER), iso(until), "behind", iso(began), iso(filled.clock))
+        marks.add(filled.db, told.since, marks.CLOCK_UNSURE, told)
+    found = (await prune(path, dry_run=True)).removed
+    assert (await prune(path)).removed.transactions == found.transactions == removed
+    assert len(left(path)) == 3 - removed
+    assert bool(found.print_jobs) == bool(removed)
+    with closing(connect_reader(path)) as db:
+        assert bool(quarantine.count(db)) == (not removed)
+
+
+async def test_what_was_recorded_before_the_clock_was_set_ahead_is_as_old_as_that(path: Path) -> None:
+    with filling(path) as filled:
+        filled.clock -= 2 * YEAR
+        filled.pay(0)
+        filled.clock += 2 * YEAR
+        filled.pay(1)
+        told = Stretch(iso(filled.clock), iso(LATER - timedelta(hours=1)), "stepped_ahead", set_ahead=True)
+        marks.add(filled.db, told.since, marks.CLOCK_UNSURE, told)
+    assert (await prune(path)).removed.transactions == 1
+    assert left(path) == {name(1)}, "the other one was old by that clock too"
+    assert (await prune(path, LATER + 2 * YEAR)).removed.transactions == 1
 
 
 async def test_by_itself_it_goes_by_the_confirmed_time_alone(path: Path) -> None:

@@ -62,6 +62,8 @@ class Collector:
                 await source.begin_again()
             if forever:
                 log.info("collect.connected", host=source.server, database=connection.info.dbname)
+                if source.old is not None:
+                    log.warning("collect.old_server", version=source.old)
             with self._connected(source):
                 await self._take(source, store, forever)
         return self.counts

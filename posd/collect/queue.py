@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC
 from typing import Final
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
@@ -13,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from posd.collect.reading import Message
 from posd.config.schema import CollectConfig
-from posd.relay.stream import Complaints, StreamAway, client_of
+from posd.relay.stream import Complaints, StreamAway, client_of, old_version
 
 #: The durable consumer's name, and what is in the stream.
 DURABLE: Final = "pg"
@@ -33,12 +34,14 @@ KEPT_SECONDS = 14 * 86_400.0
 class Queue:
     """The consumer, over one connection. Every method raises StreamAway."""
 
-    def __init__(self, jetstream: JetStreamContext, config: CollectConfig, server: str, complaints: Complaints) -> None:
+    def __init__(self, client: Client, config: CollectConfig, complaints: Complaints) -> None:
+        url = client.connected_url
         self._complaints = complaints
-        self._jetstream = jetstream
+        self._jetstream = client.jetstream(timeout=10)
         self._stream = config.stream
         self._bound: JetStreamContext.PullSubscription | None = None
-        self.server = server
+        self.server = f"{url.hostname}:{url.port}" if url is not None else ""
+        self.old = old_version(client)
 
     async def make(self, replicas: int) -> list[str]:
         """Make the stream and the consumer where they are missing; return what was made."""
@@ -126,9 +129,7 @@ def read(message: Msg) -> Message:
 async def connected(config: CollectConfig) -> AsyncIterator[Queue]:
     """Connect for the block. Raise StreamAway, ServerTooOld."""
     async with client_of(config, "posd collect", INBOX) as (client, complaints):
-        url = client.connected_url
-        server = f"{url.hostname}:{url.port}" if url is not None else ""
-        yield Queue(client.jetstream(timeout=10), config, server, complaints)
+        yield Queue(client, config, complaints)
 
 
 def _away(what: str, error: Exception) -> StreamAway:

@@ -499,6 +499,12 @@ EVENTS: Final[Mapping[str, Event]] = {
     "relay.stopped": _row("info", "", "the relay has stopped"),
     # Head office's collector
     "collect.connected": _row("info", "host database", "the collector takes from {host} and writes into {database}"),
+    "collect.old_server": _row(
+        "warning",
+        "version",
+        "the NATS server is of version {version}: where power fails it can lose messages, and skip some for collectors",
+        "Upgrade it to 2.9.21 or later. If changes are missing (posd collect --check): posd collect --from-start.",
+    ),
     "collect.waiting": _row(
         "warning",
         "error retry_s",

@@ -105,8 +105,8 @@ class Relay:
         await self.feed.version()  # while posd is away, head office's servers are left alone
         async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
             log.info("relay.connected", detail=stream.server, host=self.lane.subject)
-            if stream.old:
-                log.warning("relay.old_server", version=stream.version)
+            if stream.old is not None:
+                log.warning("relay.old_server", version=stream.old)
             self._pauses.is_news("")  # what went wrong before is over
             self.counts.connected = True
             try:

@@ -113,14 +113,9 @@ class LaneStream:
         return f"{url.hostname}:{url.port}" if url is not None else ""
 
     @property
-    def version(self) -> str:
-        """The server's version."""
-        return ".".join(map(str, _version(self._client)))
-
-    @property
-    def old(self) -> bool:
-        """Whether the server is good for a stream of one replica alone, and for none that loses its power."""
-        return _version(self._client) < FENCE_HOLDS
+    def old(self) -> str | None:
+        """See `old_version`."""
+        return old_version(self._client)
 
     async def last(self) -> Stored:
         """Read the last message. Raise StreamAway."""
@@ -243,6 +238,12 @@ def check_version(client: Client) -> None:
             f"the NATS server is {'.'.join(map(str, found))} and part of a cluster: before 2.9.21 a stream of "
             "several replicas can store two messages for one place"
         )
+
+
+def old_version(client: Client) -> str | None:
+    """Return a server's version where it is good for a stream of one replica alone, and for none that loses its power."""
+    found = _version(client)
+    return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 
 
 def _version(client: Client) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ import psycopg
 
 from posd.collect import metrics, questions
 from posd.collect.store import Store, parsed
+from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
 from tests.relay.lane import Process
-from tests.relay.nats_server import nats_server
+from tests.relay.nats_server import nats_server, version
 from tests.relay.scrapes import numbers, scraped
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
@@ -47,6 +48,7 @@ async def test_they_say_what_was_taken_and_how_the_lanes_are(tmp_path: Path) -> 
         await server.put("posd.m1.a", b"nonsense")
         collector = await started(config)
         await collector.said("collect.unreadable")
+        assert any(line["event"] == "collect.old_server" for line in collector.lines) == (version() < FENCE_HOLDS)
         async with asyncio.timeout(60):
             while numbers(found := await scraped(port), "posd_collect_waiting_messages") != {"": 0}:
                 pass

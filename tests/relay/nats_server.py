@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -125,6 +127,16 @@ class NatsServer:
         """Publish anything on a subject."""
         async with self.client() as client:
             await client.jetstream().publish(subject, data)
+
+
+def version() -> tuple[int, ...]:
+    """Return the version of the program."""
+    program = find("nats-server")
+    assert program is not None
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return tuple(map(int, found.groups()))
 
 
 async def _silent(_error: Exception) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import re
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ from nats.js.api import StreamConfig
 
 from posd.relay.stream import FENCE_HOLDS
 from tests.relay.lane import Lane, Process, once_each
-from tests.relay.nats_server import STREAM, NatsServer, nats_server
+from tests.relay.nats_server import STREAM, NatsServer, nats_server, version
 from tests.relay.test_relay import paid
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
@@ -25,15 +23,6 @@ from tests.support.ports import reserve
 from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
-
-
-def version() -> tuple[int, ...]:
-    program = find("nats-server")
-    assert program is not None
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
-    assert found is not None, said
-    return tuple(map(int, found.groups()))
 
 
 @asynccontextmanager

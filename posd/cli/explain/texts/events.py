@@ -388,6 +388,11 @@ EVENTS: Mapping[str, Spanish] = {
     ),
     "relay.stopped": Spanish("el relé se detuvo"),
     "collect.connected": Spanish("el colector toma de {host} y escribe en {database}"),
+    "collect.old_server": Spanish(
+        "el servidor NATS es de la versión {version}: si se va la luz puede perder mensajes, y saltarse algunos para los "
+        "colectores",
+        "Actualícelo a la 2.9.21 o posterior. Si faltan cambios (posd collect --check): posd collect --from-start.",
+    ),
     "collect.waiting": Spanish(
         "el colector espera: {error}; el próximo intento es en {retry_s} s",
         "Revise que el servidor NATS y PostgreSQL estén en marcha. La cola conserva lo que no se tomó.",

@@ -241,7 +241,7 @@ def check_version(client: Client) -> None:
 
 
 def old_version(client: Client) -> str | None:
-    """Return a server's version where it is good for a stream of one replica alone, and for none that loses its power."""
+    """Return a server's version where it is good for a single replica alone, and for none that loses its power."""
     found = _version(client)
     return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 

@@ -389,8 +389,8 @@ EVENTS: Mapping[str, Spanish] = {
     "relay.stopped": Spanish("el relé se detuvo"),
     "collect.connected": Spanish("el colector toma de {host} y escribe en {database}"),
     "collect.old_server": Spanish(
-        "el servidor NATS es de la versión {version}: si se va la luz puede perder mensajes, y saltarse algunos para los "
-        "colectores",
+        "el servidor NATS es de la versión {version}: si se va la luz puede perder mensajes, y saltarse algunos para "
+        "los colectores",
         "Actualícelo a la 2.9.21 o posterior. Si faltan cambios (posd collect --check): posd collect --from-start.",
     ),
     "collect.waiting": Spanish(

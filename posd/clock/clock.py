@@ -70,7 +70,6 @@ class Stretch(msgspec.Struct, frozen=True):
         Moment | None,
         Meta(description="the latest, up to a quarter of an hour too early; records bear such times"),
     ] = None
-
     set_ahead: Annotated[
         bool, Meta(description="whether it was set ahead at the end: then it had been behind before `since`, too")
     ] = False

@@ -268,6 +268,15 @@ async def _check(connection: "AsyncConnection[Any]") -> tuple[Sequence[Any], Seq
     )
 
 
+def _how(lane: Any) -> str:
+    """Say how a lane is, in a word or two."""
+    if lane.retired_at is not None:
+        return "closed"
+    if lane.silent:
+        return f"silent, posd {lane.health}" if lane.health == "unreachable" else "silent"
+    return lane.health or ""
+
+
 def _show_made(output: Output, made: Sequence[str]) -> None:
     if output.as_json:
         output.json(msgspec.json.encode({"ok": True, "made": made}))
@@ -311,7 +320,7 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
                 Number(str(lane.gaps)),
                 Number(str(lane.in_doubt)),
                 Number(str(lane.attention)),
-                "closed" if lane.retired_at else "silent" if lane.silent else lane.health or "",
+                _how(lane),
             )
             for lane in lanes
         ],

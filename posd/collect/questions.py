@@ -11,7 +11,7 @@ from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
 
 #: What a lane can say of posd's health, and the codes of what needs a person; whatever else it says is `OTHER`.
-STATUSES = ("ok", "degraded", "failing")
+STATUSES = ("ok", "degraded", "failing", "unreachable")
 CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
 OTHER = "other"
 

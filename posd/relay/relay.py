@@ -1,12 +1,15 @@
 """The relay at work: reads what follows the last message of its subject, publishes it, and waits for more."""
 
 import asyncio
+import math
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from posd.base.times import iso
@@ -18,7 +21,7 @@ from posd.relay.messages import AnyMessage, Begin, Changes, Lost, Page, Position
 from posd.relay.metrics import Counts
 from posd.relay.process import Pauses
 from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
-from posd.relay.stream import LaneStream, NotLast, Stored, StreamAway, TooLarge, connected
+from posd.relay.stream import LaneStream, NotLast, ServerTooOld, Stored, StreamAway, TooLarge, connected
 
 log = structlog.get_logger("posd.relay")
 
@@ -31,6 +34,8 @@ HEALTH_SECONDS = 15.0
 #: Seconds before the next try where something is away: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
+#: What head office is told of the health of a posd that cannot be asked.
+UNREACHABLE = "unreachable"
 #: Bytes of the changes of one message at most; a server takes 1 MiB unless told otherwise.
 MOST_BYTES = 512 * 1024
 
@@ -83,6 +88,7 @@ class Relay:
     begin: bool = False
     counts: Counts = field(default_factory=lambda: Counts(time.time()))
     _told: Told = field(default_factory=Told)
+    _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
 
@@ -98,11 +104,32 @@ class Relay:
                 if self._pauses.is_news(words):
                     todo = getattr(error, "todo", "") or None
                     log.warning("relay.waiting", error=words, retry_s=round(wait, 1), detail=todo)
+                if not isinstance(error, StreamAway):
+                    await self._say_away()
                 await asyncio.sleep(wait)
+
+    async def _say_away(self) -> None:
+        """Tell head office once where posd has been away for as long as a lane is silent between its words."""
+        now = time.monotonic()
+        self._away_since = self._away_since if self._away_since is not None else now
+        if now - self._away_since < self.config.state_seconds:
+            return
+        with suppress(StreamAway, NotLast, ServerTooOld, Stopped):  # the next try of posd tries this again, too
+            async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
+                last = await stream.last()
+                self._position(last)  # it is of this lane
+                message = messages.decode(last.data) if last.data is not None else None
+                if isinstance(message, State) and message.health.get("status") != UNREACHABLE:
+                    told = msgspec.structs.replace(message, at=iso(datetime.now(UTC)), health={"status": UNREACHABLE})
+                    data = messages.encode(told)
+                    await stream.publish(data, last.sequence)
+                    self._published(told, len(data))
+                self._away_since = math.inf  # until it was there again
 
     async def once(self, *, forever: bool = False) -> None:
         """Send all that there is, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
         await self.feed.version()  # while posd is away, head office's servers are left alone
+        self._away_since = None
         async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
             log.info("relay.connected", detail=stream.server, host=self.lane.subject)
             if stream.old is not None:

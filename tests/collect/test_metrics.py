@@ -119,7 +119,7 @@ async def test_no_lane_makes_up_a_word() -> None:
                 code for (code,) in await (await connection.execute("SELECT code FROM posd.attention")).fetchall()
             )
     assert codes["made_up"] > 1
-    assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "other": 1}
+    assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
     assert fleet.attention["other"] == codes["made_up"]
     assert fleet.attention["in_doubt"] == codes["in_doubt"]
     text = metrics.text(metrics.Counts(), None, fleet)

@@ -52,12 +52,25 @@ async def test_posd_that_is_killed_and_started_again_is_followed_on(own: Shop, t
         await paid(own)
         relay = await lane.start()
         await lane.until_complete()
+        *_, known = await lane.messages("state")
         await own.daemon.kill()
         await relay.said("relay.waiting")
+        await server.until(
+            lane.subject, lambda last: last["kind"] == "state" and "unreachable" in last["health"].values()
+        )
+        *_, told = await lane.messages()
+        assert told["health"] == {"status": "unreachable"}
+        assert [told[name] for name in ("last_seq", "place", "open")] == [
+            known[name] for name in ("last_seq", "place", "open")
+        ]
+        assert told["as_of"] < told["at"], "up to when the lane is complete has not changed"
         await own.daemon.start()
         await paid(own)
         found = await lane.until_complete()
         assert sent(found) == await lane.feed()
+        assert found[-1]["health"] == {"status": "ok"}
+        told_away = [message for message in found if message.get("health") == {"status": "unreachable"}]
+        assert len(told_away) == 1, "it is said once"
         assert await relay.stop() == 0
 
 

@@ -117,8 +117,8 @@ class Relay:
         with suppress(StreamAway, NotLast, ServerTooOld, Stopped):  # the next try of posd tries this again, too
             async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
                 last = await stream.last()
-                self._position(last)  # it is of this lane
-                message = messages.decode(last.data) if last.data is not None else None
+                known = self._position(last) is not None  # and of this lane
+                message = messages.decode(last.data) if known and last.data is not None else None
                 if isinstance(message, State) and message.health.get("status") != UNREACHABLE:
                     told = msgspec.structs.replace(message, at=iso(datetime.now(UTC)), health={"status": UNREACHABLE})
                     data = messages.encode(told)

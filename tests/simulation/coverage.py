@@ -32,7 +32,7 @@ _OUTCOMES: Final[Mapping[Result, tuple[str, ...]]] = {
 }
 
 #: What other processes than the daemon say.
-OF_OTHERS: Final = ("relay.", "collect.")
+OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
 
 #: Kind -> what it is, and all values that are known.
 KNOWN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {

@@ -110,8 +110,9 @@ def test_another_python_gives_the_same_digests(python: str) -> None:
     assert _digests(path, 60, numbers) == [runs.play(Job(seed, 60)).digest for seed in numbers]
 
 
-def test_nothing_of_a_run_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(runs.seed_of(START, 102), 10)
+@pytest.mark.parametrize("seed", [runs.seed_of(START, 102), 50681829151])  # killed within a call in the second
+def test_nothing_of_a_run_is_left(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(seed, 10)
     runs.play(job)  # what a process makes once is made
     monkeypatch.setattr(machine, "MEMORY", tmp_path)
     before = _left()

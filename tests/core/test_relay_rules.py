@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from posd.relay import messages
 from posd.relay.messages import Begin, Changes, Lost, Notice, Page, Position, Previous, Range, State
-from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends, Step, following
+from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends, Step, following, waiting
 from tests.support.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"
@@ -127,7 +127,8 @@ STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status
 def test_a_message_says_where_the_next_goes_on(message: messages.AnyMessage, wanted: Position) -> None:
     read = messages.decode(messages.encode(message))
     assert messages.position(read) == wanted
-    assert msgspec.json.decode(messages.encode(message))["v"] == 1
+    document = msgspec.json.decode(messages.encode(message))
+    assert (document["v"], document["kind"]) == (1, messages.kind(message))
 
 
 def test_a_place_is_read_by_its_own_word() -> None:
@@ -188,7 +189,8 @@ class Lane:
     def send(self, limit: int) -> bool:
         """Do one step of a relay that knows nothing but the last message; whether there was one."""
         position = self.stream[-1][1] if self.stream else None
-        step = following(position, self.page(position.seq if position else 0, limit), begin=False)
+        page = self.page(position.seq if position else 0, limit)
+        step, left = following(position, page, begin=False), waiting(position, page)
         match step:
             case Begins(database):
                 self.stream.append((step, Position(database.database_id, database.first_seq - 1)))
@@ -198,9 +200,13 @@ class Lane:
                 assert not any(from_seq <= seq <= to_seq for seq in self.rows), "it is there"
                 self.stream.append((step, Position(database_id, to_seq)))
             case CaughtUp():
+                assert left == 0
                 return False
             case Refused(detail):
                 pytest.fail(detail)
+        now = self.stream[-1][1]
+        told = now.seq - position.seq if position is not None and now.database_id == position.database_id else 0
+        assert waiting(now, page) == left - told
         return True
 
 

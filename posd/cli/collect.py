@@ -328,9 +328,10 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
     for gap in gaps:
         output.line(
             f"Missing: {gap.merchant}.{gap.lane}, database {gap.database_id}: after {gap.after_seq}, before "
-            f"{gap.before_seq}. On that lane: posd relay --once --from {(gap.after_seq or 0) + 1}",
+            f"{gap.before_seq}",
             "yellow",
         )
+        output.line(f"  On that lane: posd relay --once --from {(gap.after_seq or 0) + 1}")
     if unreadable:
         output.line(f"{counted(unreadable, 'message')} could not be used: see the table posd.unreadable", "yellow")
     silent = sum(lane.silent for lane in lanes)

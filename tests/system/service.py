@@ -36,7 +36,7 @@ def run(report: Report, scratch: Path) -> None:
             package = packages.given(scratch)
             machine.put(package, "/root/")
             machine.run("apt-get", "update", "-q")
-            install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
+            install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", "nats-server")
             machine.run(*install, seconds=600)
             check.note(package.name)
         if report.checks[-1].result != "passed":
@@ -97,6 +97,42 @@ def found(machine: Machine, check: Check) -> None:
     took = until(lambda: "SN-0002" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
     check.note(f"after {took:.1f} s")
     machine.run("systemctl", "stop", "terminal2")
+
+
+#: Makes the stream, and says what the last message of the lane is.
+STREAM = """
+import asyncio, sys
+sys.path.insert(0, "/opt/posd/lib/site-packages")
+import nats, nats.js.errors
+async def main():
+    client = await nats.connect("nats://127.0.0.1:4333")
+    stream = client.jetstream()
+    await stream.add_stream(name="POSD", subjects=["posd.*.*"], allow_direct=True)
+    try:
+        print((await stream.get_last_msg("POSD", "posd.m1.lane-1")).data.decode())
+    except nats.js.errors.NotFoundError:
+        print("nothing")
+    await client.close()
+asyncio.run(main())
+"""
+
+
+def relayed(machine: Machine, check: Check) -> None:
+    """The relay sends what happened to a NATS server, under all that its unit forbids."""
+    machine.run(
+        "systemd-run", "--unit=nats", "nats-server", "-js", "-sd", "/var/tmp/nats", "-a", "127.0.0.1", "-p", "4333"
+    )
+    last = ("python3", "-c", STREAM)
+    until(lambda: machine.run(*last, check=False).returncode == 0, "the NATS server answers", 60)
+    file = "/etc/posd/config.d/relay.toml"
+    machine.write(file, '[merchant]\nid = "m1"\n[relay]\nservers = ["nats://127.0.0.1:4333"]\nlane = "lane-1"\n')
+    machine.run("systemctl", "start", "posd-relay")
+    took = until(lambda: '"kind":"state"' in machine.out(*last), "all was sent", 60)
+    check.note(f"after {took:.1f} s; {machine.out(*last)}")
+    check.note(str(machine.show("posd-relay.service", "ActiveState", "NRestarts", "MemoryCurrent")))
+    assert machine.show("posd-relay.service", "ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
+    machine.run("systemctl", "stop", "posd-relay", "nats")
+    machine.run("rm", file)  # before posd reads it: the simulated terminals name another merchant
 
 
 def logged(machine: Machine, check: Check) -> None:
@@ -287,6 +323,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     exposed,
     opened,
     charged,
+    relayed,
     found,
     logged,
     reloaded,

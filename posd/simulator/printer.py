@@ -88,9 +88,11 @@ class Printer:
 
     async def stop(self) -> None:
         """Switch off: what was not printed stays recorded, a webhook that was not called is not called any more."""
-        await self._tasks.stop()
-        await self.poster.close()
-        self._record.close()
+        try:
+            await self._tasks.stop()
+            await self.poster.close()
+        finally:
+            self._record.close()
 
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
         """Answer the creation of a job: 202, 400, 422 or 429, or as its scenario says.

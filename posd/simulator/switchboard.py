@@ -75,8 +75,10 @@ class Workings:
         """Switch off, where it is on; what was not delivered or printed stays on file."""
         if self._sender is not None:
             sender, self._sender = self._sender, None
-            await sender.stop()
-            await self.printer.stop()
+            try:
+                await sender.stop()
+            finally:  # the end of the simulator can come amid a power cut
+                await self.printer.stop()
 
     async def close(self) -> None:
         """Switch off for good."""

@@ -53,8 +53,8 @@ def collect(
     Any number of them may run at once. What is stored is acknowledged after its commit; a message that comes twice
     makes no difference. The servers and the database stand in [collect] of the configuration.
 
-    Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing or silent, or a message could
-    not be used.
+    Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing, a lane is silent or its posd
+    does not answer, or a message could not be used.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -273,7 +273,7 @@ def _how(lane: Any) -> str:
     if lane.retired_at is not None:
         return "closed"
     if lane.silent:
-        return f"silent, posd {lane.health}" if lane.health == "unreachable" else "silent"
+        return f"silent, posd {lane.health}" if lane.unreachable else "silent"
     return lane.health or ""
 
 
@@ -295,7 +295,7 @@ def _show_counts(output: Output, counts: Any) -> None:
 def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int]) -> ExitCode:
     """Show how the lanes are; return the exit code."""
     lanes, gaps, unreadable = found
-    well = not gaps and not unreadable and not any(lane.silent for lane in lanes)
+    well = not unreadable and not any(lane.wanting for lane in lanes)
     if not lanes and not output.as_json:
         output.line("No lane has sent anything yet.")
         return ExitCode.DONE
@@ -335,9 +335,10 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
     if unreadable:
         output.line(f"{counted(unreadable, 'message')} could not be used: see the table posd.unreadable", "yellow")
     silent = sum(lane.silent for lane in lanes)
+    unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
+    words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}."
     output.line(
-        f"{counted(len(lanes), 'lane')}: "
-        + ("all complete and heard of." if well else f"{silent} silent, {counted(len(gaps), 'gap')}."),
+        f"{counted(len(lanes), 'lane')}: {'all complete and heard of.' if well else words}",
         "" if well else "bold yellow",
     )
     return ExitCode.DONE if well else ExitCode.NOT_DONE

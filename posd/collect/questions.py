@@ -9,9 +9,10 @@ from psycopg import AsyncConnection
 
 from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
+from posd.relay.messages import UNREACHABLE
 
 #: What a lane can say of posd's health, and the codes of what needs a person; whatever else it says is `OTHER`.
-STATUSES = ("ok", "degraded", "failing", "unreachable")
+STATUSES = ("ok", "degraded", "failing", UNREACHABLE)
 CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
 OTHER = "other"
 
@@ -43,9 +44,14 @@ class Lane(NamedTuple):
     retired_at: datetime | None
 
     @property
+    def unreachable(self) -> bool:
+        """Whether its relay gets no answer of its posd."""
+        return self.health == UNREACHABLE
+
+    @property
     def wanting(self) -> bool:
         """Whether its totals cannot be relied on, and somebody should look."""
-        return self.retired_at is None and (self.silent or self.gaps > 0)
+        return self.retired_at is None and (self.silent or self.unreachable or self.gaps > 0)
 
 
 class Fleet(NamedTuple):

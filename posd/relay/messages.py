@@ -8,6 +8,8 @@ from msgspec import Raw
 
 #: The version of these shapes.
 VERSION = 1
+#: The status of a `state` whose relay gets no answer of its posd.
+UNREACHABLE = "unreachable"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):

@@ -17,7 +17,7 @@ from posd.client.errors import Problem, Unreachable
 from posd.config.schema import RelayConfig
 from posd.relay import messages, rules
 from posd.relay.feed import Feed
-from posd.relay.messages import AnyMessage, Begin, Changes, Lost, Page, Position, State
+from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, State
 from posd.relay.metrics import Counts
 from posd.relay.process import Pauses
 from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
@@ -34,8 +34,6 @@ HEALTH_SECONDS = 15.0
 #: Seconds before the next try where something is away: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
-#: What head office is told of the health of a posd that cannot be asked.
-UNREACHABLE = "unreachable"
 #: Bytes of the changes of one message at most; a server takes 1 MiB unless told otherwise.
 MOST_BYTES = 512 * 1024
 

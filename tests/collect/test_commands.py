@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import psycopg
 import pytest
 
 from posd.collect.store import Store, parsed
 from tests.cli.processes import Done, posd
-from tests.collect.life import as_messages, life
+from tests.collect.life import LaneLife, as_messages, life
 from tests.collect.postgres import postgres
 from tests.support.needs import needs
 from tests.support.strange import assert_lines
@@ -72,6 +74,29 @@ async def test_without_a_database_it_says_where_it_is_named(tmp_path: Path) -> N
     done = await run(path, "--check")
     assert done.returncode == 3
     assert "collect.dsn" in done.stderr
+
+
+async def test_a_lane_whose_posd_does_not_answer_is_not_well(tmp_path: Path) -> None:
+    """Its relay has just said so: it is not silent yet, and what happens there is not known."""
+    async with postgres() as server:
+        lane = LaneLife(Random(1))
+        lane.begin()
+        lane.live(2)
+        lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
+        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+            store = Store(connection)
+            await store.prepare(init=True)
+            now = datetime.now(UTC)
+            sent = [message._replace(received_at=now) for message in as_messages(lane.sent)]
+            assert await store.write(parsed(sent[:-1])) == 0
+            path = tmp_path / "office.toml"
+            path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
+            assert (await run(path, "--check")).returncode == 0
+            assert await store.write(parsed(sent[-1:])) == 0
+        done = await run(path, "--check")
+        assert done.returncode == 1
+        assert "1 lane: 0 silent, 1 unreachable, 0 gaps." in done.stdout
+        assert not json.loads((await run(path, "--check", "--json")).stdout)["ok"]
 
 
 async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:

@@ -55,7 +55,10 @@ class Lane(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """All lanes in numbers. `health` and `attention` count by words of posd's own; what else a lane says is `other`."""
+    """All lanes in numbers: `open` and `health` without those that are closed, as the numbers of what is wrong.
+
+    `health` and `attention` count by words of posd's own; what else a lane says is `other`.
+    """
 
     lanes: int
     silent: int
@@ -107,14 +110,15 @@ async def fleet(connection: AsyncConnection[Any]) -> Fleet:
           (SELECT count(*) FROM posd.silent WHERE last_state_at IS NULL OR last_state_at < now() - interval '1 day'),
           (SELECT count(DISTINCT (merchant, lane)) FROM posd.gaps JOIN posd.lanes USING (merchant, lane)
            WHERE retired_at IS NULL),
-          (SELECT coalesce(sum(open), 0) FROM posd.lanes),
+          (SELECT coalesce(sum(open), 0) FROM posd.lanes WHERE retired_at IS NULL),
           (SELECT count(*) FROM posd.payments WHERE in_doubt),
           (SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost),
           (SELECT count(*) FROM posd.unreadable)
         """,
     )
     lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable = map(int, numbers)
-    health = await _rows(connection, "SELECT health ->> 'status', count(*) FROM posd.lanes GROUP BY 1")
+    query = "SELECT health ->> 'status', count(*) FROM posd.lanes WHERE retired_at IS NULL GROUP BY 1"
+    health = await _rows(connection, query)
     attention = await _rows(connection, "SELECT code, count(*) FROM posd.attention GROUP BY 1")
     by_word = _known(health, STATUSES), _known(attention, CODES)
     return Fleet(lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable, *by_word)

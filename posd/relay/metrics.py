@@ -1,5 +1,6 @@
 """What the relay counts, and its metrics. docs/metrics.md shows the same table."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,6 @@ FAMILIES = table(
     *process_metrics.families("posd_relay"),
 )
 
-
 #: The kinds of messages, and what can be away.
 KINDS = ("begin", "changes", "lost", "state")
 AWAY = ("posd", "stream")
@@ -43,11 +43,9 @@ def _none_of(names: tuple[str, ...]) -> Counter[str]:
 class Counts:
     """Numbers since the start of the process; times in seconds since 1970."""
 
-    started: float
+    started: float = field(default_factory=time.time)
     connected: bool = False
-    messages: Counter[str] = field(
-        default_factory=lambda: Counter(dict.fromkeys(("begin", "changes", "lost", "state"), 0))
-    )
+    messages: Counter[str] = field(default_factory=lambda: _none_of(KINDS))
     changes: int = 0
     bytes: int = 0
     lost: int = 0

@@ -84,7 +84,7 @@ class Relay:
     feed: Feed
     restart_at: int | None = None
     begin: bool = False
-    counts: Counts = field(default_factory=lambda: Counts(time.time()))
+    counts: Counts = field(default_factory=Counts)
     _told: Told = field(default_factory=Told)
     _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0

@@ -378,7 +378,8 @@ async def test_a_lane_that_is_closed_is_missed_as_soon_as_it_sends_again(store: 
     await questions.retire(store.connection, "m1", "a")
     (found,) = await questions.lanes(store.connection)
     assert not found.wanting
-    assert (await questions.gaps(store.connection), (await questions.fleet(store.connection)).incomplete) == ([], 0)
+    fleet = await questions.fleet(store.connection)
+    assert (await questions.gaps(store.connection), fleet.incomplete, sum(fleet.health.values())) == ([], 0, 0)
     await write(store, sent)
     assert not (await questions.lanes(store.connection))[0].wanting, "what it has said before is no new word"
     lane.live(1)

@@ -2,16 +2,17 @@
 
 It never concludes from time.
 
-It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. One task
-sleeps until the next of them is due; with none it does not wake at all. What is asked goes one call at a time
-to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an outage or a restart with hundreds open.
+It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. Each has a
+timer of its own, so that a change touches one transaction, however many are open; with none it does not wake at all.
+What is asked goes one call at a time to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an
+outage or a restart with hundreds open.
 """
 
 import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -72,7 +73,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class _Watched(msgspec.Struct):
-    """One transaction: its watch, its attentions, a silence that is to be recorded, its proof, its abort under way."""
+    """One transaction: its watch, its attentions, a silence that is to be recorded, its proof, its abort under way.
+
+    `timer` ends when it is to be asked for, or before: then it waits on.
+    """
 
     watch: Watch
     attention: frozenset[str]
@@ -81,6 +85,7 @@ class _Watched(msgspec.Struct):
     asked: float = -NEVER  # when it was asked for last
     abort_asked: float | None = None  # None: before it was in doubt, so that nothing follows from the answer
     probing: bool = False
+    timer: asyncio.TimerHandle | None = None
 
 
 class Reconciler:
@@ -109,13 +114,15 @@ class Reconciler:
         self._now = now
         self._chance = chance
         self._watched: dict[str, _Watched] = {}
+        self._of_terminal: dict[str, dict[str, None]] = {}  # those of each terminal that are watched
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._queued: set[str] = set()  # calls of the plan that wait for their turn
         self._turns: dict[str, asyncio.Lock] = {}
         self._fleet_turns = asyncio.Semaphore(MAX_CALLS)
-        self._wake = asyncio.Event()
-        self._next = NEVER  # when `run` wakes by itself
+        self._running = False
         self._closing = False
+        #: Called with the terminal of a transaction that has opened.
+        self.on_open: Callable[[str], None] = lambda _terminal: None
         store.hub.listen(self._changed, Moved)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
@@ -129,22 +136,27 @@ class Reconciler:
     def returned(self, terminal: str) -> None:
         """Ask for what is open on a terminal that has come back, or is now elsewhere."""
         now = monotonic()
-        for item in self._watched.values():
-            if item.watch.terminal == terminal and item.watch.phase is not Phase.STARTING:
+        for identity in self._of_terminal.get(terminal, ()):
+            item = self._watched[identity]
+            if item.watch.phase is not Phase.STARTING:
                 self._want_soon(item, now)
-        self._wake.set()
+                self._wait(identity)
+
+    def is_open(self, terminal: str) -> bool:
+        """Whether something is open on a terminal."""
+        watched = (self._watched[identity].watch for identity in self._of_terminal.get(terminal, ()))
+        return any(watch.phase is not Phase.FINAL for watch in watched)
 
     def open_terminals(self) -> frozenset[str]:
         """Return the terminals on which something is open."""
-        watches = (item.watch for item in self._watched.values())
-        return frozenset(watch.terminal for watch in watches if watch.phase is not Phase.FINAL)
+        return frozenset(filter(self.is_open, self._of_terminal))
 
     def unusable(self, client_transaction_id: str) -> None:
         """Ask for it: a callback of it could not be used, and may have been the final."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
             self._want_soon(item, monotonic())
-            self._wake.set()
+            self._wait(client_transaction_id)
 
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
@@ -179,22 +191,37 @@ class Reconciler:
 
     async def run(self) -> None:
         """Ask for what is due, until cancelled."""
-        while True:
-            self._wake.clear()
-            now = monotonic()
-            self._next = NEVER
-            for identity, item in list(self._watched.items()):
-                if identity in self._calls:
-                    continue
-                at = schedule.due(item.watch, self._settings.limits)
-                if at is not None and at <= now:
-                    self._call(identity, item.watch.terminal, self._fleet_turns, own=True)
-                elif at is not None:
-                    self._next = min(at, self._next)
-            with suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
-                async with asyncio.timeout(None if self._next == NEVER else self._next - now):
-                    await self._wake.wait()
+        self._running = True
+        try:
+            for identity in self._watched:
+                self._wait(identity)
+            await asyncio.Event().wait()
+        finally:
+            self._running = False
+            for item in self._watched.values():
+                if item.timer is not None:
+                    item.timer.cancel()
+
+    def _wait(self, identity: str) -> None:
+        """Have it asked for when that is due by what is known now."""
+        item = self._watched.get(identity)
+        if item is None or not self._running or identity in self._calls:  # after a call it is planned anew
+            return
+        at = schedule.due(item.watch, self._settings.limits)
+        if at is None or (item.timer is not None and item.timer.when() <= at):
+            return
+        if item.timer is not None:
+            item.timer.cancel()
+        item.timer = asyncio.get_running_loop().call_at(at, self._ended, identity, item)
+
+    def _ended(self, identity: str, item: _Watched) -> None:
+        """Ask for it, where nothing has put that off since its timer began."""
+        item.timer = None
+        at = schedule.due(item.watch, self._settings.limits)
+        if at is not None and at <= monotonic() and identity not in self._calls:
+            self._call(identity, item.watch.terminal, self._fleet_turns, own=True)
+        else:
+            self._wait(identity)
 
     async def close(self) -> None:
         """Stop asking: what is under way is given up, and asked again by the next daemon."""
@@ -209,13 +236,7 @@ class Reconciler:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
-            if self._due(change.id) < self._next:
-                self._wake.set()
-
-    def _due(self, identity: str) -> float:
-        item = self._watched.get(identity)
-        at = schedule.due(item.watch, self._settings.limits) if item else None
-        return NEVER if at is None else at
+            self._wait(change.id)
 
     def _take(self, change: Moved) -> None:
         now, after, cause = monotonic(), change.after, change.cause
@@ -228,11 +249,14 @@ class Reconciler:
             watch = Watch(after.terminal, after.phase, after.status, now, called_back=called)
             self._keep(change.id, watch, change.attention)
             return
+        opened = item.watch.phase is Phase.FINAL
         if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
         gap = called and AttentionCode.GAP in change.attention
         item.watch = schedule.news(item.watch, after.phase, after.status, now, event=called, gap=gap)
         item.attention = frozenset(change.attention)
+        if opened:
+            self.on_open(after.terminal)
         match cause:
             case AbortRequested(probe=probe):
                 item.abort_asked, item.probing = now, probe
@@ -256,11 +280,11 @@ class Reconciler:
             strange = asked and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
             if item.watch.until is not None and after.status in lifecycle.FINALS:
-                del self._watched[change.id]  # a person had closed it; now the terminal has said how it ended
+                self._forget(change.id)  # a person had closed it; now the terminal has said how it ended
             return  # it is about to be asked for
         else:
             strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
-        self._watched.pop(change.id, None)
+        self._forget(change.id)
         if isinstance(cause, Resolved):
             self._keep(change.id, schedule.closed(after.terminal, now), change.attention)
         elif strange:
@@ -275,7 +299,22 @@ class Reconciler:
             item.watch = schedule.want(item.watch, now)
 
     def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
+        self._forget(identity)
         self._watched[identity] = _Watched(watch, frozenset(attention), NotStartedProof(self._settings.settle))
+        self._of_terminal.setdefault(watch.terminal, {})[identity] = None
+        if watch.phase is not Phase.FINAL:
+            self.on_open(watch.terminal)
+
+    def _forget(self, identity: str) -> None:
+        item = self._watched.pop(identity, None)
+        if item is None:
+            return
+        if item.timer is not None:
+            item.timer.cancel()
+        others = self._of_terminal[item.watch.terminal]
+        del others[identity]
+        if not others:
+            del self._of_terminal[item.watch.terminal]
 
     def _call(
         self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], *, own: bool
@@ -303,7 +342,7 @@ class Reconciler:
             self._queued.discard(identity)
         if not call.cancelled():
             call.exception()  # seen: it was told where it happened, and the call is planned again
-        self._wake.set()
+        self._wait(identity)
 
     async def _in_turn(
         self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], own: bool
@@ -354,7 +393,7 @@ class Reconciler:
             return
         now, jitter = monotonic(), self._chance()
         if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
-            del self._watched[identity]  # it was asked for
+            self._forget(identity)  # it was asked for
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings.limits, now, jitter)

@@ -215,7 +215,7 @@ def payments(base: Base) -> PaymentParts:
         intake=base.intake,
         doubts=doubts,
     )
-    fleet.addresses.is_open(lambda serial: serial in reconciler.open_terminals())
+    fleet.addresses.is_open(reconciler.is_open)
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(partial(_tell, base.clock), payment_record.Moved)
     return PaymentParts(
@@ -345,8 +345,10 @@ def presence(base: Base, door: WebhookDoor) -> Presence:
 
 def liveness(base: Base, paying: PaymentParts) -> Liveness:
     """Build what looks at the terminals by itself."""
-    every, chance = base.config.discovery.check_seconds, base.surroundings.chance
-    return Liveness(base.terminals.fleet, every, paying.reconciler.open_terminals, chance)
+    every, chance, reconciler = base.config.discovery.check_seconds, base.surroundings.chance, paying.reconciler
+    made = Liveness(base.terminals.fleet, every, reconciler.is_open, chance)
+    reconciler.on_open = made.changed
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class News(Enum):
     HEARD = auto()  # it said something by itself
     REACHED = auto()  # a call or a look got through
     MISSED = auto()  # one did not
+    CHANGED = auto()  # its addresses are others
 
 
 class Addresses:
@@ -145,6 +146,7 @@ class Addresses:
         before = member.trusted
         with self._watched(member):
             member.trust(trusted)
+        self.on_news(serial, News.CHANGED)
         if before is not None and before.base_url != trusted.base_url and not trusted.decided:
             log.info("terminal.moved", terminal=serial, host=trusted.base_url, kind=trusted.proof)
         self._state(member, at_once=trusted.decided)

@@ -1,8 +1,7 @@
 """Looks at the terminals by itself when there is a reason to, politely: see `due` for when."""
 
 import asyncio
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -29,6 +28,10 @@ LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
 #: So many times; then it is looked for as rarely as all the others (unless a payment is open): some 10 minutes.
 LOST_LOOKS = 12
+#: Looks without any reason are at multiples of this on the clock, so that those of a fleet are together. Seconds.
+TOGETHER_SECONDS = 20.0
+#: Where the pause between them is at least so many of these: a look is too early by no more than a part of the pause.
+TOGETHER_PAUSES = 10
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -48,7 +51,7 @@ def want(pulse: Pulse) -> Pulse:
 
 def heard(pulse: Pulse, now: float) -> Pulse:
     """Note that it said something by itself."""
-    return msgspec.structs.replace(pulse, last=now)
+    return Pulse(now, pulse.failures, pulse.wanted)  # each event comes by: `replace` takes four times as long
 
 
 def begun(pulse: Pulse, now: float) -> Pulse:
@@ -69,14 +72,20 @@ def due(pulse: Pulse, *, busy: bool, every: float, contested: bool = False) -> f
     """
     if pulse.wanted:
         return pulse.last + SPACING_SECONDS
-    pauses = [max(every, SPACING_SECONDS)] if every else []
+    times = [_together(pulse.last, max(every, SPACING_SECONDS))] if every else []
     if busy:
-        pauses.append(OPEN_SECONDS)
+        times.append(pulse.last + OPEN_SECONDS)
     if contested:
-        pauses.append(CONTESTED_SECONDS)
+        times.append(pulse.last + CONTESTED_SECONDS)
     if pulse.failures and (busy or pulse.failures <= LOST_LOOKS):
-        pauses.append(min(LOST_SECONDS * 2.0 ** min(pulse.failures - 1, 10), MAX_LOST_SECONDS))
-    return pulse.last + min(pauses) if pauses else None
+        times.append(pulse.last + min(LOST_SECONDS * 2.0 ** min(pulse.failures - 1, 10), MAX_LOST_SECONDS))
+    return min(times, default=None)
+
+
+def _together(last: float, pause: float) -> float:
+    """Return the end of a pause, or a little earlier, where others end as well."""
+    end = last + pause
+    return end - end % TOGETHER_SECONDS if pause >= TOGETHER_PAUSES * TOGETHER_SECONDS else end
 
 
 #: Terminals that are looked at at the same time: looks must not become a storm.
@@ -88,42 +97,55 @@ SPREAD = 0.2
 class Liveness:
     """Run `run` as a task; cancel it to stop.
 
-    `every`: seconds between two looks without any reason, 0 for none. `busy` names the terminals with open payments.
-    `chance`: from 0 to 1, another each time.
+    Each terminal has a timer of its own, and news of a terminal touches that one alone. What puts a look off moves no
+    timer: it finds out when it ends, and waits on. So `changed` is to be called for what makes a look due sooner.
+
+    `every`: seconds between two looks without any reason, 0 for none. `busy` tells whether a payment of a terminal is
+    open. `chance`: from 0 to 1, another each time.
     """
 
-    def __init__(
-        self, fleet: Fleet, every: float, busy: Callable[[], Collection[str]], chance: Callable[[], float]
-    ) -> None:
+    def __init__(self, fleet: Fleet, every: float, busy: Callable[[str], bool], chance: Callable[[], float]) -> None:
         self._fleet = fleet
         self._busy = busy
         self._seconds = every
         self._chance = chance
         self._pulses: dict[str, Pulse] = {}
         self._every: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(MAX_LOOKS)
-        self._wake = asyncio.Event()
+        self._running = False
         self._fit()
         fleet.addresses.on_news = self._take
         fleet.on_change = self._fit
 
     async def run(self) -> None:
         """Look at the terminals that are due, until cancelled."""
+        self._running = True
         try:
-            while True:
-                self._wake.clear()
-                until = self._start_looks()
-                with suppress(TimeoutError):
-                    # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
-                    async with asyncio.timeout_at(until and asyncio.get_running_loop().time() + until):
-                        await self._wake.wait()
+            for serial in self._pulses:
+                self.changed(serial)
+            await asyncio.Event().wait()
         finally:
+            self._running = False
+            for timer in self._timers.values():
+                timer.cancel()
             looks = list(self._looks.values())
             for look in looks:
                 look.cancel()
             if looks:
                 await asyncio.wait(looks)
+
+    def changed(self, serial: str) -> None:
+        """Have a terminal looked at when it is due by what is known now: that may be sooner than before."""
+        if not self._running or serial in self._looks:  # it is planned anew when the look has ended
+            return
+        at, timer = self._due(serial), self._timers.get(serial)
+        if at is None or (timer is not None and timer.when() <= at):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[serial] = asyncio.get_running_loop().call_at(at, self._ended, serial)
 
     def _fit(self) -> None:
         """Have a pulse for each terminal of the fleet, and for no other."""
@@ -132,44 +154,50 @@ class Liveness:
         pauses = {serial: self._seconds * (1 - SPREAD * self._chance()) for serial in serials}
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
         self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
+        for serial in serials:
+            self.changed(serial)
 
-    def _start_looks(self) -> float | None:
-        """Start the looks that are due; return in how many seconds the next is, None for never."""
-        now, busy, pauses = monotonic(), self._busy(), []
-        for serial, item in self._pulses.items():
-            if serial in self._looks or not self._fleet.addresses.can_be_looked_at(serial):
-                continue
-            contested = self._fleet.addresses.conflict(serial) is not None
-            at = due(item, busy=serial in busy, every=self._every[serial], contested=contested)
-            if at is not None and at <= now:
-                self._pulses[serial] = begun(item, now)
-                look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
-                self._looks[serial] = look
-                look.add_done_callback(partial(self._looked, serial))
-            elif at is not None:
-                pauses.append(at - now)
-        return min(pauses, default=None)
+    def _due(self, serial: str) -> float | None:
+        """Return from when on a terminal is to be looked at, None where it cannot be or nothing asks for it."""
+        item, addresses = self._pulses.get(serial), self._fleet.addresses
+        if item is None or not addresses.can_be_looked_at(serial):
+            return None
+        contested = addresses.conflict(serial) is not None
+        return due(item, busy=self._busy(serial), every=self._every[serial], contested=contested)
+
+    def _ended(self, serial: str) -> None:
+        """Look at a terminal whose timer has ended, unless it was heard, or nothing asks for it any more."""
+        del self._timers[serial]
+        at, now = self._due(serial), monotonic()
+        if at is None or at > now:
+            self.changed(serial)
+            return
+        self._pulses[serial] = begun(self._pulses[serial], now)
+        look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
+        self._looks[serial] = look
+        look.add_done_callback(partial(self._looked, serial))
 
     async def _look(self, serial: str) -> None:
         async with self._turns:
             await self._fleet.addresses.check(serial)
 
     def _looked(self, serial: str, _look: "asyncio.Task[None]") -> None:
-        self._looks.pop(serial, None)
-        self._wake.set()
+        del self._looks[serial]
+        self.changed(serial)
 
     def _take(self, serial: str, news: News) -> None:
         """Hear of a terminal from the fleet, on the loop."""
-        now, item = monotonic(), self._pulses.get(serial)
+        item = self._pulses.get(serial)
         if item is None:  # a look at a terminal that has left the fleet
             return
         match news:
-            case News.WANTED:
-                item = want(item)
             case News.HEARD:
-                item = heard(item, now)
+                self._pulses[serial] = heard(item, monotonic())
+                return  # that only puts off the next look
+            case News.WANTED:
+                self._pulses[serial] = want(item)
             case News.REACHED | News.MISSED:
-                item = looked(item, now, reached=news is News.REACHED)
-        self._pulses[serial] = item
-        if news is not News.HEARD:  # that only puts off the next look
-            self._wake.set()
+                self._pulses[serial] = looked(item, monotonic(), reached=news is News.REACHED)
+            case News.CHANGED:
+                pass
+        self.changed(serial)

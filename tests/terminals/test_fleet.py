@@ -419,8 +419,7 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
 ) -> None:
     fleet.addresses.announce(announced("one", right))
     fleet.addresses.announce(announced("two", other, serial="SN-NEW"))
-    busy: list[str] = []
-    liveness = Liveness(fleet, 0, lambda: busy, random.random)
+    liveness = Liveness(fleet, 0, lambda _serial: False, random.random)
     entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
     fleet.adopt(members.made(configured(tmp_path, entry)), EDITIONS)
     assert fleet.serials == ("SN-NEW",)

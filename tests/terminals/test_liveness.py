@@ -13,6 +13,7 @@ from posd.terminals import liveness as schedule
 from posd.terminals.addresses import News
 from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Proof, Trusted
 from posd.terminals.liveness import MAX_LOOKS, Liveness
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -72,7 +73,7 @@ def fleet_of(
 async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
     """Let posd look at the fleet for the block; nothing of it is left then."""
     before = asyncio.all_tasks()
-    liveness = Liveness(fleet, every, lambda: busy, random.random)
+    liveness = Liveness(fleet, every, busy.__contains__, random.random)
     task = asyncio.create_task(liveness.run())
     yield liveness
     task.cancel()
@@ -142,11 +143,47 @@ async def test_where_a_payment_is_open_it_is_looked_at(tmp_path: Path, terminal:
 
 async def test_without_a_reason_nothing_is_done_and_nothing_wakes(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
-    liveness = Liveness(fleet, 0, lambda: (), random.random)
-    assert liveness._start_looks() is None
-    fleet.heard_from("SN-1", AT)
-    assert liveness._start_looks() is None
-    await fleet.close()
+    async with looking(fleet) as liveness:
+        await asyncio.sleep(0)  # it runs
+        fleet.heard_from("SN-1", AT)
+        assert liveness._timers == {}
+
+
+async def test_a_payment_that_opens_makes_a_look_due(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    visits, busy = Visits(terminal), set[str]()
+    async with looking(fleet_of(tmp_path, terminal, configured=True), busy=busy) as liveness:
+        await asyncio.sleep(0)  # it runs
+        assert liveness._timers == {}
+        busy.add("SN-1")
+        liveness.changed("SN-1")
+        await visits.at_least(2)
+
+
+async def test_an_address_that_becomes_known_makes_a_look_due(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=False)
+    async with looking(fleet, busy={"SN-1"}) as liveness:
+        await asyncio.sleep(0)  # it runs
+        assert liveness._timers == {}
+        fleet.addresses.trust("SN-1", Trusted(terminal.base_url, Proof.NONE, AT))
+        await visits.at_least(2)
+
+
+async def test_what_is_heard_moves_no_timer_and_puts_the_look_off(
+    tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "OPEN_SECONDS", 3600.0)
+    visits = Visits(terminal)
+    fleet = fleet_of(tmp_path, terminal, configured=True)
+    async with looking(fleet, busy={"SN-1"}) as liveness:
+        await asyncio.sleep(0)  # it runs
+        timer = liveness._timers["SN-1"]
+        fleet.heard_from("SN-1", AT)
+        assert liveness._timers["SN-1"] is timer
+        timer.cancel()
+        liveness._ended("SN-1")
+        assert liveness._timers["SN-1"].when() > timer.when()
+        assert not liveness._looks
+    assert visits.count == 0
 
 
 async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
@@ -194,8 +231,6 @@ async def test_an_announcer_that_flaps_causes_no_storm(
         async with asyncio.timeout(PATIENCE_SECONDS):
             while liveness._looks:  # noqa: ASYNC110 - the first look has told its news and is about to end
                 await asyncio.sleep(0)
-        pause = liveness._start_looks()
-        assert pause is not None
-        assert pause > 3600.0 / 2
+        assert liveness._timers["SN-1"].when() - asyncio.get_running_loop().time() > 3600.0 / 2
         await visits.at_least(1)
     assert visits.count == 1

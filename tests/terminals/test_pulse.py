@@ -5,7 +5,16 @@ import math
 import pytest
 
 from posd.terminals import liveness
-from posd.terminals.liveness import LOST_LOOKS, LOST_SECONDS, MAX_LOST_SECONDS, OPEN_SECONDS, SPACING_SECONDS, Pulse
+from posd.terminals.liveness import (
+    CONTESTED_SECONDS,
+    LOST_LOOKS,
+    LOST_SECONDS,
+    MAX_LOST_SECONDS,
+    OPEN_SECONDS,
+    SPACING_SECONDS,
+    TOGETHER_SECONDS,
+    Pulse,
+)
 
 QUIET = 600.0
 
@@ -13,6 +22,24 @@ QUIET = 600.0
 def test_without_a_reason_it_is_looked_at_rarely_or_never() -> None:
     assert liveness.due(Pulse(100.0), busy=False, every=QUIET) == 100.0 + QUIET
     assert liveness.due(Pulse(100.0), busy=False, every=0) is None
+
+
+@pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
+def test_looks_without_a_reason_are_together_and_never_after_their_pause(last: float) -> None:
+    at = liveness.due(Pulse(last), busy=False, every=QUIET)
+    assert at is not None
+    assert at % TOGETHER_SECONDS == 0
+    assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
+
+
+def test_a_short_pause_is_kept_as_it_is() -> None:
+    assert liveness.due(Pulse(101.0), busy=False, every=60.0) == 161.0
+
+
+def test_a_look_that_has_a_reason_waits_for_no_other() -> None:
+    assert liveness.due(Pulse(101.0), busy=True, every=QUIET) == 101.0 + OPEN_SECONDS
+    assert liveness.due(Pulse(101.0), busy=False, contested=True, every=QUIET) == 101.0 + CONTESTED_SECONDS
+    assert liveness.due(Pulse(101.0, wanted=True), busy=False, every=QUIET) == 101.0 + SPACING_SECONDS
 
 
 def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:

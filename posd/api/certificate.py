@@ -20,11 +20,12 @@ import structlog
 
 from posd import tls
 from posd.api import documents
-from posd.base.clocks import monotonic
+from posd.base.clocks import monotonic, next_tick
 from posd.base.times import iso
 
-#: How often the files and this machine's addresses are looked at, in seconds; SIGHUP makes it at once.
-CHECK_SECONDS = 20.0
+#: How often the files and this machine's addresses are looked at, in seconds; SIGHUP, and an address that the kernel
+#: reports, make it at once.
+CHECK_SECONDS = 60.0
 #: After a renewal that failed or did not help, how long until the next try, in seconds.
 RENEWAL_PAUSE_SECONDS = 3600.0
 #: The same after one that helped: an address that comes and goes must not keep the machine busy.
@@ -169,7 +170,7 @@ class ServedCertificate:
             await self._renew_where_due(wanted)
             self._remind_of_the_end()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.check_seconds):
+                async with asyncio.timeout_at(next_tick(self.check_seconds)):
                     await self._wake.wait()
 
     async def _look(self) -> "tuple[State, tls.Subjects]":

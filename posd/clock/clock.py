@@ -6,7 +6,6 @@ trace, and what was right before holds, also after a power cut. But it is writte
 since records of that stretch bear them.
 """
 
-import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ import msgspec
 import structlog
 from msgspec import Meta
 
+from posd.base.clocks import tick
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
 from posd.clock import kernel, rules
@@ -28,8 +28,8 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 
-#: How often the clock is read without being asked for, in seconds.
-LOOK_SECONDS = 5.0
+#: How often the clock is read without being asked for, in seconds: what depends on it reads it itself.
+LOOK_SECONDS = 10.0
 #: How often what is known is written down, in seconds.
 KEEP_SECONDS = 900.0
 #: So many times in which the clock was not believed are kept, the newest.
@@ -154,7 +154,7 @@ class WallClock:
             if self._unwritten or self._elapsed() - kept >= KEEP_SECONDS:
                 await self.keep()
                 kept = self._elapsed()
-            await asyncio.sleep(LOOK_SECONDS)
+            await tick(LOOK_SECONDS)
 
     async def keep(self) -> None:
         """Write down what is known; where the disk does not take it, the next time does."""

@@ -1,6 +1,5 @@
 """Where the values of the metrics come from; read on request, from the parts that know them."""
 
-import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from posd.api.metrics import FAMILIES, OTHER, Tally
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
 from posd.base import process_metrics
+from posd.base.clocks import tick
 from posd.base.exposition import CONTENT_TYPE, Sample, Samples, refusal, render
 from posd.base.limits import Reached
 from posd.base.problems import Problem
@@ -315,7 +315,7 @@ class Textfile:
                 if self._failing:
                     log.info("metrics.written", detail=str(self._path))
                 self._failing = False
-            await asyncio.sleep(self._seconds)
+            await tick(self._seconds)
 
 
 def replace(path: Path, text: str) -> None:

@@ -4,12 +4,12 @@ One is given while the event loop turns and the thread that commits answers: if 
 starts it again, and what is open goes on. A disk that takes a commit and never returns is such a hang.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
 import structlog
 
+from posd.base.clocks import tick
 from posd.daemon.systemd import notify
 from posd.storage.errors import StorageUnavailable
 
@@ -41,4 +41,4 @@ async def run(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -
             log.error("posd.hung", error=str(error), detail="the service manager starts posd again")  # noqa: TRY400
             return
         notify(WATCHDOG="1", STATUS=status())
-        await asyncio.sleep(seconds)
+        await tick(seconds)

@@ -18,7 +18,7 @@ import aiosqlite
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic, wall
+from posd.base.clocks import monotonic, tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
@@ -250,7 +250,7 @@ COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 #: How often it is looked whether the files are those that the path names, in seconds; each commit looks too.
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 10.0
 
 #: What a caller hears where what it wrote is not surely on disk.
 _NOT_STORED = (StorageUnavailable, CommitUncertain)
@@ -313,7 +313,7 @@ class Writer:
     async def watch(self) -> None:
         """Look from time to time whether the files are those that the path names, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await tick(LOOK_SECONDS)
             self.look()
             if self.moved is not None and not self._saved and self._placed.log_alone:
                 self._saved = await hand_over(self._connection, partial(_save, self._connection._conn))

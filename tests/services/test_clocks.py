@@ -3,7 +3,9 @@
 import asyncio
 import time
 
-from posd.base.clocks import monotonic
+import pytest
+
+from posd.base.clocks import monotonic, next_tick
 
 
 class LoopOfItsOwn(asyncio.SelectorEventLoop):
@@ -24,3 +26,11 @@ def test_durations_go_by_the_clock_of_the_loop_that_runs() -> None:
 def test_without_a_loop_they_go_by_the_systems() -> None:
     before = time.monotonic()
     assert before <= monotonic() <= time.monotonic()
+
+
+@pytest.mark.parametrize("seconds", [0.5, 10.0, 60.0])
+def test_the_next_tick_is_a_multiple_and_no_later_than_the_pause(seconds: float) -> None:
+    before = monotonic()
+    at = next_tick(seconds)
+    assert before < at <= monotonic() + seconds
+    assert min(at % seconds, seconds - at % seconds) == pytest.approx(0, abs=1e-6)

@@ -82,8 +82,8 @@ def say(output: Output, *lines: str) -> None:
 
 #: Longest for the listener's answer, in seconds; it is on this machine.
 ASK_SECONDS = 5.0
-#: Longest until the daemon has taken a new certificate up, in seconds; after a signal it takes a moment.
-TAKE_UP_SECONDS = 30.0
+#: Longest until the daemon has taken a new certificate up, in seconds: without a signal it looks once a minute.
+TAKE_UP_SECONDS = 70.0
 #: Between two looks, in seconds.
 LOOK_SECONDS = 0.1
 #: struct ucred: process, user and group id (unix(7)).

@@ -83,7 +83,7 @@ def to_journal(stream: TextIO | None) -> bool:
 def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str, Any]) -> MutableMapping[str, Any]:
     """Put time, level and event first; drop fields that no log line may have, and those that say nothing (None)."""
     kept: dict[str, Any] = {
-        "timestamp": f"{moment.isoformat(timespec='microseconds')[:-6]}Z",
+        "timestamp": moment if moment.microsecond else _written(moment),
         "level": level,
         "event": fields["event"],
         "logger": logger,
@@ -91,11 +91,18 @@ def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str,
     for name, value in fields.items():
         if name not in _ALLOWED:
             kept.setdefault("dropped", []).append(name)
+        elif isinstance(value, str):
+            kept[name] = _text(value) if name in TEXTS and (len(value) > MAX_TEXT or "@" in value) else value
+        elif isinstance(value, list) and len(value) > MAX_ITEMS:
+            kept[name] = [*value[:MAX_ITEMS], f"and {len(value) - MAX_ITEMS} more"]
         elif value is not None:
-            kept[name] = _text(value) if name in TEXTS and isinstance(value, str) else value
-            if isinstance(value, list) and len(value) > MAX_ITEMS:
-                kept[name] = [*value[:MAX_ITEMS], f"and {len(value) - MAX_ITEMS} more"]
+            kept[name] = value
     return kept
+
+
+def _written(moment: datetime) -> str:
+    """Return a moment as msgspec writes it, in all six digits: where they are zeros, it leaves them out."""
+    return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def _text(value: str) -> str:
@@ -173,7 +180,7 @@ LIMITS: Final[Mapping[str, Limit]] = MappingProxyType(
     }
 )
 
-#: The event, the level, and the names and values of the fields by which its lines count apart.
+#: The event, the level, and the values of the fields by which its lines count apart, None where a line has it not.
 Key = tuple[Any, ...]
 #: So many parts of a key say what kind of line it is.
 KIND = 2
@@ -181,8 +188,12 @@ KIND = 2
 
 def limit_of(fields: Mapping[str, Any]) -> Limit | None:
     """Return the limit of a line; None where it is written in any case."""
-    limit = LIMITS.get(fields["event"])
-    return TROUBLE if limit is None and fields["level"] in SEVERE else limit
+    return _limit_of(fields["event"], fields["level"])
+
+
+def _limit_of(event: str, level: str) -> Limit | None:
+    limit = LIMITS.get(event)
+    return TROUBLE if limit is None and level in SEVERE else limit
 
 
 @dataclass(slots=True)
@@ -202,22 +213,27 @@ class Windows:
 
     def admit(self, key: Key, limit: Limit, now: float) -> bool:
         """Whether a line passes; one that does not is counted."""
-        window = self._window(key, now)
-        if window is None and len(self._windows) >= self._max_keys and not self._make_room(now):
-            key = key[:KIND]
-            window = self._window(key, now)
-        if window is None:
-            window = self._windows[key] = _Window(now + limit.seconds)
+        window = self._windows.get(key)
+        if window is None or (window.ends <= now and not window.left_out):
+            window = self._begin(key, limit, now)
         if window.lines < limit.lines:
             window.lines += 1
             return True
         window.left_out += 1
         return False
 
-    def _window(self, key: Key, now: float) -> _Window | None:
-        """Return the window of a key; one that has ended counts on until what it left out is told."""
-        window = self._windows.get(key)
-        return window if window is not None and (window.ends > now or window.left_out) else None
+    def _begin(self, key: Key, limit: Limit, now: float) -> _Window:
+        """Return a new window of a key; where there is no room, the window that the keys of its kind share.
+
+        A window that has ended counts on until what it left out is told.
+        """
+        if len(self._windows) >= self._max_keys and not self._make_room(now):
+            key = key[:KIND]
+            window = self._windows.get(key)
+            if window is not None and (window.ends > now or window.left_out):
+                return window
+        window = self._windows[key] = _Window(now + limit.seconds)
+        return window
 
     def _make_room(self, now: float) -> bool:
         """Drop the windows that ended with nothing to tell; whether there is room now."""
@@ -254,14 +270,15 @@ class Floods:
         self._windows = Windows()
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, fields: Mapping[str, Any]) -> None:
-        """Let a line pass. Raise DropEvent where there were too many of its kind."""
-        limit = limit_of(fields)
-        if limit is None or fields["event"] == "log.collapsed":
+    def admit(self, fields: Mapping[str, Any], now: float) -> None:
+        """Let a line pass, by the monotonic clock. Raise DropEvent where there were too many of its kind."""
+        event, level = fields["event"], fields["level"]
+        limit = _limit_of(event, level)
+        if limit is None or event == "log.collapsed":
             return
-        key = (fields["event"], fields["level"], *((name, fields[name]) for name in limit.by if name in fields))
+        key = (event, level, *map(fields.get, limit.by))
         with self._lock:
-            passes = self._windows.admit(key, limit, monotonic())
+            passes = self._windows.admit(key, limit, now)
         if not passes:
             self._wait()
             raise structlog.DropEvent
@@ -286,7 +303,9 @@ class Floods:
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
-            fields = dict(about) | {"kind": event, "count": count}
+            limit = _limit_of(event, level)
+            named = zip(limit.by if limit is not None else (), about, strict=False)  # of a shared window nothing is
+            fields = dict(named) | {"kind": event, "count": count}
             (log.warning if level in SEVERE else log.info)("log.collapsed", **fields)
 
 
@@ -362,8 +381,8 @@ def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
 # How lines are written, and what else than posd's own loggers writes them.
 
 
-#: A line that is to be written: it returns its text, without its end, or raises DropEvent.
-Line = Callable[[], bytes]
+#: A line that is to be written: by the monotonic clock it returns its text, without its end, or raises DropEvent.
+Line = Callable[[float], bytes]
 
 
 class Renderer:
@@ -388,15 +407,17 @@ class Renderer:
         level: str,
         given: Mapping[str, Any],
         exception: list[dict[str, Any]] | None,
+        now: float,
     ) -> bytes:
         """Return the text of a line. Raise DropEvent where there were too many of its kind."""
         fields = allow_listed(moment, logger, level, given)
-        floods.admit(fields)
+        floods.admit(fields, now)
         if exception is not None:
             fields["exception"] = exception
         try:
             line = _ENCODER.encode(fields)
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+            fields["timestamp"] = _written(moment)
             line = json.dumps(fields, default=repr).encode()
         if not line.isascii() or b"\x7f" in line:  # JSON itself escapes only what is below a space
             line = escaped(line.decode()).encode()
@@ -437,9 +458,12 @@ def flush() -> None:
     lines = Lines.waiting[:]
     del Lines.waiting[: len(lines)]
     texts: list[bytes] = []
+    now = monotonic()
     for line in lines:
-        with suppress(structlog.DropEvent):
-            texts.append(line() + b"\n")
+        try:
+            texts.append(line(now) + b"\n")
+        except structlog.DropEvent:  # not `suppress`: that costs as much as a third of a line
+            continue
     with suppress(AttributeError, OSError, ValueError):  # the first where neither is open
         stream = (sys.stdout or sys.stderr).buffer
         stream.write(b"".join(texts))
@@ -490,7 +514,25 @@ def set_level(level: str) -> None:
 
 def _logger_class(level: str) -> type[Any]:
     """Return a class of our own: the classes of structlog are shared by all who use it."""
-    return type("Logger", (structlog.make_filtering_bound_logger(level),), {})
+    return type("Logger", (structlog.make_filtering_bound_logger(level),), {"_proxy_to_logger": _hand_over})
+
+
+def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any) -> None:
+    """Write a line by structlog's processors, as its BoundLoggerBase does, where the last one returns arguments.
+
+    That copies the fields twice on the way, and asks of what type the result is.
+    """
+    if logger._context:
+        fields = {**logger._context, **fields}
+    fields["event"] = event
+    made: Any = fields
+    try:
+        for processor in logger._processors:
+            made = processor(logger._logger, level, made)
+    except structlog.DropEvent:
+        return
+    args, named = made
+    getattr(logger._logger, level)(*args, **named)
 
 
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:

@@ -46,7 +46,7 @@ async def test_a_payment_is_told_without_token_metadata_body_or_header(
 def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
     ((made,), _) = output.Renderer({}, wall)(output.Lines("posd.test"), "info", fields)
-    line = json.loads(made())
+    line = json.loads(made(0.0))
     assert line.pop("timestamp").endswith("Z")
     assert line == {
         "level": "info",

@@ -76,9 +76,9 @@ def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
     floods = output.Floods()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}
     for _ in range(LIMITS["stream.cut_off"].lines):
-        floods.admit(line)
+        floods.admit(line, 0.0)
     with pytest.raises(structlog.DropEvent):
-        floods.admit(line)
+        floods.admit(line, 0.0)
     with capture_logs() as lines:
         floods.tell()
     assert [(item["event"], item["kind"], item["count"]) for item in lines] == [("log.collapsed", "stream.cut_off", 1)]

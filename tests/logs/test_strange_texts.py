@@ -27,7 +27,7 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
     for prefixes in ({}, {"info": b"<6>"}):
         fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
         ((made,), _) = Renderer(prefixes, wall)(LOGGER, "info", fields)
-        line = made().decode()
+        line = made(0.0).decode()
         assert line.isprintable()
         assert line.startswith("<6>{" if prefixes else "{")
         said = json.loads(line.removeprefix("<6>"))

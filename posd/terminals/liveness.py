@@ -90,7 +90,8 @@ def _together(last: float, pause: float) -> float:
 
 #: Terminals that are looked at at the same time: looks must not become a storm.
 MAX_LOOKS = 4
-#: The pause without any reason is shorter by up to this part of it, by chance: the looks of a fleet spread by it.
+#: The pause without any reason is shorter by up to this part of it, by chance, each time by another: the looks of a
+#: fleet spread by it.
 SPREAD = 0.2
 
 
@@ -151,11 +152,14 @@ class Liveness:
         """Have a pulse for each terminal of the fleet, and for no other."""
         start = monotonic() - SPACING_SECONDS
         serials = self._fleet.serials
-        pauses = {serial: self._seconds * (1 - SPREAD * self._chance()) for serial in serials}
+        pauses = {serial: self._pause() for serial in serials}
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
         self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
         for serial in serials:
             self.changed(serial)
+
+    def _pause(self) -> float:
+        return self._seconds * (1 - SPREAD * self._chance())
 
     def _due(self, serial: str) -> float | None:
         """Return from when on a terminal is to be looked at, None where it cannot be or nothing asks for it."""
@@ -172,7 +176,7 @@ class Liveness:
         if at is None or at > now:
             self.changed(serial)
             return
-        self._pulses[serial] = begun(self._pulses[serial], now)
+        self._pulses[serial], self._every[serial] = begun(self._pulses[serial], now), self._pause()
         look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
         self._looks[serial] = look
         look.add_done_callback(partial(self._looked, serial))

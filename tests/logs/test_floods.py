@@ -84,6 +84,20 @@ def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
     assert [(item["event"], item["kind"], item["count"]) for item in lines] == [("log.collapsed", "stream.cut_off", 1)]
 
 
+def test_what_is_told_of_a_window_names_the_fields_by_which_its_lines_count_apart() -> None:
+    floods = output.Floods()
+    line = {"event": "webhook.quarantined", "level": "warning", "terminal": "SN-1", "transaction": "7f3c"}
+    for _ in range(LIMITS["webhook.quarantined"].lines):
+        floods.admit(line, 0.0)
+    with pytest.raises(structlog.DropEvent):
+        floods.admit(line, 0.0)
+    floods.admit(line | {"transaction": "another"}, 0.0)
+    with capture_logs() as lines:
+        floods.tell()
+    (told,) = lines
+    assert (told["terminal"], told["transaction"], told.get("print_job")) == ("SN-1", "7f3c", None)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 100)), max_size=200), st.integers(1, 3))
 def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: int) -> None:
     windows, now, written, told = Windows(keys), 0.0, 0, 0

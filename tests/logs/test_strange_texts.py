@@ -1,6 +1,7 @@
 """What strangers wrote, where the daemon itself writes: its log, its metrics, what the service manager hears."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,14 @@ def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> N
         assert line.startswith("<6>{" if prefixes else "{")
         said = json.loads(line.removeprefix("<6>"))
         assert (said["event"], said["detail"], said["fleet"]) == ("test.event", text, [text, {text: text}])
+
+
+@pytest.mark.parametrize("detail", ["plain", HALF])
+@pytest.mark.parametrize("microsecond", [0, 5, 120_000, 999_999])
+def test_the_time_of_a_line_always_has_six_digits(detail: str, microsecond: int) -> None:
+    moment = datetime(2026, 11, 20, 10, 42, 3, microsecond, UTC)
+    ((made,), _) = Renderer({}, lambda: moment)(LOGGER, "info", {"event": "test.event", "detail": detail})
+    assert json.loads(made(0.0))["timestamp"] == f"2026-11-20T10:42:03.{microsecond:06}Z"
 
 
 async def test_the_service_manager_hears_one_assignment_for_each(

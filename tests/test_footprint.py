@@ -10,35 +10,55 @@ import pytest
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.entry import daemon_config
 
-#: What only commands or tests need.
-NEVER = {"click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"}
+#: What only commands, the relay, the simulator or tests need.
+NEVER = {
+    *("click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"),
+    *("httpx2", "httpcore2", "truststore", "idna"),
+}
 #: What calls to terminals need: it is loaded when the daemon is ready.
-LATER = {"httpx2", "httpcore2"}
+CALLS = "posd.terminals.client"
 
 
-def loaded_by(script: str) -> set[str]:
-    """Run a script; return the names of the packages that are loaded at its end."""
-    ending = "print(*{name.split('.')[0] for name in sys.modules if sys.modules[name] is not None})"
+def modules(script: str) -> set[str]:
+    """Run a script; return the names of the modules that are loaded at its end."""
+    ending = "print(*{name for name in sys.modules if sys.modules[name] is not None})"
     run = subprocess.run([sys.executable, "-c", f"import sys\n{script}\n{ending}"], capture_output=True, check=True)
     return set(run.stdout.decode().split())
 
 
+def packages(loaded: set[str]) -> set[str]:
+    """Return the packages that modules are of."""
+    return {name.partition(".")[0] for name in loaded}
+
+
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
-    loaded = loaded_by("sys.modules['rich'] = None\nimport posd.daemon.main")
-    assert {"hypercorn", "zeroconf"} <= loaded
-    assert not (NEVER | LATER) & loaded
+    loaded = modules("sys.modules['rich'] = None\nimport posd.daemon.main")
+    assert CALLS not in loaded
+    assert {"hypercorn", "zeroconf"} <= packages(loaded)
+    assert not NEVER & packages(loaded)
+
+
+def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
+    loaded = modules(f"sys.modules['rich'] = None\nimport posd.daemon.main, {CALLS}")
+    assert not NEVER & packages(loaded)
+    listener = modules(
+        "import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses, starlette.routing"
+    )
+    assert {"anyio", "h11"} <= packages(listener)
+    assert not {"anyio", "h11"} & packages(loaded - listener)
 
 
 def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[webhooks]\nlisten = 7\n")
     words = ["posd", "--config", str(config), "run"]
-    loaded = loaded_by(
+    loaded = modules(
         f"from posd.cli.entry import main\nsys.argv = {words!r}\ntry:\n    main()\nexcept SystemExit as end:\n"
         "    assert end.code == 2, end.code"
     )
     assert "posd" in loaded
-    assert not (NEVER | LATER) & loaded
+    assert CALLS not in loaded
+    assert not NEVER & packages(loaded)
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,33 @@
-"""The HTTP client for terminals: one fresh connection a call, and exact knowledge of what was sent.
+"""The client for terminals: one fresh connection a call, and exact knowledge of what was sent.
 
-A stale kept-alive connection would make doubt of routine, so none is kept. The trace of the HTTP library tells when
-the first byte of the request is about to be written: before that a failure is `NotSent`, after it `Lost`.
+A stale kept-alive connection would make doubt of routine, so none is kept. The request is one write, marked just
+before (`exchange`): a failure before the mark is `NotSent`, one after it `Lost`.
 """
 
 import asyncio
-import re
+import errno
+import ipaddress
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
-from urllib.parse import urlsplit
-
-import httpx2
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from posd.base.clocks import wall
 from posd.terminals import trust
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld, with_remark
 from posd.terminals.auth import clock
 from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, Unreadable, authenticate
+from posd.terminals.exchange import Answer, Broken, Exchange, request_bytes
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 
-#: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.
-_SCOPE = re.compile(r"%25[^\]]*")
-
-#: A reply is a short JSON object; more is not read.
-MAX_REPLY_BYTES = 256 * 1024
+#: Where a name has several addresses, so long one has to itself before the next is tried beside it, in seconds
+#: (RFC 8305, section 5).
+ATTEMPT_SECONDS = 0.25
 
 #: Sent with every request; what authenticates it comes on top.
 HEADERS: Final = MappingProxyType(
@@ -40,12 +39,8 @@ HEADERS: Final = MappingProxyType(
     }
 )
 
-#: The connection is secured, and the certificate of the other side known.
-_SECURED = "connection.start_tls.complete"
-#: From here on bytes of the request may be on the network.
-_WRITING = "http11.send_request_headers.started"
-#: From here on all of it is.
-_WRITTEN = "http11.send_request_body.complete"
+#: The port of a URL without one.
+_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
 class AnotherDevice(Exception):
@@ -84,14 +79,6 @@ class Device:
         self._now = now
         self._hurried = False
         self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order in which they were set
-        self._client = httpx2.AsyncClient(
-            verify=trust,
-            trust_env=False,
-            http2=False,
-            follow_redirects=False,
-            limits=httpx2.Limits(max_keepalive_connections=0),
-            timeout=httpx2.Timeout(reply_timeout, connect=connect_timeout),
-        )
 
     def judge_dates(self, judged: bool) -> None:
         """Have the dates of the terminal's certificate judged or not: a wrong clock says nothing of them."""
@@ -115,35 +102,28 @@ class Device:
         certificate does not prove that it is the terminal. `connected` is called with the fingerprint of the device
         that is there, None without TLS, before anything is sent; where it raises Withheld, nothing is.
         """
-        writing = asyncio.Event()
-        certificate: str | None = None
+        writing = False
+
+        def about_to_write(certificate: str | None) -> None:
+            nonlocal writing
+            connected(certificate)
+            if same_as is not None and certificate != same_as:
+                raise AnotherDevice(
+                    f"another device is there than the one that was sent the payment: its certificate has "
+                    f"fingerprint {certificate or 'none'}, not {same_as}"
+                )
+            if proven and not self.proves(certificate):
+                raise AnotherDevice(
+                    f"the certificate of the device that is there does not bear the serial {self._serial}, and "
+                    f"that of the terminal does (its fingerprint is {certificate or 'none'})"
+                )
+            writing = True
+
         deadline = asyncio.timeout(0 if self._hurried else self.connect_timeout + self.reply_timeout)
-
-        async def trace(name: str, info: Mapping[str, Any]) -> None:
-            nonlocal certificate
-            if name == _SECURED:
-                connection = info["return_value"].get_extra_info("ssl_object")
-                certificate = self._seen(connection.getpeercert(binary_form=True))
-            elif name == _WRITING:
-                connected(certificate)
-                if same_as is not None and certificate != same_as:
-                    raise AnotherDevice(
-                        f"another device is there than the one that was sent the payment: its certificate has "
-                        f"fingerprint {certificate or 'none'}, not {same_as}"
-                    )
-                if proven and not self.proves(certificate):
-                    raise AnotherDevice(
-                        f"the certificate of the device that is there does not bear the serial {self._serial}, and "
-                        f"that of the terminal does (its fingerprint is {certificate or 'none'})"
-                    )
-                writing.set()
-            elif name == _WRITTEN:
-                written()
-
         try:
             async with deadline:
                 self._deadlines[deadline] = None
-                return await self._send(method, url, body, trace)
+                return await self._send(method, url, body, about_to_write, written)
         except TimeoutError:
             reason = (
                 "posd was stopped before the terminal answered"
@@ -155,48 +135,71 @@ class Device:
             reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
             self._deadlines.pop(deadline, None)
-        return Lost(reason) if writing.is_set() else NotSent(reason)
+        return Lost(reason) if writing else NotSent(reason)
 
-    async def _send(self, method: str, url: str, body: bytes | None, trace: object) -> Replied:
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        about_to_write: Callable[[str | None], None],
+        written: Callable[[], None],
+    ) -> Replied:
         content_type = {} if body is None else {"content-type": "application/json"}
         request = authenticate(Request(method, url, {**HEADERS, **content_type}, body), self._authentication)
-        self._client.cookies.clear()  # no state from one payment to the next
-        url, scope_headers, name = _without_scope(request.url)
-        if self._server_name:
-            name = {"sni_hostname": self._server_name}
-        built = self._client.build_request(
-            request.method,
-            url,
-            content=request.body,
-            headers={**request.headers, **scope_headers},
-            extensions={"trace": trace, **name},
-        )
-        response = await self._client.send(built, stream=True)
+        goal, sent = _to_send(request)
+        transport, exchange = await self._connect(goal)
         try:
-            read = bytearray()
-            async for chunk in response.aiter_raw():
-                read += chunk
-                if len(read) > MAX_REPLY_BYTES:
-                    return Replied(response.status_code, bytes(read[:MAX_REPLY_BYTES]), complete=False)
+            certificate = None
+            if goal.scheme == "https":
+                certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+            exchange.require_silent()
+            about_to_write(certificate)
+            answer = await exchange.ask(transport, sent, self.reply_timeout, written)
         finally:
-            await response.aclose()
-        return self._replied(request, response, bytes(read))
+            with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
+                transport.abort()
+        return self._replied(request, answer)
 
-    def _replied(self, request: Request, response: httpx2.Response, body: bytes) -> Replied:
+    async def _connect(self, goal: SplitResult) -> tuple[asyncio.Transport, Exchange]:
+        """Connect, TLS included, within the connect time-out. Raise Broken, from what it failed of."""
+        host = unquote(goal.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+        secure = goal.scheme == "https"
+        try:
+            async with asyncio.timeout(self.connect_timeout):
+                return await asyncio.get_running_loop().create_connection(
+                    Exchange,
+                    host,
+                    goal.port or _PORTS[goal.scheme],
+                    ssl=self._trust if secure else None,
+                    server_hostname=(self._server_name or host.partition("%")[0]) if secure else None,
+                    ssl_handshake_timeout=self.connect_timeout if secure else None,
+                    happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
+                )
+        except TimeoutError:
+            raise Broken("the connection was not established in time") from None
+        except OSError as error:
+            raise Broken(f"cannot connect: {_why_not(error)}") from error
+        except ValueError:  # of a name that is none
+            raise Broken("cannot connect: its name cannot be looked up") from None
+
+    def _replied(self, request: Request, answer: Answer) -> Replied:
         """Return what the reply says, and what there is to say of it."""
+        if not answer.complete:
+            return Replied(answer.status, answer.body, complete=False)
         remark = ""
-        if self._window is not None and not response.is_success:
-            ahead = clock.ahead(self._now(), response.headers.get("date"))
-            remark = clock.remark(response.status_code, ahead, self._window)
-        if response.status_code == httpx2.codes.NOT_FOUND:
+        if self._window is not None and not 200 <= answer.status < 300:
+            ahead = clock.ahead(self._now(), answer.date)
+            remark = clock.remark(answer.status, ahead, self._window)
+        if answer.status == HTTPStatus.NOT_FOUND:
             tried = f"{request.method} {urlsplit(request.url).path}"
             remark = with_remark(f"tried was {tried}: check edition, and this row of the profile", remark)
-        sealed = False
+        sealed, body = False, answer.body
         try:
             body = request.opened(body)
         except Unreadable as error:
             sealed, remark = True, with_remark(str(error), remark)
-        return Replied(response.status_code, body, remark=remark, sealed=sealed)
+        return Replied(answer.status, body, remark=remark, sealed=sealed)
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Look whether it is there: connect as for a call, and send nothing."""
@@ -249,47 +252,42 @@ class Device:
             with suppress(RuntimeError):  # it has just run out by itself
                 deadline.reschedule(0)
 
-    async def close(self) -> None:
-        """Close the connections that are open."""
-        await self._client.aclose()
+
+def _to_send(request: Request) -> tuple[SplitResult, bytes]:
+    """Return where a request goes, and its bytes. Raise Broken where it cannot be sent."""
+    goal = urlsplit(request.url)
+    if goal.scheme not in _PORTS or not goal.hostname:
+        raise Broken("the request cannot be sent: its URL is none of http or https")
+    target = (goal.path or "/") + (f"?{goal.query}" if goal.query else "")
+    try:
+        return goal, request_bytes(request.method, target, {"host": _host(goal), **request.headers}, request.body)
+    except ValueError as error:
+        raise Broken(f"the request cannot be sent: {error}") from None
 
 
-def _without_scope(url: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
-    """Return how a URL is called whose IPv6 address has a scope: the URL as the system's resolver takes it, and header
-    and name for TLS without the scope, which means nothing to the other side (RFC 6874, section 4).
-    """
-    host = urlsplit(url).netloc
-    if "%25" not in host:
-        return url, {}, {}
-    bare = _SCOPE.sub("", host)
-    return url.replace("%25", "%", 1), {"host": bare}, {"sni_hostname": bare[1 : bare.index("]")]}
+def _host(goal: SplitResult) -> str:
+    """Return the Host header of a URL. The scope of an IPv6 address means nothing to the other side (RFC 6874, 4)."""
+    name = (goal.hostname or "").partition("%")[0]
+    bracketed = f"[{name}]" if ":" in name else name
+    return bracketed if goal.port in (None, _PORTS[goal.scheme]) else f"{bracketed}:{goal.port}"
 
 
-def _why_not(error: BaseException | None) -> str | None:
-    """Return in words what the system says of a connection that did not come about, None where it says nothing."""
-    while error is not None:
-        if isinstance(error, OSError) and (words := WORDS.get(error.errno or 0)) is not None:
-            return words
-        error = error.__cause__ or error.__context__
-    return None
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _why_not(error: OSError) -> str:
+    """Say in words why a connection did not come about."""
+    code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
+    return WORDS.get(code or 0) or str(error)
 
 
 def _words(error: Exception) -> str:
-    """Say in words what a failed call failed of; the library's own text where there is one."""
-    match error:
-        case NotAuthenticated() | AnotherDevice() | Withheld():
-            return str(error)
-        case httpx2.ConnectTimeout():
-            return "the connection was not established in time"
-        case httpx2.ConnectError():
-            return f"cannot connect: {_why_not(error) or error}"
-        case httpx2.ReadTimeout():
-            return "no reply in time"
-        case httpx2.TimeoutException():
-            return "the request could not be written in time"
-        case httpx2.RemoteProtocolError() if str(error).startswith("Server disconnected"):
-            return "it closed the connection without an answer"
-        case httpx2.RemoteProtocolError():
-            return "the reply is not HTTP"  # in the library's words it would be quoted, metadata and all
-        case _:
-            return f"the connection broke ({type(error).__name__})"
+    """Say in words what a failed call failed of."""
+    if isinstance(error, Broken | NotAuthenticated | AnotherDevice | Withheld):
+        return str(error)
+    return f"the connection broke ({type(error).__name__})"  # its own text could quote what was sent

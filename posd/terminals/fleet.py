@@ -259,8 +259,6 @@ class Fleet:
         self._members.hurry()
 
     async def close(self) -> None:
-        """Stop looking, close the devices."""
+        """Stop looking."""
         if looks := self.addresses.cancel_looks():
             await asyncio.wait(looks)
-        for device in self._members.devices():
-            await device.close()

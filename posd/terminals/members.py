@@ -2,10 +2,8 @@
 
 import dataclasses
 import functools
-import importlib
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -463,6 +461,4 @@ def maker(
 
 def load(members: Iterable[Member]) -> "list[Device]":
     """Load what calls to terminals need; return their devices, made. Blocking."""
-    with suppress(ImportError):  # what it loads at its first connection otherwise; where that is called so
-        importlib.import_module("anyio._backends._asyncio")
     return [member.device for member in members]

@@ -16,7 +16,6 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import trustme
-from anyio._backends._asyncio import _task_states as anyio_tasks
 
 from posd.storage.errors import StoreError
 from tests.simulation.announcements import Air, Heard
@@ -320,8 +319,6 @@ class World:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(_turns(5))
-        # Of a task that was killed in a call anyio keeps the whole world: what it knows of a task holds that task.
-        anyio_tasks.clear()
 
     def _configuration(self) -> str:
         plan = self.plan

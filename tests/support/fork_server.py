@@ -42,11 +42,9 @@ IMPORTS = {
         # and what the daemon leaves for its first use
         "posd.storage.migrations",
         "posd.terminals.client",
-        "anyio._backends._asyncio",
         "concurrent.futures.thread",
         "encodings.ascii",
         "encodings.idna",
-        "httpcore2",
         "importlib.readers",
         "importlib.metadata",
     ),

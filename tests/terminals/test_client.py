@@ -24,10 +24,8 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 
 @pytest.fixture
-async def device(terminal: ScriptedTerminal) -> AsyncIterator[Device]:
-    device = Device(trust.context(terminal.ca_file, ""), 30, 30, none)
-    yield device
-    await device.close()
+def device(terminal: ScriptedTerminal) -> Device:
+    return Device(trust.context(terminal.ca_file, ""), 30, 30, none)
 
 
 async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: Device) -> None:
@@ -51,7 +49,6 @@ async def test_a_proxy_of_the_environment_is_not_asked(
     device = Device(trust.context(terminal.ca_file, ""), 30, 30, none)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
-    await device.close()
     assert len(terminal.requests) == 1
 
 
@@ -67,7 +64,6 @@ async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTe
     attempt = await device.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     enough.set()
     assert isinstance(attempt, Lost)
-    await device.close()
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,7 @@ async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, Devic
     async with scripted_terminal(directory) as terminal:
         scheme = HashEncrypt(CODE, SERIAL, CHOICES, time.time)
         device = Device(trust.context(terminal.ca_file, ""), 30, 30, scheme, window=300)
-        try:
-            yield terminal, device
-        finally:
-            await device.close()
+        yield terminal, device
 
 
 def key_of(request: Request) -> Moment:

@@ -1,0 +1,461 @@
+"""One request and its answer: whatever comes over the connection, posd knows what was sent, and keeps little."""
+
+import asyncio
+import gc
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from posd.terminals import trust
+from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.auth.schemes import none
+from posd.terminals.client import Device
+from posd.terminals.exchange import (
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_INTERIM,
+    MAX_REPLY_BYTES,
+    Answer,
+    AnswerReader,
+    Broken,
+    Exchange,
+    request_bytes,
+)
+from tests.support.ports import reserve
+from tests.support.shop import answering as shop_answering
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+#: More than the sockets' buffers hold, in bytes.
+MUCH = 32 * 1024 * 1024
+
+Raw = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\n"
+NOT_HTTP = "the reply is not HTTP"
+CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(params=["http", "https"])
+async def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ScriptedTerminal]:
+    async with scripted_terminal(tmp_path, plain=request.param == "http") as terminal:
+        yield terminal
+
+
+def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeout: float = 30) -> Device:
+    return Device(trust.context(terminal.ca_file, ""), connect_timeout, reply_timeout, none)
+
+
+def answering(*pieces: bytes) -> Raw:
+    """Read a request, and answer in pieces, each of which goes on its way by itself."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+
+    return answer
+
+
+#: Answers as they may come, and what each says.
+ANSWERS = {
+    "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", Answer(200, None, b"{}")),
+    "until the connection ends": (OK + b"\r\n{}", Answer(200, None, b"{}")),
+    "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\n{}", Answer(200, None, b"{}")),
+    "in chunks": (CHUNKED + b"1;x=y\r\n{\r\n1\r\n}\r\n0\r\nx-sum: 1\r\ndate: no\r\n\r\n", Answer(200, None, b"{}")),
+    "without a reason": (b"HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", Answer(500, None, b"")),
+    "without content": (b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, None, b"")),
+    "that leads elsewhere": (
+        b"HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n",
+        Answer(302, None, b""),
+    ),
+    "with its time": (OK + b"dAtE:  now \r\ncontent-length: 2\r\n\r\n{}", Answer(200, "now", b"{}")),
+    "after interim ones": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\ndate: no\r\ncontent-length: 7\r\n\r\n"
+        + OK
+        + b"content-length: 2\r\n\r\n{}",
+        Answer(200, None, b"{}"),
+    ),
+    "with more behind it": (OK + b"content-length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", Answer(200, None, b"{}")),
+    "with more behind it, and an end": (
+        OK + b"connection: close\r\ncontent-length: 2\r\n\r\n{}\r\n\r\nx",
+        Answer(200, None, b"{}"),
+    ),
+}
+
+
+def read(*pieces: bytes) -> Answer:
+    """Return what a reader makes of pieces and of the end of the connection. Raise Broken."""
+    reader = AnswerReader()
+    try:
+        for piece in pieces:
+            if (answer := reader.feed(piece)) is not None:
+                return answer
+        return reader.end()
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_says_the_same_in_whatever_pieces_it_comes(case: str, size: int) -> None:
+    raw, answer = ANSWERS[case]
+    assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == answer
+
+
+#: What is no answer that posd reads.
+NONE = {
+    "no HTTP": b"SECRET\r\n\r\n",
+    "a request": b"POST / HTTP/1.1\r\n\r\n",
+    "HTTP/2": b"HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n",
+    "a status of two digits": b"HTTP/1.1 20 OK\r\ncontent-length: 0\r\n\r\n",
+    "another protocol": b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nx",
+    "another protocol without a name": b"HTTP/1.1 101 Switching\r\n\r\n",
+    "two lengths": OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    "length and chunks": OK + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a packed body": OK + b"transfer-encoding: gzip\r\n\r\n{}",
+    "packed chunks": OK + b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a folded header": OK + b"x: a\r\n b\r\ncontent-length: 0\r\n\r\n",
+    "no chunk": CHUNKED + b"x\r\n",
+    "too many interim ones": b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_INTERIM + 1),
+    "too many headers": OK + b"x: y\r\n" * (MAX_HEADERS + 1) + b"\r\n",
+    "a header that is too long": OK + b"x: " + b"y" * MAX_HEAD_BYTES + b"\r\n",
+    "headers that are too long": OK + (b"x: " + b"y" * 1024 + b"\r\n") * (MAX_HEAD_BYTES // 1024),
+    "a header without end": OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1),
+    "space without end": OK + b"x: " + b" " * (MAX_HEAD_BYTES + 1),
+    "empty lines without end": b"\r\n" * MAX_HEAD_BYTES,
+    "a chunk's extension without end": CHUNKED + b"1;" + b"x" * (2 * MAX_FRAMING_BYTES),
+    "too many headers behind the body": CHUNKED + b"0\r\n" + b"x: y\r\n" * (MAX_HEADERS + 1),
+    "a header behind the body without end": CHUNKED + b"0\r\nx: " + b"y" * (2 * MAX_FRAMING_BYTES),
+}
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 16])
+@pytest.mark.parametrize("case", NONE)
+def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int) -> None:
+    raw = NONE[case]
+    with pytest.raises(Broken, match=f"^{NOT_HTTP}$"):
+        read(*(raw[at : at + size] for at in range(0, len(raw), size)))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        OK + b"x: " + b"y" * (MAX_HEAD_BYTES - 64) + b"\r\ncontent-length: 2\r\n\r\n{}",
+        OK + b"x: y\r\n" * (MAX_HEADERS - 1) + b"content-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * MAX_INTERIM + OK + b"content-length: 2\r\n\r\n{}",
+    ],
+    ids=["length", "headers", "interim"],
+)
+def test_what_is_within_the_limits_is_read(raw: bytes) -> None:
+    assert read(*(raw[at : at + 4096] for at in range(0, len(raw), 4096))) == Answer(200, None, b"{}")
+
+
+@pytest.mark.parametrize("head", [b"content-length: %d\r\n\r\n" % MUCH, b"\r\n"], ids=["length", "no length"])
+def test_of_a_long_body_no_more_is_kept_than_the_limit(head: bytes) -> None:
+    reader = AnswerReader()
+    assert reader.feed(OK + head + b"x" * MAX_REPLY_BYTES) is None
+    assert reader.feed(b"x") == Answer(200, None, b"x" * MAX_REPLY_BYTES, complete=False)
+    reader.close()
+
+
+@pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", OK + b"content-length: 2\r\n"], ids=["nothing", "line", "head"])
+def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
+    with pytest.raises(Broken, match="it closed the connection without an answer"):
+        read(*filter(None, [raw]))
+
+
+@pytest.mark.parametrize(
+    "raw", [OK + b"content-length: 3\r\n\r\n{}", CHUNKED + b"2\r\n{}\r\n"], ids=["length", "chunks"]
+)
+def test_an_end_within_the_body_is_no_answer(raw: bytes) -> None:
+    with pytest.raises(Broken, match="it closed the connection in the middle of its answer"):
+        read(raw)
+
+
+def test_a_reader_leaves_no_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert read(ANSWERS["in chunks"][0]) == Answer(200, None, b"{}")
+        assert not any(isinstance(item, AnswerReader) for item in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers"),
+    [
+        ("GET", "/x y", {}),
+        ("GET", "/x\r\nx-more: 1", {}),
+        ("GET", "/é", {}),
+        ("GET", "", {}),
+        ("GET", "/x", {"a": "b\r\nc: d"}),
+        ("GET", "/x", {"a": "b\nc: d"}),
+        ("GET", "/x", {"a\r\nb": "c"}),
+        ("GET", "/x", {"a": "é"}),
+    ],
+)
+def test_what_would_be_another_request_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"line break|visible ASCII|ordinal not in range"):
+        request_bytes(method, target, headers, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "sent"),
+    [
+        ("POST", b"{}", b"POST /x HTTP/1.1\r\na: b\r\ncontent-length: 2\r\n\r\n{}"),
+        ("POST", None, b"POST /x HTTP/1.1\r\na: b\r\ncontent-length: 0\r\n\r\n"),
+        ("GET", None, b"GET /x HTTP/1.1\r\na: b\r\n\r\n"),
+    ],
+)
+def test_a_request_says_how_long_it_is(method: str, body: bytes | None, sent: bytes) -> None:
+    assert request_bytes(method, "/x", {"a": "b"}, body) == sent
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+async def test_an_answer_comes_over_the_network_as_it_was_meant(terminal: ScriptedTerminal, case: str) -> None:
+    raw, answer = ANSWERS[case]
+    terminal.instead = answering(raw)
+    found = await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}")
+    assert found == Replied(answer.status, answer.body)
+
+
+async def test_an_answer_byte_by_byte_is_one(terminal: ScriptedTerminal) -> None:
+    raw = ANSWERS["after interim ones"][0]
+    terminal.instead = answering(*(raw[at : at + 1] for at in range(len(raw))))
+    assert await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
+
+
+async def test_a_long_answer_is_cut_off_and_the_connection_with_it(terminal: ScriptedTerminal) -> None:
+    cut_off = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answering(OK + b"\r\n")(reader, writer)
+        with suppress(ConnectionError, ssl.SSLError):
+            while not writer.is_closing():
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                await asyncio.sleep(0)  # to a TLS connection that is over all is written at once
+        cut_off.set()
+
+    terminal.instead = talk
+    found = await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}")
+    assert found == Replied(200, b"x" * MAX_REPLY_BYTES, complete=False)
+    await cut_off.wait()
+
+
+async def test_request_and_body_go_out_in_one_piece(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", reserve())) as listening:
+        listening.setblocking(False)
+        loop = asyncio.get_running_loop()
+        called = Device(trust.context(None, "0" * 64), 30, 30, none)
+        port = listening.getsockname()[1]
+        call = asyncio.create_task(called.call("POST", f"http://127.0.0.1:{port}/a?b=c", b"{}"))
+        connection, _ = await loop.sock_accept(listening)
+        with connection:
+            request = await loop.sock_recv(connection, 65536)
+            await loop.sock_sendall(connection, OK + b"\r\n")
+        assert await call == Replied(200, b"")
+    head, _, body = request.partition(b"\r\n\r\n")
+    line, *headers = head.decode().split("\r\n")
+    assert (line, body) == ("POST /a?b=c HTTP/1.1", b"{}")
+    assert dict(item.split(": ") for item in headers) == {
+        "host": f"127.0.0.1:{port}",
+        "user-agent": "posd",
+        "connection": "close",
+        "accept": "application/json",
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        "content-length": "2",
+    }
+
+
+async def test_what_was_answered_before_all_was_sent_counts(terminal: ScriptedTerminal) -> None:
+    called = device(terminal)
+    done = asyncio.Event()
+
+    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        await done.wait()
+        writer.transport.abort()
+
+    terminal.instead = refuse
+    found = await called.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
+    done.set()
+    assert found == Replied(413, b"")
+
+
+async def test_a_request_that_nobody_takes_may_have_been_taken_in_part(terminal: ScriptedTerminal) -> None:
+    called = device(terminal, reply_timeout=0.2)
+    done = asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+        writer.transport.abort()
+
+    terminal.instead = hold
+    found = await called.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
+    done.set()
+    secure = terminal.context is not None  # asyncio's TLS takes all at once
+    assert found == Lost("no reply in time" if secure else "the request could not be written in time")
+
+
+async def test_a_terminal_that_stops_in_its_answer_is_waited_for_so_long(terminal: ScriptedTerminal) -> None:
+    called = device(terminal, reply_timeout=0.2)
+    done = asyncio.Event()
+
+    async def stop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answering(OK + b"content-length: 2\r\n\r\n{")(reader, writer)
+        await done.wait()
+
+    terminal.instead = stop
+    found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
+    done.set()
+    assert found == Lost("no reply in time")
+
+
+async def test_a_connection_that_breaks_after_the_request_may_have_brought_it(terminal: ScriptedTerminal) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answering()(reader, writer)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        writer.transport.abort()
+
+    terminal.instead = break_off
+    found = await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}")
+    assert found == Lost("the connection broke (ConnectionResetError)")
+
+
+async def test_who_is_cut_off_has_closed_the_connection(terminal: ScriptedTerminal) -> None:
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        asked.set()
+        try:
+            assert await reader.read() == b""
+        finally:
+            gone.set()
+
+    terminal.instead = hold
+    call = asyncio.create_task(device(terminal).call("POST", f"{terminal.base_url}/x", b"{}"))
+    await asked.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await gone.wait()
+
+
+@pytest.mark.parametrize("first", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 503 Busy\r\n\r\n"], ids=["ssh", "http"])
+async def test_what_talks_before_it_is_asked_is_asked_nothing(first: bytes) -> None:
+    exchange = Exchange()
+    exchange.require_silent()
+    exchange.data_received(first)
+    with pytest.raises(Broken, match="it sent something before it was asked"):
+        exchange.require_silent()
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError()])
+async def test_what_is_gone_before_it_is_asked_is_asked_nothing(error: Exception | None) -> None:
+    exchange = Exchange()
+    exchange.connection_lost(error)
+    with pytest.raises(Broken, match="the connection"):
+        exchange.require_silent()
+
+
+async def test_a_certificate_that_is_refused_is_sent_nothing(tmp_path: Path) -> None:
+    async with scripted_terminal(tmp_path) as terminal:
+        called = Device(trust.context(None, "0" * 64), 30, 30, none)
+        found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
+        assert isinstance(found, NotSent)
+        assert terminal.fingerprint in found.reason
+        assert terminal.requests == []
+
+
+async def test_who_speaks_no_tls_is_sent_nothing(tmp_path: Path) -> None:
+    async with scripted_terminal(tmp_path, plain=True) as terminal:
+
+        async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        terminal.instead = talk
+        found = await device(terminal).call("POST", terminal.base_url.replace("http:", "https:"), b"{}")
+        assert isinstance(found, NotSent)
+        assert found.reason.startswith("cannot connect: ")
+
+
+async def test_the_time_for_connecting_has_the_handshake_in_it(tmp_path: Path) -> None:
+    async with scripted_terminal(tmp_path, plain=True) as terminal:
+        gone = asyncio.Event()
+
+        async def hold(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            gone.set()
+
+        terminal.instead = hold
+        called = device(terminal, connect_timeout=0.2)
+        found = await called.call("POST", terminal.base_url.replace("http:", "https:"), b"{}")
+        assert found == NotSent("the connection was not established in time")
+        await gone.wait()
+
+
+async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
+    called = Device(trust.context(None, "0" * 64), 30, 30, none)
+    found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
+    assert isinstance(found, NotSent)
+    assert found.reason.startswith("cannot connect: nothing listens there")
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
+async def test_a_name_that_nobody_knows_is_sent_nothing(name: str) -> None:
+    called = Device(trust.context(None, "0" * 64), 30, 30, none)
+    found = await called.call("POST", f"http://{name}/x", b"{}")
+    assert isinstance(found, NotSent)
+    assert found.reason.startswith("cannot connect: ")
+
+
+async def test_of_several_addresses_of_a_name_one_that_answers_is_called_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def issue(authority: trustme.CA) -> trustme.LeafCert:
+        return authority.issue_cert("terminal.example")
+
+    async with scripted_terminal(tmp_path, issue=issue) as terminal:
+        terminal.start = shop_answering(200, b"{}")
+        port = int(terminal.base_url.rpartition(":")[2])
+
+        async def several(*_args: Any, **_options: Any) -> Any:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (3, 2, 1)]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", several)
+        found = await device(terminal).call("POST", f"https://terminal.example:{port}/x", b"{}")
+        assert isinstance(found, Replied)
+        assert [request.headers["host"] for request in terminal.requests] == [f"terminal.example:{port}"]
+
+
+async def test_the_scope_of_an_address_stays_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def issue(authority: trustme.CA) -> trustme.LeafCert:
+        return authority.issue_cert("fe80::1")
+
+    asked: list[tuple[Any, ...]] = []
+    async with scripted_terminal(tmp_path, issue=issue) as terminal:
+        terminal.start = shop_answering(200, b"{}")
+        port = int(terminal.base_url.rpartition(":")[2])
+
+        async def resolve(*args: Any, **_options: Any) -> Any:
+            asked.append(args)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        found = await device(terminal).call("POST", f"https://[fe80::1%25eth0]:{port}/x", b"{}")
+        assert isinstance(found, Replied)
+        assert asked == [("fe80::1%eth0", port)]
+        assert [request.headers["host"] for request in terminal.requests] == [f"[fe80::1]:{port}"]

@@ -47,6 +47,9 @@ STATES: Mapping[Verdict, State] = {
     Verdict.REFUSED: "refused",
 }
 
+#: A terminal whose address is configured: whatever else is known of it decides nothing.
+CONFIGURED = Situation(configured=True, pinned=False, proven=False, old=Old.NEVER, claimants=Claimants.NONE)
+
 
 class Started(msgspec.Struct, frozen=True):
     """The newest start: the base URL that it went to, and the fingerprint that the device there showed, if any."""
@@ -158,12 +161,14 @@ class Member:
 
     @property
     def _chosen(self) -> Use | Conflict:
+        if self.configured is not None or not self.on_lan:
+            return identity.judge(CONFIGURED)
         trusted, place, old = self.trusted, self.place, self._old
         same = place.base_url if place is not None and old not in (Old.SILENT, Old.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
         return identity.judge(
             Situation(
-                configured=self.configured is not None or not self.on_lan,
+                configured=False,
                 pinned=self.pinned,
                 proven=any(_proves(item) for item in self.candidates),
                 old=old,
@@ -440,12 +445,13 @@ def maker(
     authenticates = schemes.of(terminal, now)
     if terminal.ca_file is not None or terminal.fingerprint_sha256:
         contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
+    secure = (terminal.base_url or f"{terminal.scheme}:").lower().startswith("https:")
 
     def make() -> "Device":
         from posd.terminals.client import Device
 
         return Device(
-            trust=contexts(terminal.ca_file, terminal.fingerprint_sha256),
+            trust=contexts(terminal.ca_file, terminal.fingerprint_sha256) if secure else trust.nobody(),
             connect_timeout=terminal.connect_timeout_seconds,
             reply_timeout=terminal.reply_timeout_seconds,
             authentication=authenticates,

@@ -74,6 +74,7 @@ class Device:
         self._ca_file = ca_file
         self._serial = serial
         self._bearing: set[str] = set()
+        self._looked_at: str | None = None
         self._authentication = authentication
         self._window = window
         self._now = now
@@ -155,10 +156,9 @@ class Device:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             exchange.require_silent()
             about_to_write(certificate)
-            answer = await exchange.ask(transport, sent, self.reply_timeout, written)
+            answer = await exchange.ask(sent, self.reply_timeout, written)
         finally:
-            with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
-                transport.abort()
+            exchange.close()
         return self._replied(request, answer)
 
     async def _connect(self, goal: SplitResult) -> tuple[asyncio.Transport, Exchange]:
@@ -215,13 +215,10 @@ class Device:
     def _seen(self, certificate: bytes | None) -> str | None:
         """Note whether a certificate that verified bears the serial; return its fingerprint."""
         found = fingerprint(certificate)
-        if (
-            found is not None
-            and found not in self._bearing
-            and self._serial
-            and trust.bears(certificate or b"", self._serial)
-        ):
-            self._bearing.add(found)
+        if found is not None and found != self._looked_at and self._serial:
+            self._looked_at = found
+            if trust.bears(certificate or b"", self._serial):
+                self._bearing.add(found)
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:

@@ -10,6 +10,7 @@ Answers are read by llhttp, as strict as it is by default. Whatever is at the ot
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import httptools
@@ -159,6 +160,7 @@ class Exchange(asyncio.Protocol):
         self._reader = AnswerReader()
         # An error is a result like another: where nobody waits for it any more, none is left unseen.
         self._outcome: asyncio.Future[Answer | Broken] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
         self._asked = False
         self._heard = 0.0  # when the other side took or sent something last, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
@@ -170,25 +172,32 @@ class Exchange(asyncio.Protocol):
         if self._outcome.done():
             self._settled()
 
-    async def ask(
-        self, transport: asyncio.WriteTransport, request: bytes, silence: float, written: Callable[[], None]
-    ) -> Answer:
+    async def ask(self, request: bytes, silence: float, written: Callable[[], None]) -> Answer:
         """Send the request, in one write, and return the answer. Raise Broken.
 
         `silence` is how long the other side may take nothing and send nothing, in seconds. `written` is called when
         the whole request was handed to the network.
         """
+        if self._transport is None:
+            raise Broken("there is no connection")
         self._asked = True
         self._heard = self._loop.time()
         self._watch(silence)
         try:
-            transport.write(request)
+            self._transport.write(request)
             if self._full is None or await self._full:
                 written()
             await self._outcome
         finally:
             self._stop()
         return self._settled()
+
+    def close(self) -> None:
+        """End the connection at once; nothing on it is wanted any more."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
+                transport.abort()
 
     def _settled(self) -> Answer:
         outcome = self._outcome.result()
@@ -216,10 +225,16 @@ class Exchange(asyncio.Protocol):
             return
         self._outcome.set_result(outcome)
         self._reader.close()
+        self.close()  # now: asyncio would answer the goodbye of a TLS connection first
         if self._full is not None and not self._full.done():
             self._full.set_result(False)
 
     # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport: a socket's, or TLS over one."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of the answer."""
@@ -248,6 +263,7 @@ class Exchange(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Take the end of the connection."""
+        self._transport = None
         if error is None:
             self.eof_received()
         else:

@@ -1,12 +1,12 @@
 """The client for terminals: one fresh connection a call, and exact knowledge of what was sent.
 
-A stale kept-alive connection would make doubt of routine, so none is kept. The request is one write, marked just
-before (`exchange`): a failure before the mark is `NotSent`, one after it `Lost`.
+A stale kept-alive connection would make doubt of routine, so none is kept. The request is one write (`exchange`), and
+is marked just before: a failure before the mark is `NotSent`, one after it `Lost`.
 """
 
 import asyncio
 import errno
-import ipaddress
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +15,9 @@ from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from posd.base.clocks import wall
 from posd.terminals import trust
@@ -148,29 +150,31 @@ class Device:
     ) -> Replied:
         content_type = {} if body is None else {"content-type": "application/json"}
         request = authenticate(Request(method, url, {**HEADERS, **content_type}, body), self._authentication)
-        goal, sent = _to_send(request)
-        transport, exchange = await self._connect(goal)
-        try:
+        goal = _goal(request)
+
+        def connected(transport: asyncio.Transport) -> None:
             certificate = None
-            if goal.scheme == "https":
+            if goal.secure:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
-            exchange.require_silent()
             about_to_write(certificate)
-            answer = await exchange.ask(sent, self.reply_timeout, written)
+
+        exchange = Exchange(goal.request, connected, self.reply_timeout)
+        try:
+            await self._connect(goal, exchange)
+            answer = await exchange.answer(written)
         finally:
             exchange.close()
         return self._replied(request, answer)
 
-    async def _connect(self, goal: SplitResult) -> tuple[asyncio.Transport, Exchange]:
+    async def _connect(self, goal: "_Goal", exchange: Exchange) -> None:
         """Connect, TLS included, within the connect time-out. Raise Broken, from what it failed of."""
-        host = unquote(goal.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
-        secure = goal.scheme == "https"
+        host, secure = goal.host, goal.secure
         try:
             async with asyncio.timeout(self.connect_timeout):
-                return await asyncio.get_running_loop().create_connection(
-                    Exchange,
+                await asyncio.get_running_loop().create_connection(
+                    lambda: exchange,
                     host,
-                    goal.port or _PORTS[goal.scheme],
+                    goal.port,
                     ssl=self._trust if secure else None,
                     server_hostname=(self._server_name or host.partition("%")[0]) if secure else None,
                     ssl_handshake_timeout=self.connect_timeout if secure else None,
@@ -250,29 +254,39 @@ class Device:
                 deadline.reschedule(0)
 
 
-def _to_send(request: Request) -> tuple[SplitResult, bytes]:
-    """Return where a request goes, and its bytes. Raise Broken where it cannot be sent."""
-    goal = urlsplit(request.url)
-    if goal.scheme not in _PORTS or not goal.hostname:
+class _Goal(msgspec.Struct, frozen=True):
+    """Where a request goes, and its bytes. `host` is a name or an address, with the scope of an IPv6 one."""
+
+    secure: bool
+    host: str
+    port: int
+    request: bytes
+
+
+def _goal(request: Request) -> _Goal:
+    """Return where a request goes. Raise Broken where it cannot be sent."""
+    parts = urlsplit(request.url)
+    host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
+    if default is None or not host:
         raise Broken("the request cannot be sent: its URL is none of http or https")
-    target = (goal.path or "/") + (f"?{goal.query}" if goal.query else "")
+    port = parts.port or default
+    name = host.partition("%")[0]  # to the other side, its scope means nothing (RFC 6874, section 4)
+    bracketed = f"[{name}]" if ":" in name else name
+    headers = {"host": bracketed if port == default else f"{bracketed}:{port}", **request.headers}
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        return goal, request_bytes(request.method, target, {"host": _host(goal), **request.headers}, request.body)
+        sent = request_bytes(request.method, target, headers, request.body)
     except ValueError as error:
         raise Broken(f"the request cannot be sent: {error}") from None
-
-
-def _host(goal: SplitResult) -> str:
-    """Return the Host header of a URL. The scope of an IPv6 address means nothing to the other side (RFC 6874, 4)."""
-    name = (goal.hostname or "").partition("%")[0]
-    bracketed = f"[{name}]" if ":" in name else name
-    return bracketed if goal.port in (None, _PORTS[goal.scheme]) else f"{bracketed}:{goal.port}"
+    return _Goal(default == _PORTS["https"], host, port, sent)
 
 
 def _is_address(host: str) -> bool:
+    if ":" in host:  # no name has one
+        return True
     try:
-        ipaddress.ip_address(host)
-    except ValueError:
+        socket.inet_pton(socket.AF_INET, host)
+    except OSError:
         return False
     return True
 

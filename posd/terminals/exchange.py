@@ -153,95 +153,93 @@ class AnswerReader:
 
 
 class Exchange(asyncio.Protocol):
-    """The protocol of a connection: `ask` writes the request, and waits for its answer."""
+    """The protocol of a connection: it writes the request as soon as there is one, and takes the answer.
 
-    def __init__(self) -> None:
+    `about_to_write` is called just before, with the transport; where it raises, nothing is written. `silence` is how
+    long the other side may take nothing and send nothing, in seconds. Once it is closed it writes nothing any more.
+    """
+
+    def __init__(self, request: bytes, about_to_write: Callable[[asyncio.Transport], None], silence: float) -> None:
         self._loop = asyncio.get_running_loop()
+        self._request = request
+        self._about_to_write = about_to_write
+        self._silence = silence
         self._reader = AnswerReader()
         # An error is a result like another: where nobody waits for it any more, none is left unseen.
-        self._outcome: asyncio.Future[Answer | Broken] = self._loop.create_future()
+        self._outcome: asyncio.Future[Answer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._asked = False
+        self._closed = False
         self._heard = 0.0  # when the other side took or sent something last, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether the network took the whole request, while it takes no more.
-        self._full: asyncio.Future[bool] | None = None
+        #: Whether the whole request was handed to the network, once that is known.
+        self._taken: asyncio.Future[bool] = self._loop.create_future()
+        self._full = False  # the network takes no more for now
 
-    def require_silent(self) -> None:
-        """Raise Broken where the other side said something or ended the connection before it was asked."""
-        if self._outcome.done():
-            self._settled()
+    async def answer(self, written: Callable[[], None]) -> Answer:
+        """Wait for the answer, once there is a connection. Raise Broken, or what `about_to_write` raised.
 
-    async def ask(self, request: bytes, silence: float, written: Callable[[], None]) -> Answer:
-        """Send the request, in one write, and return the answer. Raise Broken.
-
-        `silence` is how long the other side may take nothing and send nothing, in seconds. `written` is called when
-        the whole request was handed to the network.
+        `written` is called when the whole request was handed to the network.
         """
-        if self._transport is None:
-            raise Broken("there is no connection")
-        self._asked = True
-        self._heard = self._loop.time()
-        self._watch(silence)
-        try:
-            self._transport.write(request)
-            if self._full is None or await self._full:
-                written()
-            await self._outcome
-        finally:
-            self._stop()
-        return self._settled()
+        if await self._taken:
+            written()
+        outcome = await self._outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def close(self) -> None:
-        """End the connection at once; nothing on it is wanted any more."""
+        """End the connection at once; nothing on it is wanted any more, and nothing is written to it."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         transport, self._transport = self._transport, None
         if transport is not None:
             with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
                 transport.abort()
 
-    def _settled(self) -> Answer:
-        outcome = self._outcome.result()
-        if isinstance(outcome, Broken):
-            raise outcome
-        return outcome
-
-    def _watch(self, silence: float) -> None:
-        """End it where nothing was heard for so long, in seconds. One timer: what comes does not set a new one."""
-        last = self._heard + silence
+    def _watch(self) -> None:
+        """End it where nothing was heard for too long. One timer: what comes does not set a new one."""
+        last = self._heard + self._silence
         if self._loop.time() < last:
-            self._timer = self._loop.call_at(last, self._watch, silence)
-        elif self._full is not None and not self._full.done():
+            self._timer = self._loop.call_at(last, self._watch)
+        elif not self._taken.done():
             self._end(Broken("the request could not be written in time"))
         else:
             self._end(Broken("no reply in time"))
 
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _end(self, outcome: Answer | Broken) -> None:
+    def _end(self, outcome: Answer | Exception) -> None:
         if self._outcome.done():
             return
         self._outcome.set_result(outcome)
         self._reader.close()
         self.close()  # now: asyncio would answer the goodbye of a TLS connection first
-        if self._full is not None and not self._full.done():
-            self._full.set_result(False)
+        if not self._taken.done():
+            self._taken.set_result(False)
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport: a socket's, or TLS over one."""
+        """Write the request: over TLS that goes out together with the end of the handshake."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
         self._transport = transport
+        if self._closed:  # whoever wanted it has been told that nothing was sent
+            self.close()
+            return
+        self._heard = self._loop.time()
+        self._watch()
+        try:
+            self._about_to_write(transport)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the answer hears of it
+            self._end(error)
+        else:
+            transport.write(self._request)
+            if not self._full and not self._taken.done():
+                self._taken.set_result(True)
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of the answer."""
         if self._outcome.done():
-            return
-        if not self._asked:
-            self._end(Broken("it sent something before it was asked"))
             return
         self._heard = self._loop.time()
         try:
@@ -271,10 +269,10 @@ class Exchange(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Note that the network takes no more for now."""
-        self._full = self._loop.create_future()
+        self._full = True
 
     def resume_writing(self) -> None:
         """Note that it has taken what there was."""
         self._heard = self._loop.time()
-        if self._full is not None and not self._full.done():
-            self._full.set_result(True)
+        if not self._taken.done():
+            self._taken.set_result(True)

@@ -41,8 +41,7 @@ class Unreadable(ValueError):
 def authenticate(request: Request, authentication: Authentication) -> Request:
     """Return the request to send. Raise NotAuthenticated for every failure.
 
-    Headers are looked at here, because the HTTP library refuses one only when it writes, and then it would be unclear
-    whether anything was sent.
+    Headers are looked at here, so that the failure is told as one of the authentication; nothing is connected yet.
     """
     try:
         authenticated = authentication(request)

@@ -162,13 +162,12 @@ class Exchange(asyncio.Protocol):
     def __init__(self, request: bytes, about_to_write: Callable[[asyncio.Transport], None], silence: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._request = request
-        self._about_to_write = about_to_write
+        self._about_to_write: Callable[[asyncio.Transport], None] | None = about_to_write
         self._silence = silence
         self._reader = AnswerReader()
         # An error is a result like another: where nobody waits for it any more, none is left unseen.
         self._outcome: asyncio.Future[Answer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._closed = False
         self._heard = 0.0  # when the other side took or sent something last, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         #: Whether the whole request was handed to the network, once that is known.
@@ -189,7 +188,7 @@ class Exchange(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection at once; nothing on it is wanted any more, and nothing is written to it."""
-        self._closed = True
+        self._about_to_write = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -223,13 +222,14 @@ class Exchange(asyncio.Protocol):
         """Write the request: over TLS that goes out together with the end of the handshake."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
         self._transport = transport
-        if self._closed:  # whoever wanted it has been told that nothing was sent
+        about_to_write, self._about_to_write = self._about_to_write, None  # once, and all that it holds is let go
+        if about_to_write is None:  # it was closed: whoever wanted it has been told that nothing was sent
             self.close()
             return
         self._heard = self._loop.time()
         self._watch()
         try:
-            self._about_to_write(transport)
+            about_to_write(transport)
         except Exception as error:  # noqa: BLE001 - whoever waits for the answer hears of it
             self._end(error)
         else:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.bench.rows import Row
 
+#: Rounds in which everything is measured in turn.
+ROUNDS = 5
 #: Syncs of which the median is taken.
 _SYNCS = 200
 #: About what one commit of a small event writes, in bytes: a frame of the log for each page that it touched.
@@ -23,8 +25,15 @@ class Bench:
     home: Path
     short: bool
     sync_seconds: float
-    #: Where the plot of the growth goes, if it is wanted.
-    plot: Path | None = None
+    #: Where the plots go, if they are wanted.
+    plots: Path | None = None
+    #: A checkout of an earlier version, and another interpreter, to be measured beside.
+    before: Path | None = None
+    interpreter: str | None = None
+
+    def rounds(self, warm: bool = False) -> range:
+        """Return the numbers of the rounds; `warm`: with a round 0 that only warms up."""
+        return range(1, 2) if self.short else range(0 if warm else 1, ROUNDS + 1)
 
     def pick(self, full: int, short: int) -> int:
         """Return how many there are of something."""

@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 
 from posd.base.times import iso, parse_iso
 from posd.storage.connection import open_database
-from tests.bench.load import post, send, trusting
+from tests.bench.load import post, send
 from tests.bench.shop import open_shop
 from tests.support import events
 
@@ -109,7 +109,6 @@ async def run_courses(directory: Path) -> Courses:
     without_reference = {"raw_response": events.event("", "APPROVAL")["raw_response"] | {"transaction_reference": ""}}
     played = []
     async with open_shop(directory, 1) as shop:
-        context = trusting(shop.daemon.ca)
         for steps, last in ((events.APPROVED, {}), (DECLINED, {}), (events.APPROVED, without_reference)):
             number = str(uuid4())
             body = {
@@ -124,7 +123,7 @@ async def run_courses(directory: Path) -> Courses:
             bodies = [events.body(number, status, previous, _SERIAL) for status, previous in steps[:-1]]
             bodies.append(events.body(number, *steps[-1], _SERIAL, **last))
             path = shop.terminals.arrived[number][1]
-            (await send(shop.daemon.port, context, [[post(path, body) for body in bodies]])).all_are(200)
+            (await send(shop.server, [[post(path, body) for body in bodies]], 1)).all_are(200)
             played.append(number)
     with closing(sqlite3.connect(shop.daemon.database)) as db:
         columns = {table: _columns(db, table) for table in _OWNERS}

@@ -19,9 +19,10 @@ from uuid import uuid4
 import httpx2
 import trustme
 
-from tests.bench.load import post, send, trusting
+from tests.bench.daemon import Measured, measured
+from tests.bench.load import Server, post, send, trusting
+from tests.bench.program import Program
 from tests.support import events
-from tests.support.daemon import Daemon, running
 
 #: What every payment here is of, as the till says it.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
@@ -92,7 +93,7 @@ def _answer(writer: asyncio.StreamWriter, status: str, body: bytes) -> None:
 class Shop:
     """One daemon and its terminals; `url` is where these are, each below its serial, and `trust` what they show."""
 
-    daemon: Daemon
+    daemon: Measured
     terminals: Terminals
     serials: Sequence[str]
     url: str
@@ -104,6 +105,11 @@ class Shop:
         """The daemon's process id."""
         assert self.daemon.process is not None
         return self.daemon.process.pid
+
+    @property
+    def server(self) -> Server:
+        """The listener for callbacks."""
+        return Server(self.pid, self.daemon.port, self.daemon.ca)
 
     async def start_one(self, client: httpx2.AsyncClient, serial: str) -> Payment:
         """Start a payment as a till does, over a connection that is kept."""
@@ -130,18 +136,12 @@ class Shop:
 
     async def end(self, payments: Sequence[Payment]) -> None:
         """Have the terminals say that these are approved, so that they are free."""
-        sent = await send(self.daemon.port, trusting(self.daemon.ca), lanes(payments, 1))
-        sent.all_are(200)
+        (await send(self.server, [item.events() for item in payments], 1)).all_are(200)
 
     def till(self) -> httpx2.AsyncClient:
         """Return a client of the till's socket."""
         transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
         return httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=120, trust_env=False)
-
-
-def lanes(payments: Sequence[Payment], count: int) -> list[list[bytes]]:
-    """Return the events of the payments for so many connections: those of one payment on one, in order."""
-    return [[request for item in payments[lane::count] for request in item.events()] for lane in range(count)]
 
 
 @asynccontextmanager
@@ -156,11 +156,12 @@ async def open_shop(
     extra: str = "",
     further: Sequence[str] = ("",),
     entering: tuple[str, ...] = (),
+    program: Program | None = None,
 ) -> AsyncIterator[Shop]:
     """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS, under a CA of their own.
 
     Terminals have the addresses in turn, and the `further` lines of configuration; `extra` is that of all, `entering` a
-    command that runs the daemon.
+    command that runs the daemon, `program` another interpreter or checkout of it.
     """
     terminals = Terminals()
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
@@ -179,5 +180,5 @@ async def open_shop(
             f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://{address}:{port}/{serial}"\n{trust}{lines}\n'
             for serial, address, lines in zip(serials, cycle(addresses), cycle(further), strict=False)
         )
-        async with running(directory, entries, extra, discovery, environment, entering) as daemon:
+        async with measured(directory, entries, extra, discovery, environment, entering, program) as daemon:
             yield Shop(daemon, terminals, serials, url, trusting(ca_file))

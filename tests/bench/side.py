@@ -11,12 +11,17 @@ NEWEST = 100
 
 @dataclass
 class Side:
-    """A daemon over so many stored payments, in a directory of its own; figures in the order of the rounds."""
+    """A daemon over so many stored payments, in a directory of its own; one figure a round, in seconds but for two.
+
+    `acknowledged` is a second; `idle` and `worked` are MB, before and after all that is asked of it in the round.
+    """
 
     directory: Path
     stored: int
     starts: list[float] = field(default_factory=list)
     acknowledged: list[float] = field(default_factory=list)
     looked_up: list[float] = field(default_factory=list)
-    by_metadata: list[float] = field(default_factory=list)
     lists: dict[str, list[float]] = field(default_factory=dict)
+    totals: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+    worked: list[float] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """What a run found: as a table on a terminal, as a part of a page, and for JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,9 @@ from tests.bench.rows import Row
 
 #: Between them stands the measured part of a page.
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-HEAD = ("figure", "measured", "bound", "", "posd", "compared with", "naive receiver")
+HEAD = ("figure", "min", "median", "max", "bound", "", "posd", "compared with", "naive receiver")
+#: How many columns after the first one are numbers.
+_NUMBERS = 4
 _HOLDS = {True: "holds", False: "falls short"}
 
 
@@ -52,7 +54,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """All of it in a sentence."""
-        rows = list(self.rows)
+        rows = [row for row in self.rows if row.limit is not None]
         holding = sum(row.holds for row in rows)
         broken = [part.name for part in self.parts if part.failure]
         said = f"{len(rows)} figures, not judged (--short)" if self.short else f"{holding} of {len(rows)} bounds hold"
@@ -78,23 +80,23 @@ def screen(report: Report) -> Table:
     """Return it for a terminal; a note stands under its figure."""
     table = Table(box=box.SIMPLE_HEAD, caption=report.verdict, caption_justify="left", pad_edge=False)
     for name in HEAD:
-        table.add_column(name, justify="right" if name in HEAD[1:3] else "left")
+        table.add_column(name, justify="right" if name in HEAD[1 : 1 + _NUMBERS] else "left")
     for row in report.rows:
         figure = Text(row.figure)
         if row.note:
             figure.append(f"\n{row.note}", style="dim")
-        measured, bound, held, *values = (Text(cell) for cell in _cells(row, report.short))
+        *numbers, held, ours, reference, naive = (Text(cell) for cell in _cells(row, report.short))
         held.stylize("green" if row.holds else "bold red")
-        table.add_row(figure, measured, bound, held, *values)
+        table.add_row(figure, *numbers, held, ours, reference, naive)
     for part in report.parts:
         if part.failure:
-            table.add_row(Text(part.name), Text("failed", style="bold red"), "", "", Text(part.failure))
+            table.add_row(Text(part.name), "", Text("failed", style="bold red"), "", "", "", Text(part.failure))
     return table
 
 
-def markdown(report: Report) -> str:
-    """Return it as a part of a page."""
-    lines = [HEAD, ("---", "--:", "--:", "---", "---", "---", "---")]
+def markdown(report: Report, plots: Mapping[str, str] | None = None) -> str:
+    """Return it as a part of a page; `plots`: what each shows, by its file as the page names it."""
+    lines = [HEAD, ("---", *["--:"] * _NUMBERS, *["---"] * (len(HEAD) - 1 - _NUMBERS))]
     lines += [(row.figure, *_cells(row, report.short)) for row in report.rows]
     table = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
     notes = [f"- *{row.figure}*: {row.note}." for row in report.rows if row.note]
@@ -105,6 +107,7 @@ def markdown(report: Report) -> str:
             f"**{report.verdict}**; {report.began}, {minutes:.0f} minutes.",
             f"```sh\n{report.command}\n```",
             table,
+            *(f"![{words}]({file})" for file, words in (plots or {}).items()),
             "\n".join(notes),
             *words(report.machine),
         ]
@@ -121,5 +124,6 @@ def put_into(page: str, part: str) -> str:
 
 def _cells(row: Row, short: bool) -> tuple[str, ...]:
     """Return what stands beside the figure."""
-    held = "" if short else _HOLDS[row.holds]
-    return f"{row.measured:.4g} {row.unit}", row.bound, held, row.ours, row.reference, row.naive
+    held = "" if short or row.limit is None else _HOLDS[row.holds]
+    least, most = f"{min(row.rounds):.3g}", f"{max(row.rounds):.3g}"
+    return least, f"{row.measured:.3g} {row.unit}", most, row.bound, held, row.ours, row.reference, row.naive

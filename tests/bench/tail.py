@@ -16,7 +16,7 @@ _NANO = 1e-9
 
 
 @dataclass(frozen=True)
-class _Moment:
+class Moment:
     """How it stood between two requests: times in seconds."""
 
     computed: float
@@ -31,12 +31,12 @@ class Observer:
 
     pid: int
     database: Path
-    moments: list[_Moment] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
 
     def look(self) -> None:
         """Note how it stands."""
         computed, waited = _scheduled(self.pid)
-        self.moments.append(_Moment(computed, waited, _scheduled(os.getpid())[1], self.database.stat().st_mtime_ns))
+        self.moments.append(Moment(computed, waited, _scheduled(os.getpid())[1], self.database.stat().st_mtime_ns))
 
     def causes(self, latencies: Sequence[float], slow: float) -> Mapping[str, int]:
         """Count the answers that took at least `slow` seconds, by what most of the time over the median went to.
@@ -70,7 +70,7 @@ class Observer:
         return found
 
 
-def _waited(before: _Moment, after: _Moment) -> float:
+def _waited(before: Moment, after: Moment) -> float:
     ours = after.without_processor - before.without_processor
     return ours + after.client_without_processor - before.client_without_processor
 

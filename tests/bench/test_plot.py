@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.measures import stored
-from tests.bench.plot import Panel, draw
+from tests.bench.plot import Bar, Panel, bars, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -32,12 +32,30 @@ def test_every_value_and_bound_stands_in_it_and_in_its_description() -> None:
             assert 0 <= y <= height
 
 
+def test_each_bar_says_its_figure_and_stays_within_the_picture() -> None:
+    figures = [
+        Bar("Quick & small", 0.5, -0.1, 0.75, "a half", good=True),
+        Bar("Large", 2.5, 2.0, 30.0, "<two>", good=False, bound=2.0),
+    ]
+    root = ElementTree.fromstring(bars("Title", "under it", "below", figures, 1.0))
+    told = root.findtext(f"{SVG}desc")
+    assert told is not None
+    assert "Quick & small: a half, -0.1 to 0.75. Large: <two>, 2 to 30." in told
+    shown = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"Title", "under it", "below", "Quick & small: a half", "Large: <two>"} <= set(shown)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for line in root.iter(f"{SVG}line"):
+        assert all(0 <= float(line.attrib[name]) <= width for name in ("x1", "x2"))
+        assert all(0 <= float(line.attrib[name]) <= height for name in ("y1", "y2"))
+    assert [bar.attrib["class"] for bar in root.iter(f"{SVG}rect") if "class" in bar.attrib] == ["bar", "poor"]
+
+
 @pytest.mark.slow
 async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path) -> None:
-    drawn = tmp_path / "growth.svg"
     with TemporaryDirectory(prefix="posd-") as directory:
-        rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), drawn))
-    assert len(rows) == 5
+        rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), tmp_path))
+    assert len(rows) == 7
+    drawn = tmp_path / "growth.svg"
     assert ElementTree.parse(drawn).getroot().tag == f"{SVG}svg"
     figures = json.loads(drawn.with_suffix(".json").read_text())
     assert [side["stored"] for side in figures] == [0, 500]

@@ -14,24 +14,27 @@ from typing import Any
 
 import pytest
 
-from tests.bench import table
+from tests.bench import quick, reference, table
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.measures import MEASURES
+from tests.bench.program import ROOT, Program
 from tests.bench.rows import Row
 from tests.support.needs import needs
 
 #: How many rows each part has in the table.
 ROWS = {
-    "acknowledgements": 4,
-    "slow_disk": 1,
+    "acknowledgements": 8,
+    "payments": 1,
+    "slow_disk": 2,
     "tills": 4,
     "signing": 1,
-    "memory": 3,
+    "memory": 4,
     "starting": 1,
-    "stored": 5,
+    "stored": 7,
     "flash": 2,
-    "idle": 1,
-    "replay": 1,
+    "idle": 4,
+    "replay": 2,
+    "interpreter": 6,
 }
 #: The quickest part that has one row.
 QUICK = "starting"
@@ -63,23 +66,46 @@ UNDER_THE_SHIM = {"acknowledgements", "slow_disk", "flash"}
     ],
 )
 async def test_a_part_measures_all_of_its_rows(name: str, home: Path) -> None:
-    rows = await MEASURES[name](Bench(home, short=True, sync_seconds=sync_seconds(home)))
+    bench = Bench(home, short=True, sync_seconds=sync_seconds(home), before=ROOT, interpreter=sys.executable)
+    rows = await MEASURES[name](bench)
     assert len(rows) == ROWS[name]
     for row in rows:
-        assert math.isfinite(row.measured), row
-        assert row.limit > 0, row
+        assert row.rounds, row
+        assert all(math.isfinite(value) for value in row.rounds), row
+        assert row.limit is None or row.limit > 0, row
         assert row.figure, row
         assert row.unit, row
         assert row.ours, row
         json.dumps(row.document(), allow_nan=False)
 
 
+async def test_without_an_earlier_version_and_another_python_nothing_is_compared(home: Path) -> None:
+    alone = Bench(home, short=True, sync_seconds=sync_seconds(home))
+    (row,) = await MEASURES["payments"](alone)
+    assert (row.unit, row.limit) == ("ms", None)
+    assert await MEASURES["interpreter"](alone) == []
+
+
+async def test_what_is_no_version_of_posd_is_not_measured(home: Path) -> None:
+    with pytest.raises(RuntimeError, match="does not import posd"):
+        await Program(tree=home).check()
+
+
 @pytest.mark.slow
-async def test_the_command_writes_a_table_a_page_and_json(home: Path) -> None:
-    page, document = home / "page.md", home / "run.json"
+@needs("cc")
+async def test_the_quick_run_measures_all_that_the_reference_has(home: Path) -> None:
+    measured = await quick.measure(Bench(home, short=True, sync_seconds=sync_seconds(home)))
+    assert {ratio.name for ratio in measured if ratio.judged} == reference.read().keys()
+    assert all(math.isfinite(value) and value > 0 for ratio in measured for value in ratio.rounds)
+
+
+@pytest.mark.slow
+async def test_the_command_writes_a_table_a_page_plots_and_json(home: Path) -> None:
+    page, document, plots = home / "page.md", home / "run.json", home / "plots"
     page.write_text(f"before\n{table.BEGIN}\nan older table\n{table.END}\nafter\n")
     code, said = await bench(
-        "--short", "--only", QUICK, "--json", str(document), "--markdown", str(page), "--directory", str(home)
+        *("--short", "--only", QUICK, "--json", str(document), "--markdown", str(page)),
+        *("--plots", str(plots), "--directory", str(home)),
     )
     assert code == 0, said
     (row,) = json.loads(document.read_text())["measures"][QUICK]["rows"]
@@ -91,7 +117,9 @@ async def test_the_command_writes_a_table_a_page_and_json(home: Path) -> None:
     versions = json.loads(document.read_text())["machine"]
     assert {"posd", "python", "sqlite", "openssl", "kernel", "processor", "processors", "memory_mb"} <= versions.keys()
     assert {"starlette", "hypercorn", "aiosqlite", "sqlalchemy"} <= versions["packages"].keys()
-    assert names(home) == {"page.md", "run.json"}, "it leaves nothing behind"
+    assert "](plots/ratios.svg)" in page.read_text()
+    assert names(plots) == {"ratios.svg"}
+    assert names(home) == {"page.md", "run.json", "plots"}, "it leaves nothing behind"
 
 
 async def test_the_command_names_its_parts() -> None:
@@ -105,8 +133,22 @@ def names(directory: Path) -> set[str]:
     return {item.name for item in directory.iterdir()}
 
 
-def row(measured: float) -> Row:
-    return Row("figure", measured, limit=1.0, unit="×", at_least=True, ours="1/s", note="a note")
+def row(*rounds: float, limit: float | None = 1.0) -> Row:
+    return Row("figure", rounds, limit=limit, unit="×", at_least=True, ours="1/s", note="a note")
+
+
+def test_a_row_is_judged_by_the_median_of_its_rounds() -> None:
+    assert row(0.5, 1.0, 3.0).holds
+    assert not row(3.0, 0.5, 0.9).holds
+    assert row(0.1, limit=None).holds
+    document = row(3.0, 0.5, 0.9).document()
+    assert (document["least"], document["measured"], document["most"]) == (0.5, 0.9, 3.0)
+
+
+def test_a_row_that_is_not_judged_is_no_bound() -> None:
+    report = table.Report("command", "now", False, MACHINE, [table.Part("one", 1.0, [row(1.0), row(0.1, limit=None)])])
+    assert report.verdict == "1 of 1 bounds hold"
+    assert "| figure | 0.1 | 0.1 × | 0.1 |  |  | 1/s |" in table.markdown(report)
 
 
 @pytest.mark.parametrize(

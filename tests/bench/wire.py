@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -27,6 +28,17 @@ class Wire:
         if int(head[9:12]) != status:
             raise RuntimeError(f"expected {status}: {head.decode()}{body.decode()}")
         return at
+
+    async def discard(self) -> None:
+        """Read until the other side ends it, and keep nothing."""
+        while await self._reader.read(65_536):
+            pass
+
+    async def end(self) -> None:
+        """Close it as TLS wants it."""
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
     def close(self) -> None:
         """Close it without a goodbye."""

@@ -7,7 +7,9 @@ from tests.bench.measures import (
     acknowledgements,
     flash,
     idle,
+    interpreter,
     memory,
+    payments,
     replay,
     signing,
     slow_disk,
@@ -19,6 +21,7 @@ from tests.bench.measures import (
 #: Each by its name on the command line.
 MEASURES: Mapping[str, Measure] = {
     "acknowledgements": acknowledgements.measure,
+    "payments": payments.measure,
     "slow_disk": slow_disk.measure,
     "tills": tills.measure,
     "signing": signing.measure,
@@ -28,4 +31,5 @@ MEASURES: Mapping[str, Measure] = {
     "flash": flash.measure,
     "idle": idle.measure,
     "replay": replay.measure,
+    "interpreter": interpreter.measure,
 }

@@ -1,37 +1,45 @@
 """Durable acknowledgements: how many a second over many connections, and how long one takes over one connection.
 
-Every event is sent to posd, to the no-op on Hypercorn's own server, to the same on posd's listener, and to the naive
-receiver, one after the other within a round; the order turns from round to round. The yardstick is Hypercorn's own
-server: posd's listener is part of what is measured, and a yardstick that it moves would be none.
+The events are of 64 terminals that each have an open payment, spread over all connections. Every event is sent to posd,
+to the no-op on Hypercorn's own server, to the same on posd's listener, and some to the naive receiver, one server after
+the other; the order turns from wave to wave. posd's listener is part of what is measured, so a yardstick on it moves
+with it: both no-ops have rows of their own.
 """
 
+import asyncio
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from tests.bench.bench import Bench, percentile, sync_seconds
-from tests.bench.load import Load, send, trusting
-from tests.bench.measures.slow_disk import SYNC_US, slow
-from tests.bench.processes import quiet
+from tests.bench.load import Load, Sender, Server, connected
+from tests.bench.processes import processor_seconds, quiet
+from tests.bench.program import Program
 from tests.bench.rows import Row
-from tests.bench.servers import Server, serving
-from tests.bench.shop import Shop, lanes, open_shop
+from tests.bench.servers import serving
+from tests.bench.shop import Shop, open_shop
 from tests.bench.tail import Observer
+from tests.bench.wire import call, till
 
-#: Connections, and the part of the no-op's rate that posd has to reach.
-THROUGHPUT = ((16, 0.70), (64, 0.80))
-#: What a durable acknowledgement may take beside the no-op's time, in syncs.
-SYNCS_BESIDE = 2
+#: Terminals, each of which has one open payment in a wave.
+TERMINALS = 64
+POSD, HYPERCORN, LISTENER, NAIVE = "posd", "no-op on Hypercorn", "no-op on posd's listener", "naive"
+#: Connections, and the part of each no-op's rate that posd has to reach.
+THROUGHPUT: Mapping[int, Mapping[str, float]] = {
+    16: {HYPERCORN: 0.9, LISTENER: 0.55},
+    64: {HYPERCORN: 1.05, LISTENER: 0.65},
+}
+#: The median over one connection without one sync, by the no-op's.
+ALONE_LIMIT = 2.5
 #: The 99th percentile, by the median.
 TAIL_LIMIT = 5.0
-#: Events of each connection that the naive receiver gets: it takes a hundred a second.
-NAIVE_EVENTS = 4
-#: And over the one connection.
-NAIVE_EVENTS_ALONE = 128
+#: What a till asks for again and again while the tail is measured.
+LIST = b"GET /v1/transactions?limit=100 HTTP/1.1\r\nhost: posd\r\n\r\n"
 
 _MILLI = 1000
+_MICRO = 1e6
 
 
 @dataclass(frozen=True)
@@ -39,191 +47,296 @@ class Field:
     """A shop, and the servers that it is compared with."""
 
     shop: Shop
-    ours: Server
-    others: dict[str, Server]
+    others: Mapping[str, Server]
 
     def turn(self, number: int) -> list[tuple[str, Server]]:
-        """Return all of them, in the order of one round."""
-        servers = [("posd", self.ours), *self.others.items()]
+        """Return all of them, in the order of one wave."""
+        servers = [(POSD, self.shop.server), *self.others.items()]
         first = number % len(servers)
         return servers[first:] + servers[:first]
 
 
+@dataclass
+class Tally:
+    """What one server did in a round, in seconds."""
+
+    seconds: float = 0.0
+    answers: int = 0
+    done: int = 0
+    processor: float = 0.0
+    client: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    causes: list[tuple[Load, Observer]] = field(default_factory=list)
+
+    def add(self, load: Load, done: int, processor: float) -> None:
+        """Add a wave."""
+        self.seconds += load.seconds
+        self.answers += len(load.latencies)
+        self.done += done
+        self.processor += processor
+        self.client += load.computed
+        self.latencies += load.latencies
+
+    @property
+    def per_second(self) -> float:
+        """What was done, a second."""
+        return self.done / self.seconds
+
+    @property
+    def processor_us(self) -> float:
+        """Microseconds of processor time an answer."""
+        return self.processor / self.answers * _MICRO
+
+    @property
+    def median(self) -> float:
+        """The median of an answer's time."""
+        return statistics.median(self.latencies)
+
+
 async def measure(bench: Bench) -> Sequence[Row]:
     """Measure throughput and latency."""
-    async with _field(bench) as field:
-        rows = [await _throughput(bench, field, connections, limit) for connections, limit in THROUGHPUT]
-        return [*rows, *await _latency(bench, field)]
+    home = bench.directory("acknowledgements")
+    async with open_field(bench, "acknowledgements/servers") as field:
+        (home / "naive").mkdir()
+        async with serving("tests.bench.naive", home / "naive", "--database", str(home / "naive.db")) as naive:
+            field = Field(field.shop, {**field.others, NAIVE: naive})
+            rows = [row for connections in THROUGHPUT for row in await _throughput(bench, field, connections)]
+            return [*rows, *await _latency(bench, field)]
 
 
 @asynccontextmanager
-async def _field(bench: Bench) -> AsyncIterator[Field]:
-    home = bench.directory("acknowledgements")
-    made = {name: bench.directory(f"acknowledgements/{name}") for name in ("posd", "no-op", "stock", "naive")}
+async def open_field(bench: Bench, name: str, program: Program | None = None) -> AsyncIterator[Field]:
+    """Run a shop and both no-ops for the block."""
+    made = [bench.directory(f"{name}/{part}") for part in ("posd", "stock", "no-op")]
     async with (
-        open_shop(made["posd"], bench.pick(512, 16)) as shop,
-        serving("tests.bench.noop", made["no-op"]) as noop,
-        serving("tests.bench.noop", made["stock"], "--stock") as stock,
-        serving("tests.bench.naive", made["naive"], "--database", str(home / "naive.db")) as naive,
+        open_shop(made[0], TERMINALS + 1, program=program) as shop,
+        serving("tests.bench.noop", made[1], "--stock", program=program) as stock,
+        serving("tests.bench.noop", made[2], program=program) as noop,
     ):
-        ours = Server(shop.pid, shop.daemon.port, trusting(shop.daemon.ca))
-        yield Field(shop, ours, {"no-op": stock, "no-op, own listener": noop, "naive": naive})
+        yield Field(shop, {HYPERCORN: stock, LISTENER: noop})
 
 
-async def _throughput(bench: Bench, field: Field, connections: int, limit: float) -> Row:
+async def waves(
+    field: Field, connections: int, count: int, *, observed: bool = False, busy: bool = False
+) -> dict[str, Tally]:
+    """Send so many waves, each of an open payment of each terminal, to each server; return what each did.
+
+    The naive receiver gets the first one alone: it takes a hundred a second. `observed`: each server is looked at
+    between two requests. `busy`: others keep the daemon busy, and it is not waited until it has nothing more to do.
+    """
+    database = field.shop.daemon.database if observed else None
+    async with AsyncExitStack() as stack:
+        senders: dict[str, Sender] = {}
+        for name, server in field.turn(0):
+            senders[name] = await stack.enter_async_context(connected(server, connections, database))
+        found = {name: Tally() for name in senders}
+        for number in range(count):
+            chains = [payment.events() for payment in await field.shop.start(TERMINALS)]
+            if not busy:
+                await quiet(field.shop.pid)
+            for name, server in field.turn(number):
+                if name == NAIVE and number:
+                    continue
+                used = processor_seconds(server.pid)
+                load = await senders[name].send(chains)
+                used = processor_seconds(server.pid) - used
+                if name == NAIVE:  # it may refuse some
+                    done = load.statuses[200]
+                else:
+                    done = len(load.all_are(200 if name == POSD else 204).latencies)
+                found[name].add(load, done, used)
+                if observed:
+                    found[name].causes.append((load, Observer(server.pid, field.shop.daemon.database, load.moments)))
+    return found
+
+
+async def _throughput(bench: Bench, field: Field, connections: int) -> Sequence[Row]:
     """All connections send their next event as soon as the one before is answered."""
-    rates: dict[str, list[float]] = defaultdict(list)
-    refused = 0
-    for number in _rounds(bench, 7):
-        sent = lanes(await field.shop.start(len(field.shop.serials)), connections)
-        await quiet(field.shop.pid)
-        for name, server in field.turn(number):
-            load = await send(server.port, server.context, _some(sent, NAIVE_EVENTS) if name == "naive" else sent)
-            refused += _refused(name, load)
-            if number:
-                rates[name].append(load.statuses[204 if name.startswith("no-op") else 200] / load.seconds)
-        bench.say(f"acknowledgements, {connections} connections, round {number}: " + _rates(rates))
-    ratios = [ours / theirs for ours, theirs in zip(rates["posd"], rates["no-op"], strict=True)]
-    middle = {name: statistics.median(values) for name, values in rates.items()}
+    rounds: list[dict[str, Tally]] = []
+    for number in bench.rounds(warm=True):
+        found = await waves(field, connections, bench.pick(8, 1))
+        if number:
+            rounds.append(found)
+        said = ", ".join(f"{name} {tally.per_second:,.0f}/s" for name, tally in found.items())
+        bench.say(f"acknowledgements, {connections} connections, round {number}: {said}")
+    return [_against(rounds, connections, name, limit) for name, limit in THROUGHPUT[connections].items()]
+
+
+def _against(rounds: Sequence[Mapping[str, Tally]], connections: int, yardstick: str, limit: float) -> Row:
+    middle = {name: statistics.median(found[name].per_second for found in rounds) for name in rounds[0]}
+    computed = {name: statistics.median(found[name].processor_us for found in rounds) for name in rounds[0]}
+    busy = {name: statistics.median(_shares(found[name])[0] for found in rounds) for name in rounds[0]}
+    serving = {name: statistics.median(_shares(found[name])[1] for found in rounds) for name in rounds[0]}
+    refused = sum(found[NAIVE].answers - found[NAIVE].done for found in rounds)
     return Row(
-        figure=f"durable acknowledgements a second, {connections} connections",
-        measured=statistics.median(ratios),
+        figure=f"durable acknowledgements a second, {connections} connections, against the {yardstick}",
+        rounds=[found[POSD].per_second / found[yardstick].per_second for found in rounds],
         limit=limit,
         unit="×",
         at_least=True,
-        ours=f"{middle['posd']:,.0f}/s",
-        reference=f"{middle['no-op']:,.0f}/s",
-        naive=f"{middle['naive']:,.0f}/s" + (f" ({refused} answered 500)" if refused else ""),
-        note=f"on posd's own listener the no-op answers {middle['no-op, own listener']:,.0f}/s",
-        details={"per_second": dict(rates), "ratios": ratios, "median_per_second": middle, "naive_refused": refused},
+        ours=f"{middle[POSD]:,.0f}/s",
+        reference=f"{middle[yardstick]:,.0f}/s",
+        naive=f"{middle[NAIVE]:,.0f}/s" + (f" ({refused} answered 500)" if refused else ""),
+        note=(
+            f"processor time an event {computed[POSD]:.0f} µs, of the no-op {computed[yardstick]:.0f} µs; against the "
+            f"no-op its server computed for {serving[yardstick]:.0%} of the time, the client for {busy[yardstick]:.0%}"
+        ),
+        details={
+            "per_second": {name: [found[name].per_second for found in rounds] for name in middle},
+            "processor_us": {name: [found[name].processor_us for found in rounds] for name in middle},
+            "client_computed_share": busy,
+            "server_computed_share": serving,
+            "naive_refused": refused,
+        },
     )
 
 
-def _rounds(bench: Bench, count: int) -> range:
-    """Return the numbers of the rounds; number 0 only warms up."""
-    return range(1, 2) if bench.short else range(count + 1)
+def _shares(tally: Tally) -> tuple[float, float]:
+    """Return for which part of the time the client and the server computed."""
+    return tally.client / tally.seconds, tally.processor / tally.seconds
 
 
-def _rates(rates: dict[str, list[float]]) -> str:
-    return ", ".join(f"{name} {values[-1]:,.0f}/s" for name, values in rates.items()) or "warm"
-
-
-def _some(sent: Sequence[Sequence[bytes]], count: int) -> list[Sequence[bytes]]:
-    return [lane[:count] for lane in sent]
-
-
-def _refused(name: str, load: Load) -> int:
-    """Return how many the naive receiver refused, for it may; raise where another one did."""
-    if name == "naive":
-        return load.statuses[500]
-    load.all_are(200 if name == "posd" else 204)
-    return 0
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Alone:
-    """What one connection saw, in seconds: by server median and 99th percentile of each round, and each sync.
+    """What one connection saw: by server a tally of each round, the same of posd beside busy tills, and each sync."""
 
-    `slow` is posd's median where a sync takes 10 ms longer.
-    """
-
-    medians: dict[str, list[float]]
-    tails: dict[str, list[float]]
-    syncs: list[float]
-    causes: Counter[str]
-    slow: float
+    quiet: list[dict[str, Tally]] = field(default_factory=list)
+    busy: list[Tally] = field(default_factory=list)
+    syncs: list[float] = field(default_factory=list)
+    pages: int = 0
 
 
 async def _latency(bench: Bench, field: Field) -> Sequence[Row]:
     """One connection, one event after the other; the answer is whole when its last byte was read."""
-    seen = _Alone(defaultdict(list), defaultdict(list), [], Counter(), await _on_slow_disk(bench))
-    for number in _rounds(bench, 5):
-        (sent,) = lanes(await field.shop.start(bench.pick(256, 16)), 1)
-        await quiet(field.shop.pid)
+    seen, count = _Alone(), bench.pick(4, 1)
+    for number in bench.rounds(warm=True):
         sync = sync_seconds(bench.home)
-        said = []
-        for name, server in field.turn(number):
-            observer = Observer(server.pid, field.shop.daemon.database)
-            observer.look()
-            chosen = sent[:NAIVE_EVENTS_ALONE] if name == "naive" else sent
-            load = await send(server.port, server.context, [chosen], observer.look)
-            _refused(name, load)
-            said.append(f"{name} {statistics.median(load.latencies) * _MILLI:.2f} ms")
-            if number == 0:
-                continue
-            seen.medians[name].append(statistics.median(load.latencies))
-            seen.tails[name].append(percentile(load.latencies, 99))
-            if name == "posd":
-                seen.causes.update(observer.causes(load.latencies, seen.tails[name][-1]))
+        found = await waves(field, 1, count, observed=True)
+        async with _tills(field.shop, seen):
+            beside = (await waves(Field(field.shop, {}), 1, count, observed=True, busy=True))[POSD]
+        said = ", ".join(f"{name} {tally.median * _MILLI:.2f} ms" for name, tally in found.items())
+        bench.say(f"one connection, round {number}: sync {sync * _MILLI:.2f} ms, {said}")
         if number:
+            seen.quiet.append(found)
+            seen.busy.append(beside)
             seen.syncs.append(sync)
-        bench.say(f"one connection, round {number}: sync {sync * _MILLI:.2f} ms, {', '.join(said)}")
-    return _rows(seen)
+    return [_median(seen, HYPERCORN, ALONE_LIMIT), _median(seen, LISTENER, None), *_tails(seen)]
 
 
-async def _on_slow_disk(bench: Bench) -> float:
-    """Return the median of one connection on a disk that is as slow as a till's."""
-    directory = bench.directory("acknowledgements/slow")
-    async with open_shop(directory, bench.pick(64, 4), slow(directory / "state")) as shop:
-        sent = lanes(await shop.start(len(shop.serials)), 1)
-        await quiet(shop.pid)
-        load = await send(shop.daemon.port, trusting(shop.daemon.ca), sent)
-    return statistics.median(load.all_are(200).latencies)
+@asynccontextmanager
+async def _tills(shop: Shop, seen: _Alone) -> AsyncIterator[None]:
+    """Have one till list pages of 100 without a pause, and another wait for an outcome, during the block."""
+    lister, waiter = await till(shop.daemon.till_socket), await till(shop.daemon.till_socket)
+    async with shop.till() as client:
+        waited_for = await shop.start_one(client, shop.serials[TERMINALS])
+    waiter.send(call("GET", f"{waited_for.identity}/outcome"))
+
+    async def go_on() -> None:
+        while True:
+            lister.send(LIST)
+            await lister.answer(200)
+            seen.pages += 1
+
+    listing = asyncio.create_task(go_on())
+    try:
+        yield
+        if listing.done():
+            listing.result()
+        await shop.end([waited_for])
+        await waiter.answer(200)
+    finally:
+        listing.cancel()
+        with suppress(asyncio.CancelledError):
+            await listing
+        lister.close()
+        waiter.close()
 
 
-def _rows(seen: _Alone) -> Sequence[Row]:
-    middle = {name: statistics.median(values) for name, values in seen.medians.items()}
-    limits = [bare + SYNCS_BESIDE * sync for bare, sync in zip(seen.medians["no-op"], seen.syncs, strict=True)]
-    ratios = {
-        name: statistics.median(tail / usual for tail, usual in zip(tails, seen.medians[name], strict=True))
-        for name, tails in seen.tails.items()
-    }
-    causes = ", ".join(f"{count} {cause}" for cause, count in seen.causes.most_common() if count)
-    details = {
-        "median_ms": {name: _milli(values) for name, values in seen.medians.items()},
-        "p99_ms": {name: _milli(values) for name, values in seen.tails.items()},
-        "sync_ms": _milli(seen.syncs),
-        "limit_ms": _milli(limits),
-        "median_ms_on_slow_disk": seen.slow * _MILLI,
-        "p99_by_median": ratios,
-        "slow_answers_by_cause": dict(seen.causes),
-    }
+def _median(seen: _Alone, yardstick: str, limit: float | None) -> Row:
+    middle = {name: _of(seen, name) for name in seen.quiet[0]}
     sync = statistics.median(seen.syncs)
-    slow_limit = statistics.median(limits) + SYNCS_BESIDE * SYNC_US / 1e6
-    tails = {
-        name: f"{statistics.median(values) * _MILLI:.2f} ms ({ratios[name]:.1f} ×)"
-        for name, values in seen.tails.items()
+    return Row(
+        figure=f"acknowledgement over one connection, median less one sync, by that of the {yardstick}",
+        rounds=[
+            (found[POSD].median - sync) / found[yardstick].median
+            for found, sync in zip(seen.quiet, seen.syncs, strict=True)
+        ],
+        limit=limit,
+        unit="×",
+        at_least=False,
+        ours=f"{middle[POSD] * _MILLI:.2f} ms",
+        reference=f"{middle[yardstick] * _MILLI:.2f} ms",
+        naive=f"{middle[NAIVE] * _MILLI:.2f} ms",
+        note=f"a sync takes {sync * _MILLI:.2f} ms",
+        details={
+            "median_ms": {name: [found[name].median * _MILLI for found in seen.quiet] for name in middle},
+            "processor_us": {name: [found[name].processor_us for found in seen.quiet] for name in middle},
+            "sync_ms": [sync * _MILLI for sync in seen.syncs],
+        },
+    )
+
+
+def _of(seen: _Alone, name: str) -> float:
+    return statistics.median(found[name].median for found in seen.quiet)
+
+
+def _tails(seen: _Alone) -> Sequence[Row]:
+    """The 99th percentile of posd, quiet and beside busy tills, each by the median of the same answers."""
+    tails = {name: [percentile(found[name].latencies, 99) for found in seen.quiet] for name in seen.quiet[0]}
+    words = {
+        name: f"{statistics.median(values) * _MILLI:.2f} ms ({_ratio(seen, name, values):.1f} ×)"
+        for name, values in tails.items()
     }
+    beside = [percentile(tally.latencies, 99) for tally in seen.busy]
+    quiet = [found[POSD] for found in seen.quiet]
     return [
         Row(
-            figure="acknowledgement latency, one connection, median",
-            measured=middle["posd"] * _MILLI,
-            limit=statistics.median(limits) * _MILLI,
-            unit="ms",
-            at_least=False,
-            ours=f"{middle['posd'] * _MILLI:.2f} ms",
-            reference=f"{middle['no-op'] * _MILLI:.2f} ms",
-            naive=f"{middle['naive'] * _MILLI:.2f} ms",
-            note=(
-                f"the bound is the no-op's median and {SYNCS_BESIDE} syncs of {sync * _MILLI:.2f} ms; where a sync "
-                f"takes 10 ms longer it is {seen.slow * _MILLI:.1f} ms, and the bound {slow_limit * _MILLI:.1f} ms"
-            ),
-            details=details,
-        ),
-        Row(
             figure="its 99th percentile, by its median",
-            measured=ratios["posd"],
+            rounds=_ratios(seen, POSD, tails[POSD]),
             limit=TAIL_LIMIT,
             unit="×",
             at_least=False,
-            ours=tails["posd"],
-            reference=tails["no-op"],
-            naive=tails["naive"],
-            note=f"of the {seen.causes.total()} slowest answers: {causes}",
-            details=details,
+            ours=words[POSD],
+            reference=words[HYPERCORN],
+            naive=words[NAIVE],
+            note=_causes(quiet),
+            details={"p99_ms": {name: [value * _MILLI for value in values] for name, values in tails.items()}},
+        ),
+        Row(
+            figure="the same while a till lists pages of 100 and another waits, by the median then",
+            rounds=[value / tally.median for value, tally in zip(beside, seen.busy, strict=True)],
+            limit=TAIL_LIMIT,
+            unit="×",
+            at_least=False,
+            ours=f"{statistics.median(beside) * _MILLI:.2f} ms",
+            reference=f"median {statistics.median(tally.median for tally in seen.busy) * _MILLI:.2f} ms",
+            note=(
+                f"{_ratio(seen, POSD, beside):.1f} × the median without them; {seen.pages:,} pages were listed, one "
+                f"after the other without a pause; {_causes(seen.busy)}"
+            ),
+            details={
+                "median_ms": [tally.median * _MILLI for tally in seen.busy],
+                "p99_ms": [value * _MILLI for value in beside],
+                "by_median_without": _ratios(seen, POSD, beside),
+            },
         ),
     ]
 
 
-def _milli(values: Sequence[float]) -> list[float]:
-    return [value * _MILLI for value in values]
+def _ratios(seen: _Alone, name: str, values: Sequence[float]) -> list[float]:
+    return [value / found[name].median for value, found in zip(values, seen.quiet, strict=True)]
+
+
+def _ratio(seen: _Alone, name: str, values: Sequence[float]) -> float:
+    return statistics.median(_ratios(seen, name, values))
+
+
+def _causes(tallies: Sequence[Tally]) -> str:
+    """Say what the slowest answers waited for."""
+    found = Counter[str]()
+    for tally in tallies:
+        slow = percentile(tally.latencies, 99)
+        for load, observer in tally.causes:
+            found.update(observer.causes(load.latencies, slow))
+    named = ", ".join(f"{count} {cause}" for cause, count in found.most_common() if count)
+    return f"of the {found.total()} slowest answers: {named}"

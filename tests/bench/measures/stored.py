@@ -1,95 +1,146 @@
-"""A million stored payments against none: start, acknowledgements, look-up of one, by metadata too, every list."""
+"""A million stored payments against none: start, memory, acknowledgements, look-up of one, every list, totals."""
 
+import asyncio
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from random import Random
-from time import perf_counter
 from urllib.parse import quote
 
-from posd import tls
+from posd.base.times import iso
 from posd.records.callback_urls import make_key
 from tests.bench import growth, seed
 from tests.bench.bench import Bench
 from tests.bench.installed import as_installed
-from tests.bench.load import send, trusting
+from tests.bench.load import connected
+from tests.bench.measures.starting import prepare, service_manager, start
+from tests.bench.processes import KIB, quiet, resident_bytes
+from tests.bench.program import Program
 from tests.bench.rows import Row
-from tests.bench.shop import Payment, Shop, lanes, open_shop
+from tests.bench.shop import Shop, open_shop
 from tests.bench.side import NEWEST, TERMINALS, Side
 from tests.bench.wire import Wire, till
-from tests.support.daemon import Daemon, toml
-from tests.support.events import APPROVED
 
+MIB = 1024 * KIB
 #: Rows of a page where that many are there on both sides.
 PAGE = 50
 #: Stored payments of the other points of the plot.
 BETWEEN = (10_000, 100_000)
+#: Filters that name metadata: of these alone the worst has a row of its own.
+BY_METADATA = ("metadata", "metadata, a common key first")
+
+_MILLI = 1000
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
-    """Measure one against the other, in turn; where the plot is wanted, with sizes between, which it shows."""
-    between = () if bench.plot is None or bench.short else BETWEEN
-    none, *others, many = await sides(bench, "stored", [0, *between, bench.pick(1_000_000, 500)])
-    await measure_sides(bench, [none, *others, many])
-    if bench.plot is not None:
-        growth.write(bench.plot, [none, *others, many])
-    ratios = {name: _ratio(none.lists[name], many.lists[name]) for name in many.lists}
-    worst = max(ratios, key=lambda name: ratios[name])
+    """Measure one against the other, in turn; where plots are wanted, with sizes between, which one of them shows."""
+    between = () if bench.plots is None or bench.short else BETWEEN
+    measured = await sides(bench, "stored", [0, *between, bench.pick(1_000_000, 500)])
+    await measure_sides(bench, measured)
+    if bench.plots is not None:
+        growth.write(bench.plots / "growth.svg", measured)
+    return _rows(measured[0], measured[-1])
+
+
+def _rows(none: Side, many: Side) -> Sequence[Row]:
+    ratios = {name: _ratios(none.lists[name], many.lists[name]) for name in many.lists}
+    by_metadata = max(BY_METADATA, key=lambda name: statistics.median(ratios[name]))
+    others = [name for name in ratios if name not in BY_METADATA]
+    worst = max(others, key=lambda name: statistics.median(ratios[name]))
     against = f"{many.stored:,} stored payments against none"
-    found = f"both have the newest {NEWEST}, which is what is asked for"
+    newest = f"both have the newest {NEWEST}, which is what is asked for"
+    every = {"ratios": ratios}
     return [
-        _row(f"{against}: start", none.starts, many.starts, 1.1, "s"),
-        _row(
-            f"{against}: acknowledgements/s, {TERMINALS} connections", none.acknowledged, many.acknowledged, 0.9, "/s"
+        Row(
+            figure=f"{against}: start to ready, seconds more",
+            rounds=[ours - theirs for theirs, ours in zip(none.starts, many.starts, strict=True)],
+            limit=growth.STARTS_LATER,
+            unit="s",
+            at_least=False,
+            ours=_milliseconds(many.starts),
+            reference=_milliseconds(none.starts),
+            details={"none_s": none.starts, "stored_s": many.starts},
         ),
-        _row(f"{against}: look-up of one", none.looked_up, many.looked_up, 1.2, "s", "any of them, in random order"),
-        _row(
-            f"{many.stored:,} stored payments: look-up of one by its metadata against that by its id",
-            many.looked_up,
-            many.by_metadata,
+        Row(
+            figure=f"{against}: resident memory more",
+            rounds=[ours - theirs for theirs, ours in zip(none.worked, many.worked, strict=True)],
+            limit=5.0,
+            unit="MB",
+            at_least=False,
+            ours=f"{statistics.median(many.worked):.1f} MB",
+            reference=f"{statistics.median(none.worked):.1f} MB",
+            note=(
+                "after all that the other rows ask of it; before that "
+                f"{statistics.median(many.idle):.1f} against {statistics.median(none.idle):.1f} MB"
+            ),
+            details={"none": [none.idle, none.worked], "stored": [many.idle, many.worked]},
+        ),
+        Row(
+            figure=f"{against}: acknowledgements a second, {TERMINALS} connections",
+            rounds=_ratios(none.acknowledged, many.acknowledged),
+            limit=0.9,
+            unit="×",
+            at_least=True,
+            ours=f"{statistics.median(many.acknowledged):,.0f}/s",
+            reference=f"{statistics.median(none.acknowledged):,.0f}/s",
+            details={"none": none.acknowledged, "stored": many.acknowledged},
+        ),
+        _times(f"{against}: look-up of one", none.looked_up, many.looked_up, 1.2, "any of them, in random order"),
+        _times(
+            f"{against}: list by metadata, the worse of {len(BY_METADATA)}",
+            none.lists[by_metadata],
+            many.lists[by_metadata],
             2.0,
-            "s",
-            "the same ones; by a text that no other has",
+            f"worse: {by_metadata}; {newest}",
         ),
-        _row(
-            f"{against}: list page, the worst of {len(ratios)} filters",
+        _times(
+            f"{against}: list page, the worst of {len(others)} other filters",
             none.lists[worst],
             many.lists[worst],
             2.0,
-            "s",
-            f"worst: {worst}; {found}",
-            ratios,
+            f"worst: {worst}; {newest}",
+            every,
+        ),
+        Row(
+            figure=f"{many.stored:,} stored payments: totals of a day",
+            rounds=[seconds * _MILLI for seconds in many.totals],
+            limit=50.0,
+            unit="ms",
+            at_least=False,
+            ours=_milliseconds(many.totals),
+            note="a list of one row with the totals of the newest 24 hours, over 2,000 payments",
         ),
     ]
 
 
-def _ratio(none: Sequence[float], many: Sequence[float]) -> float:
-    return statistics.median(ours / theirs for theirs, ours in zip(none, many, strict=True))
+def _ratios(none: Sequence[float], many: Sequence[float]) -> list[float]:
+    return [ours / theirs for theirs, ours in zip(none, many, strict=True)]
 
 
-def _row(
+def _milliseconds(values: Sequence[float]) -> str:
+    return f"{statistics.median(values) * _MILLI:.3g} ms"
+
+
+def _times(
     figure: str,
     none: Sequence[float],
     many: Sequence[float],
     limit: float,
-    unit: str,
-    note: str = "",
-    ratios: Mapping[str, float] | None = None,
+    note: str,
+    more: Mapping[str, object] | None = None,
 ) -> Row:
-    def words(values: Sequence[float]) -> str:
-        value = statistics.median(values)
-        return f"{value:,.0f}/s" if unit == "/s" else f"{value * 1000:.3g} ms"
-
     return Row(
         figure=figure,
-        measured=_ratio(none, many),
+        rounds=_ratios(none, many),
         limit=limit,
         unit="×",
-        at_least=unit == "/s",
-        ours=words(many),
-        reference=words(none),
+        at_least=False,
+        ours=_milliseconds(many),
+        reference=_milliseconds(none),
         note=note,
-        details={"none": list(none), "stored": list(many), **({"ratios": dict(ratios)} if ratios else {})},
+        details={"none_s": list(none), "stored_s": list(many), **(more or {})},
     )
 
 
@@ -109,63 +160,74 @@ async def sides(bench: Bench, name: str, sizes: Sequence[int]) -> list[Side]:
     return made
 
 
+@dataclass(frozen=True)
+class _Open:
+    """A daemon of a side in one round, and a till's connection to it."""
+
+    side: Side
+    shop: Shop
+    wire: Wire
+
+
 async def measure_sides(bench: Bench, measured: Sequence[Side]) -> None:
-    """Take all figures of all sides, in turn."""
-    await _measure_starts(bench, measured)
-    async with AsyncExitStack() as stack:
-        environment = as_installed(bench)
-        shops = [
-            await stack.enter_async_context(open_shop(side.directory, TERMINALS, environment)) for side in measured
-        ]
-        wires = [await till(shop.daemon.till_socket) for shop in shops]
-        for wire in wires:
-            stack.callback(wire.close)
-        await _measure_look_ups(bench, measured, wires)
-        await _measure_lists(bench, measured, wires, [await _lists_of_ended(shop) for shop in shops])
-        opened = [await shop.start(TERMINALS) for shop in shops]
-        of_open = {"open": f"open=true&limit={PAGE}", "phase": f"phase=active&limit={PAGE}"}
-        await _measure_lists(bench, measured, wires, [of_open] * len(shops))
-        for shop, payments in zip(shops, opened, strict=True):
-            await _acknowledge(shop, payments)
-        await _measure_acknowledgements(bench, measured, shops)
+    """Take all figures of all sides, in turn, each round with daemons of its own."""
+    chance = Random(1)
+    for number in bench.rounds(warm=True):
+        bench.say(f"stored: round {number}")
+        await _start(bench, measured)
+        async with AsyncExitStack() as stack:
+            opened = []
+            for side in measured:
+                shop = await stack.enter_async_context(open_shop(side.directory, TERMINALS, as_installed(bench)))
+                wire = await till(shop.daemon.till_socket)
+                stack.callback(wire.close)
+                opened.append(_Open(side, shop, wire))
+            await asyncio.sleep(bench.pick(3, 0))
+            _note_memory(opened, "idle")
+            await _look_up(bench, opened, chance)
+            await _list(bench, opened, [await _lists_of_ended(item.shop) for item in opened])
+            await _total(bench, opened)
+            await _acknowledge(bench, opened)
+            for item in opened:
+                await quiet(item.shop.pid)
+            _note_memory(opened, "worked")
+        if number == 0:  # it has read what the others find in memory
+            for side in measured:
+                for values in (side.starts, side.acknowledged, side.looked_up, side.totals, side.idle, side.worked):
+                    values.clear()
+                side.lists.clear()
 
 
-async def _measure_starts(bench: Bench, measured: Sequence[Side]) -> None:
-    """From the start of the process until it says that it is ready, in seconds; everything is in the page cache."""
-    daemons = []
-    for side in measured:
-        terminals = "".join(
-            f'[[terminals]]\nserial = "SN-{number:04}"\nbase_url = "http://127.0.0.1:9"\n'
-            for number in range(1, TERMINALS + 1)
-        )
-        tls.init(side.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-        daemons.append(Daemon(side.directory, toml(side.directory, terminals), environment=as_installed(bench)))
-    rounds = bench.pick(20, 1)
-    bench.say(f"starts, {rounds} rounds")
-    for number in range(1 + rounds):
-        for side, daemon in zip(measured, daemons, strict=True):
-            begun = perf_counter()
-            await daemon.start()
-            taken = perf_counter() - begun
-            await daemon.stop()
-            if number:  # the first one reads what the others find in memory
-                side.starts.append(taken)
+def _note_memory(opened: Sequence[_Open], when: str) -> None:
+    for item in opened:
+        getattr(item.side, when).append(resident_bytes(item.shop.pid) / MIB)
 
 
-async def _measure_look_ups(bench: Bench, measured: Sequence[Side], wires: Sequence[Wire]) -> None:
-    """A till's GET of one payment, of any, by its id and by its metadata: the median of each round, in seconds."""
-    rounds, calls, chance = bench.pick(9, 1), bench.pick(300, 10), Random(1)
-    bench.say(f"look-ups, {rounds} rounds of {calls}")
-    for _ in range(rounds):
-        times: list[tuple[list[float], list[float]]] = [([], []) for _ in measured]
-        for _ in range(calls):
-            for side, wire, (by_id, by_metadata) in zip(measured, wires, times, strict=True):
-                ago = chance.randint(1, side.stored + NEWEST)
-                by_id.append(await _get(wire, seed.identity(ago)))
-                by_metadata.append(await _get(wire, f"?metadata.ticket={seed.ticket(ago)}"))
-        for side, (by_id, by_metadata) in zip(measured, times, strict=True):
-            side.looked_up.append(statistics.median(by_id))
-            side.by_metadata.append(statistics.median(by_metadata))
+async def _start(bench: Bench, measured: Sequence[Side]) -> None:
+    """From the start of the process until it says that it is ready: the median of some."""
+    terminals = "".join(
+        f'[[terminals]]\nserial = "SN-{number:04}"\nbase_url = "http://127.0.0.1:9"\n'
+        for number in range(1, TERMINALS + 1)
+    )
+    environment = Program().environment(as_installed(bench))
+    taken: list[list[float]] = [[] for _ in measured]
+    for _ in range(bench.pick(3, 1)):
+        for side, times in zip(measured, taken, strict=True):
+            config, _ = prepare(side.directory, terminals)
+            with service_manager(side.directory) as manager:
+                times.append((await start(config, environment, manager)).seconds)
+    for side, times in zip(measured, taken, strict=True):
+        side.starts.append(statistics.median(times))
+
+
+async def _look_up(bench: Bench, opened: Sequence[_Open], chance: Random) -> None:
+    """A till's GET of one payment, of any, by its id."""
+    times: list[list[float]] = [[] for _ in opened]
+    for _ in range(bench.pick(300, 10)):
+        for item, taken in zip(opened, times, strict=True):
+            taken.append(await _get(item.wire, f"/{seed.identity(chance.randint(1, item.side.stored + NEWEST))}"))
+    for item, taken in zip(opened, times, strict=True):
+        item.side.looked_up.append(statistics.median(taken))
 
 
 async def _lists_of_ended(shop: Shop) -> Mapping[str, str]:
@@ -184,50 +246,54 @@ async def _lists_of_ended(shop: Shop) -> Mapping[str, str]:
         "sale": f"sale={seed.sale(1)}",
         "result": f"result=declined&limit={NEWEST // seed.CYCLE * seed.DECLINED_OF_CYCLE}",
         "result of none": "result=not_started",
-        "metadata": f"metadata.ticket={seed.ticket(1)}",
-        "metadata, a common key first": f"metadata.till=2&metadata.ticket={seed.ticket(1)}",
+        BY_METADATA[0]: f"metadata.ticket={seed.ticket(1)}",
+        BY_METADATA[1]: f"metadata.till=2&metadata.ticket={seed.ticket(1)}",
+        "open": f"open=true&limit={PAGE}",
+        "phase=active": f"phase=active&limit={PAGE}",
     }
 
 
-async def _measure_lists(
-    bench: Bench, measured: Sequence[Side], wires: Sequence[Wire], queries: Sequence[Mapping[str, str]]
-) -> None:
-    """A till's GET of a page, for each filter: the median of each round, in seconds."""
-    rounds = bench.pick(7, 1)
+async def _list(bench: Bench, opened: Sequence[_Open], queries: Sequence[Mapping[str, str]]) -> None:
+    """A till's GET of a page, for each filter; of each terminal a payment is open."""
+    waiting = [await item.shop.start(TERMINALS) for item in opened]
     for name in queries[0]:
-        calls = bench.pick(20, 2)
-        bench.say(f"list by {name}, {rounds} rounds of {calls}")
-        for side in measured:
-            side.lists[name] = []
-        for _ in range(rounds):
-            times: list[list[float]] = [[] for _ in measured]
-            for _ in range(calls):
-                for wire, asked, taken in zip(wires, queries, times, strict=True):
-                    taken.append(await _get(wire, f"?{asked[name]}"))
-            for side, taken in zip(measured, times, strict=True):
-                side.lists[name].append(statistics.median(taken))
+        times: list[list[float]] = [[] for _ in opened]
+        for _ in range(bench.pick(20, 2)):
+            for item, asked, taken in zip(opened, queries, times, strict=True):
+                taken.append(await _get(item.wire, f"?{asked[name]}"))
+        for item, taken in zip(opened, times, strict=True):
+            item.side.lists.setdefault(name, []).append(statistics.median(taken))
+    for item, payments in zip(opened, waiting, strict=True):
+        await item.shop.end(payments)
+
+
+async def _total(bench: Bench, opened: Sequence[_Open]) -> None:
+    """The totals of the newest day."""
+    times: list[list[float]] = [[] for _ in opened]
+    for _ in range(bench.pick(10, 2)):
+        since = quote(iso(datetime.now(UTC) - timedelta(days=1)))
+        for item, taken in zip(opened, times, strict=True):
+            taken.append(await _get(item.wire, f"?since={since}&totals=true&limit=1"))
+    for item, taken in zip(opened, times, strict=True):
+        item.side.totals.append(statistics.median(taken))
 
 
 async def _get(wire: Wire, path: str) -> float:
-    slash = "" if path.startswith("?") else "/"
-    begun = wire.send(f"GET /v1/transactions{slash}{path} HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
+    begun = wire.send(f"GET /v1/transactions{path} HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
     return await wire.answer(200) - begun
 
 
-async def _measure_acknowledgements(bench: Bench, measured: Sequence[Side], shops: Sequence[Shop]) -> None:
-    """Events of payments that are open, over all connections: how many a second of each round."""
-    rounds, batches = bench.pick(9, 1), bench.pick(4, 1)
-    bench.say(f"acknowledgements, {rounds} rounds of {batches * TERMINALS} payments")
-    for _ in range(rounds):
-        seconds = [0.0] * len(shops)
-        for _ in range(batches):
-            for place, shop in enumerate(shops):
-                seconds[place] += await _acknowledge(shop, await shop.start(TERMINALS))
-        for side, taken in zip(measured, seconds, strict=True):
-            side.acknowledged.append(batches * TERMINALS * len(APPROVED) / taken)
-
-
-async def _acknowledge(shop: Shop, payments: Sequence[Payment]) -> float:
-    """Send all events of the payments; return how many seconds that took."""
-    load = await send(shop.daemon.port, trusting(shop.daemon.ca), lanes(payments, TERMINALS))
-    return load.all_are(200).seconds
+async def _acknowledge(bench: Bench, opened: Sequence[_Open]) -> None:
+    """Events of a payment of each terminal, over as many connections: how many a second."""
+    seconds, answers = [0.0] * len(opened), 0
+    async with AsyncExitStack() as stack:
+        senders = [await stack.enter_async_context(connected(item.shop.server, TERMINALS)) for item in opened]
+        for _ in range(bench.pick(8, 1)):
+            for place, item in enumerate(opened):
+                chains = [payment.events() for payment in await item.shop.start(TERMINALS)]
+                await quiet(item.shop.pid)
+                load = (await senders[place].send(chains)).all_are(200)
+                seconds[place] += load.seconds
+            answers += len(load.latencies)
+    for item, taken in zip(opened, seconds, strict=True):
+        item.side.acknowledged.append(answers / taken)

@@ -58,7 +58,7 @@ class Field:
 
 @dataclass
 class Tally:
-    """What one server did in a round, in seconds."""
+    """What one server did in a round, in seconds; `each_us` has the processor time of an answer of each wave."""
 
     seconds: float = 0.0
     answers: int = 0
@@ -66,6 +66,7 @@ class Tally:
     processor: float = 0.0
     client: float = 0.0
     latencies: list[float] = field(default_factory=list)
+    each_us: list[float] = field(default_factory=list)
     causes: list[tuple[Load, Observer]] = field(default_factory=list)
 
     def add(self, load: Load, done: int, processor: float) -> None:
@@ -74,6 +75,7 @@ class Tally:
         self.answers += len(load.latencies)
         self.done += done
         self.processor += processor
+        self.each_us.append(processor / len(load.latencies) * _MICRO)
         self.client += load.computed
         self.latencies += load.latencies
 

@@ -28,7 +28,7 @@ async def measure(bench: Bench) -> Sequence[Row]:
     programs = {THIS: Program(), OTHER: Program(python=bench.interpreter)}
     names = {name: f"Python {await program.check()}" for name, program in programs.items()}
     found = await payments.compare(bench, "interpreter/payments", programs, [payments.JUDGED])
-    taken = {name: found[name, payments.JUDGED] for name in programs}
+    taken = {name: payments.means(found[name, payments.JUDGED]) for name in programs}
     rates = await _rates(bench, programs)
     sizes, starts = await _sizes(bench, programs), await _starts(bench, programs)
     return [

@@ -23,11 +23,16 @@ from tests.bench.wire import Wire, call, till
 
 #: By an earlier version's.
 LIMIT = 0.6
+#: How often each version has its turn in a round, and the payments of a turn.
+TURNS, PAYMENTS = 4, 15
 #: After each step of a payment, in seconds: in a shop the next one is seconds away and shares no work with it.
 PAUSE_SECONDS = 0.003
 FEED = b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n"
 
 _MILLI = 1000
+
+#: Milliseconds of each turn, by round.
+Rounds = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,11 @@ async def measure(bench: Bench) -> Sequence[Row]:
     """Measure each flavour in turn, and with --before the same of the earlier version."""
     programs = {OURS: Program()} | ({BEFORE: Program(tree=bench.before)} if bench.before else {})
     found = await compare(bench, "payments", programs, FLAVOURS)
-    ours = {flavour: found[OURS, flavour] for flavour in FLAVOURS}
-    theirs = {flavour: found[BEFORE, flavour] for flavour in FLAVOURS} if bench.before else {}
-    ratios = {flavour: _ratios(ours[flavour], theirs[flavour]) for flavour in theirs}
-    note = "; ".join(_words(flavour, ours, theirs) for flavour in FLAVOURS if flavour != JUDGED)
+    ours = {flavour: means(found[OURS, flavour]) for flavour in FLAVOURS}
+    theirs = {flavour: means(found[BEFORE, flavour]) for flavour in FLAVOURS} if bench.before else {}
+    ratios = {flavour: by_turn(found[OURS, flavour], found[BEFORE, flavour]) for flavour in theirs}
+    others = [flavour for flavour in FLAVOURS if flavour != JUDGED]
+    note = "; ".join(_words(flavour, ours[flavour], theirs.get(flavour), ratios.get(flavour)) for flavour in others)
     return [
         Row(
             figure=f"processor time of a whole payment ({JUDGED})" + (f", by {BEFORE}'s" if theirs else ""),
@@ -74,23 +80,33 @@ async def measure(bench: Bench) -> Sequence[Row]:
     ]
 
 
-def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    return [one / other for one, other in zip(ours, theirs, strict=True)]
+def means(rounds: Rounds) -> list[float]:
+    """Return what a payment took in each round."""
+    return [statistics.fmean(turns) for turns in rounds]
 
 
-def _words(flavour: Flavour, ours: Mapping[Flavour, Sequence[float]], theirs: Mapping[Flavour, Sequence[float]]) -> str:
-    said = f"{flavour}: {statistics.median(ours[flavour]):.2f} ms"
-    if not theirs:
+def by_turn(ours: Rounds, theirs: Rounds) -> list[float]:
+    """Return the median ratio of each round's turns: what disturbs one turn does not count."""
+    return [
+        statistics.median(one / other for one, other in zip(*turns, strict=True))
+        for turns in zip(ours, theirs, strict=True)
+    ]
+
+
+def _words(
+    flavour: Flavour, ours: Sequence[float], theirs: Sequence[float] | None, ratios: Sequence[float] | None
+) -> str:
+    said = f"{flavour}: {statistics.median(ours):.2f} ms"
+    if theirs is None or ratios is None:
         return said
-    ratio = statistics.median(_ratios(ours[flavour], theirs[flavour]))
-    return f"{said} by {statistics.median(theirs[flavour]):.2f} ms, {ratio:.2f} ×"
+    return f"{said} by {statistics.median(theirs):.2f} ms, {statistics.median(ratios):.2f} ×"
 
 
 async def compare(
     bench: Bench, name: str, programs: Mapping[str, Program], flavours: Sequence[Flavour]
-) -> dict[tuple[str, Flavour], list[float]]:
-    """Return the milliseconds of a payment in each round, of each program and flavour; all are measured in turn."""
-    count = bench.pick(60, 4)
+) -> dict[tuple[str, Flavour], list[list[float]]]:
+    """Return the milliseconds of a payment in each turn of each round, of each program and flavour."""
+    count = bench.pick(PAYMENTS, 2)
     async with AsyncExitStack() as stack:
         shops: dict[tuple[str, bool], Shop] = {}
         for program in programs:
@@ -99,15 +115,18 @@ async def compare(
                 directory = bench.directory(f"{name}/{len(shops)}")
                 shop = open_shop(directory, count, secure=secure, program=programs[program])
                 shops[program, secure] = await stack.enter_async_context(shop)
-        found: dict[tuple[str, Flavour], list[float]] = {}
+        found: dict[tuple[str, Flavour], list[list[float]]] = {}
         for number in bench.rounds(warm=True):
             bench.say(f"payments, round {number}")
             for flavour in flavours:
-                order = list(programs) if number % 2 else list(programs)[::-1]
-                for program in order:
-                    milliseconds = await pay_each(shops[program, flavour.secure], kept=flavour.kept) * _MILLI
-                    if number:
-                        found.setdefault((program, flavour), []).append(milliseconds)
+                taken: dict[str, list[float]] = {program: [] for program in programs}
+                for turn in range(bench.pick(TURNS, 1)):
+                    for program in list(programs) if turn % 2 else reversed(list(programs)):
+                        seconds = await pay_each(shops[program, flavour.secure], kept=flavour.kept)
+                        taken[program].append(seconds * _MILLI)
+                if number:
+                    for program, values in taken.items():
+                        found.setdefault((program, flavour), []).append(values)
         return found
 
 

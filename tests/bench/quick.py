@@ -7,6 +7,7 @@ and changes these little. Rates and times are shown beside them.
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from statistics import median
 
 from rich.console import Console
@@ -50,6 +51,12 @@ async def run(bench: Bench, *, keep: bool) -> int:
         print(f"stored in tests/bench/{reference.FILE.name}")
         return 0
     found = reference.complaints(measured, stored)
+    if found:
+        bench.say("quick: what is worse is measured once more, and counts if it is worse again")
+        again = await measure(replace(bench, home=bench.directory("again")))
+        measured = [first.better(second) for first, second in zip(measured, again, strict=True)]
+        _show(measured, stored)
+        found = reference.complaints(measured, stored)
     for line in found:
         print(line)
     print(f"{len(found)} of {len(stored)} ratios are worse by more than a quarter; {time.monotonic() - begun:.0f} s")
@@ -124,6 +131,7 @@ async def _rounds(bench: Bench, field: Field, shop: Shop) -> list[Ratio]:
                 Ratio(
                     f"processor time of an event {over}, by that of the {name}",
                     [_by_wave(ours, theirs) for ours, theirs in pairs],
+                    judged=connections > 1,  # alone, a slow sync and cold caches cost as much again
                 ),
                 Ratio(
                     f"time of an event {over}, by that of the {name}",

@@ -24,6 +24,10 @@ class Ratio:
         """The median of the rounds."""
         return median(self.rounds)
 
+    def better(self, other: "Ratio") -> "Ratio":
+        """Return the one of two measurements whose median is less."""
+        return self if self.measured <= other.measured else other
+
     def change(self, reference: Mapping[str, float]) -> float | None:
         """Return by which part it is over the reference, below 0 where it is better; None without a reference."""
         before = reference.get(self.name)

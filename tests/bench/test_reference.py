@@ -30,6 +30,11 @@ def test_the_median_of_the_rounds_counts() -> None:
     assert complaints([Ratio("events", [9.0, 1.0, 1.3, 1.1, 8.0])], {"events": 1.0}) != []
 
 
+def test_of_two_measurements_the_better_one_counts() -> None:
+    disturbed, calm = Ratio("events", [9.0, 9.0, 1.0]), Ratio("events", [1.2, 1.1, 9.0])
+    assert disturbed.better(calm) == calm.better(disturbed) == calm
+
+
 def test_what_is_only_shown_is_not_compared() -> None:
     assert complaints([Ratio("rate", [9.0], judged=False)], {}) == []
 

@@ -98,8 +98,12 @@ def prepare(directory: Path, terminals: str | None = None) -> tuple[Path, tls.Tl
 def service_manager(directory: Path) -> Iterator[socket.socket]:
     """Give the socket at which daemons say that they are ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
-        manager.bind(str(directory / "notify.sock"))
-        yield manager
+        address = directory / "notify.sock"
+        manager.bind(str(address))
+        try:
+            yield manager
+        finally:
+            address.unlink()
 
 
 async def start(

@@ -24,7 +24,6 @@ from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.base.locks import Histogram
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.connection import WHOLE
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
@@ -118,28 +117,34 @@ class Room:
     """
 
     def __init__(self, size: int, of_subject: int) -> None:
-        self._size = size
+        self._free = size
         self._of_subject = of_subject
-        self._held: Counter[str] = Counter()
-        self._bodies: Counter[str] = Counter()
+        self._held: dict[str, list[int]] = {}  # of each subject: its bodies, and their bytes that need room
 
     def enter(self, subject: str) -> int:
         """Begin a body; return how many bytes of it need no room."""
-        self._bodies[subject] += 1
-        return SMALL_BYTES if self._bodies[subject] <= FREE_BODIES_OF_SUBJECT else 0
+        held = self._held.get(subject)
+        if held is None:
+            held = self._held[subject] = [0, 0]
+        held[0] += 1
+        return SMALL_BYTES if held[0] <= FREE_BODIES_OF_SUBJECT else 0
 
     def take(self, subject: str, count: int) -> None:
         """Take room for so many bytes. Raise Full."""
-        if self._held.total() + count > self._size or self._held[subject] + count > self._of_subject:
+        held = self._held[subject]
+        if count > self._free or held[1] + count > self._of_subject:
             raise Full
-        self._held[subject] += count
+        held[1] += count
+        self._free -= count
 
     def leave(self, subject: str, count: int) -> None:
         """End a body, and give its room back."""
-        self._held[subject] -= count
-        self._bodies[subject] -= 1
-        if not self._bodies[subject]:
-            del self._held[subject], self._bodies[subject]
+        held = self._held[subject]
+        held[0] -= 1
+        held[1] -= count
+        self._free += count
+        if not held[0]:
+            del self._held[subject]
 
 
 class Held:
@@ -154,9 +159,10 @@ class Held:
     def take(self, count: int) -> None:
         """Take room for one more piece. Raise Full."""
         free = min(count, self._free)
-        self._room.take(self._subject, count - free)
         self._free -= free
-        self._count += count - free
+        if count > free:
+            self._room.take(self._subject, count - free)
+            self._count += count - free
 
     def __enter__(self) -> Self:
         self._free = self._room.enter(self._subject)
@@ -235,9 +241,8 @@ class WebhookApp:
         Raise Full before anything is answered.
         """
         row, identity, scope = call.row, call.identity, call.scope
-        seconds = None if WHOLE in scope["extensions"] else BODY_SECONDS
         try:
-            body = await bodies.read(call.receive, dict(scope["headers"]), row.max_body_bytes, seconds, held.take)
+            body = await bodies.read(call.receive, scope, row.max_body_bytes, BODY_SECONDS, held.take)
         except bodies.Gone:
             await row.inbox.broke_off(identity)
             return 0

@@ -65,7 +65,10 @@ def token(key: bytes, channel: Channel, subject: str) -> str:
 def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) -> bool:
     """Tell whether `given` is the token of that id under any of the keys (newest first), in constant time a key."""
     candidate = given.encode("utf-8", "surrogatepass")
-    return any(hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate) for key in keys)
+    for key in keys:  # noqa: SIM110 - each event comes by here: a generator takes twice as long
+        if hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate):
+            return True
+    return False
 
 
 def path(channel: Channel, subject: str, given: str) -> str:

@@ -79,7 +79,7 @@ class LocalApp:
             return
         body, refusal = b"", None
         try:
-            body = await bodies.read(receive, dict(scope["headers"]), MAX_BODY_BYTES, BODY_SECONDS)
+            body = await bodies.read(receive, scope, MAX_BODY_BYTES, BODY_SECONDS)
         except bodies.Gone:
             return
         except bodies.TooSlow:

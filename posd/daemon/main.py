@@ -29,7 +29,7 @@ from posd.daemon.reload import Reloading
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import Listener
+from posd.httpd.server import Listener, give_memory_back
 from posd.logs import output
 from posd.payments import recovery
 from posd.payments.model import Transaction
@@ -199,6 +199,8 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     notify(READY="1", STATUS=status())
     _in_background(stack, "watchdog", watchdog.run(store.alive, status))
     await around.fleet.warm_up()
+    gc.collect()
+    give_memory_back()  # what the start alone has used: about a megabyte
     gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
     gc.enable()
 

@@ -4,11 +4,12 @@ An app that answers early takes what still comes of the body while the answer go
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable
 
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
+#: Of the state of a request: the body, where all of it has come before the app starts.
+WHOLE = "whole"
 #: How long a refused sender is listened to while the answer goes out, in seconds.
 DRAIN_SECONDS = 2.0
 
@@ -27,23 +28,29 @@ class Gone(Exception):
 
 async def read(
     receive: ASGIReceiveCallable,
-    headers: Mapping[bytes, bytes],
+    scope: HTTPScope,
     limit: int,
-    seconds: float | None,
+    seconds: float,
     take: Callable[[int], None] = lambda _count: None,
 ) -> bytes:
-    """Return the whole body, at most `limit` bytes, within `seconds`, None where it is there.
+    """Return the whole body, at most `limit` bytes, within `seconds`.
 
     Raise TooLarge, TooSlow, Gone.
 
     `take` is called with the size of each piece before it is kept; what it raises ends the reading.
     """
-    announced = headers.get(b"content-length", b"0")
+    whole: bytes | None = scope["state"].get(WHOLE)
+    if whole is not None:
+        if len(whole) > limit:
+            raise TooLarge
+        take(len(whole))
+        return whole
+    announced = dict(scope["headers"]).get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:
         raise TooLarge
     body = bytearray()
     try:
-        async with nullcontext() if seconds is None else asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":

@@ -33,6 +33,7 @@ from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
+from posd.httpd.bodies import WHOLE
 from posd.httpd.messages import Answer, End, Head, Heads, Refused, Requests
 
 #: So much of what was received is looked at at a time, in bytes: a client that sends many requests at once does not
@@ -48,9 +49,6 @@ TAKE_SECONDS = 30.0
 #: What was left for a client that was cut off waits so long for it to read on, in seconds; then the connection is
 #: aborted. So does the rest of any answer whose connection ends.
 LINGER_SECONDS = 60.0
-
-#: An extension of the scope: the body has come already.
-WHOLE = "posd.whole"
 
 #: What the ioctl TIOCOUTQ gives: bytes that the other side has not taken (on a Unix socket with the kernel's overhead).
 _OUTQ = struct.Struct("i")
@@ -94,8 +92,7 @@ class Writer(asyncio.StreamWriter):
     async def drain(self) -> None:
         """Wait until there is room for more to write. Raise Untaken, or OSError where the connection is lost."""
         if not self.transport.get_write_buffer_size():
-            await super().drain()
-            return
+            return  # it has gone out, or the connection is lost: who reads hears of that
         lying = untaken(self.transport)
         while True:
             try:
@@ -344,7 +341,8 @@ class Connection(TCPServer):
         """Send bytes. Raise Untaken where the client does not take them."""
         try:
             self.writer.write(data)
-            await self.writer.drain()
+            if self.writer.transport.get_write_buffer_size():
+                await self.writer.drain()
         except Untaken:
             raise
         except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError
@@ -387,7 +385,7 @@ class Connection(TCPServer):
             "asgi": {"spec_version": "2.1", "version": "3.0"},
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(path.decode("ascii")),
+            "path": unquote(path.decode("ascii")) if b"%" in path else path.decode("ascii"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
@@ -430,7 +428,6 @@ class Exchange:
         if self._pieces is not None:
             await self._pieces.bring(_piece(b"", more=False))
             return
-        self._scope["extensions"][WHOLE] = {}
         pieces = self._hand_over(more=False)
         if self._connection.in_turn:
             await self._run(pieces)
@@ -448,12 +445,13 @@ class Exchange:
             await self.begin()  # that it was asked and the client has gone is for the app to know
             self._closed = True
             if self._pieces is not None:
-                await self._pieces.bring(_GONE)
+                self._pieces.end()
 
     def _hand_over(self, *, more: bool) -> "Pieces":
-        self._pieces = Pieces(_piece(self._body, more=more))
-        self._body = bytearray()
-        self._scope["state"]["pieces"] = self._pieces
+        body, self._body = bytes(self._body), bytearray()
+        if not more:
+            self._scope["state"][WHOLE] = body
+        self._pieces = self._scope["state"]["pieces"] = Pieces(_piece(body, more=more))
         return self._pieces
 
     async def _run(self, pieces: "Pieces") -> None:
@@ -504,7 +502,7 @@ class Exchange:
     async def _finish(self) -> None:
         self._closed = True
         if self._pieces is not None:
-            await self._pieces.bring(_GONE)
+            self._pieces.end()
         await self._connection.answered()
 
 
@@ -549,19 +547,20 @@ class Pieces:
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Bring a piece, or tell without waiting that the client has gone; then no other piece is kept."""
-        if piece["type"] == "http.disconnect":
-            self.gone = True
-            _wake(self._bringer)
-            if self.on_gone is not None:
-                self.on_gone()
-        else:
-            while self._piece is not None and not self.gone:
-                self._bringer = asyncio.get_running_loop().create_future()
-                await self._bringer
-            if self.gone:
-                return
+        """Bring a piece; where the client has gone, it is not kept."""
+        while self._piece is not None and not self.gone:
+            self._bringer = asyncio.get_running_loop().create_future()
+            await self._bringer
+        if not self.gone:
             self._piece = piece
+            _wake(self._taker)
+
+    def end(self) -> None:
+        """Tell that the client has gone, or was answered: no other piece is kept."""
+        self.gone = True
+        _wake(self._bringer)
+        if self.on_gone is not None:
+            self.on_gone()
         _wake(self._taker)
 
 

@@ -208,15 +208,9 @@ class Listener:
                 self._trimming = asyncio.get_running_loop().call_later(TRIM_SECONDS, self._trim)
 
     def _trim(self) -> None:
-        """Give memory that a flood has used back to the system.
-
-        The C library keeps what is freed, in pieces between what is not: hundreds of TLS connections leave tens of
-        megabytes behind, for good. glibc gives them back when it is told to (malloc_trim(3)); other C libraries do so
-        by themselves, or have no such call.
-        """
+        """Give memory that a flood has used back to the system: hundreds of TLS connections leave megabytes behind."""
         self._trimming, self._ended = None, 0
-        with suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        give_memory_back()
 
     def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
         """End a connection that has proved nothing, at once."""
@@ -275,3 +269,12 @@ def _cut(transport: asyncio.Transport) -> None:
     """Abort a connection, open or not."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
         transport.abort()
+
+
+def give_memory_back() -> None:
+    """Give back to the system what the C library keeps of freed memory, in pieces between what is not. A few ms.
+
+    glibc does so when it is told to (malloc_trim(3)); other C libraries do so by themselves, or have no such call.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -199,7 +199,8 @@ def _asked_though_ended(trail: Trail, known: Status) -> bool:
 
 
 def _strange(edge: Edge) -> bool:
-    return any(word is not None and Status.known(word) is None for word in edge)
+    before, status = edge
+    return Status.known(status) is None or (before is not None and Status.known(before) is None)
 
 
 def _full(trail: Trail, edge: Edge) -> bool:

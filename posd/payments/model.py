@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -306,11 +307,16 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Decimal:
         """The sum of every number of the till's amount, 0 where none is known."""
-        return sum(numbers(_EXACT.decode(self.amount)), ZERO)
+        return _total(self.amount)
 
     def attention_of(self, code: AttentionCode) -> Attention | None:
         """Return the open attention of that code."""
         return next((item for item in self.attention if item.code is code), None)
+
+
+@lru_cache(maxsize=64)  # an approval is held against it twice
+def _total(amount: bytes) -> Decimal:
+    return sum(numbers(_EXACT.decode(amount)), ZERO)
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -115,13 +115,17 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
+#: The places of a transaction's fields in a row, and how each is read. Two columns stand in the outcome as well.
+_fields = itemgetter(*[COLUMNS.index(name) for name in Transaction.__struct_fields__])
+_READERS = tuple(_READ.get(name) for name in Transaction.__struct_fields__)
+
+
 def _transaction(row: tuple[Any, ...]) -> Transaction:
-    values = dict(zip(COLUMNS, row, strict=True))
-    del values["given_reference"], values["unapproved"]  # they stand in the outcome
-    for name, read in _READ.items():
-        if (value := values[name]) is not None:
-            values[name] = read(value)
-    return Transaction(**values)
+    values = [
+        value if read is None or value is None else read(value)
+        for read, value in zip(_READERS, _fields(row), strict=True)
+    ]
+    return Transaction(**dict(zip(Transaction.__struct_fields__, values, strict=True)))
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transaction]:

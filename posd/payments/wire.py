@@ -314,6 +314,8 @@ class _Reading:
 
     def text(self, members: Object, *place: str) -> str | None:
         """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
+        if not members:
+            return None
         value = self._one(members, place)
         if isinstance(value, str):
             return value[:MAX_TEXT]
@@ -324,6 +326,9 @@ class _Reading:
 
     def whole(self, members: Object, *place: str) -> str | None:
         """Return a text that something is compared with or found by: one that is not whole is none."""
+        value = members.get(place[-1])
+        if type(value) is str and value and not members.repeated and UNREADABLE not in value:
+            return value[:MAX_TEXT]  # as nearly always
         text = self.text(members, *place)
         if text and UNREADABLE not in text:
             return text

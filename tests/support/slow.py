@@ -44,7 +44,7 @@ def _cases(cases: Iterable[Any], quick: Container[int], ids: Sequence[str]) -> l
 def played_in(request: pytest.FixtureRequest, fixture: str = "playing") -> list[str]:
     """Return the names that the selected tests of this file which use that fixture have as their cases."""
     names = [
-        item.callspec.params["name"]
+        str(item.callspec.params["name"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.path == request.path and fixture in item.fixturenames
         if hasattr(item, "callspec")

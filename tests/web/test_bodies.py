@@ -30,6 +30,11 @@ def pieces_then(pieces: list[bytes], end: dict[str, Any] | None) -> Callable[[],
     return receive
 
 
+def of(headers: dict[bytes, bytes], whole: bytes | None = None) -> Any:
+    """Return the scope of a request; `whole`: its body, where all of it has come."""
+    return {"headers": list(headers.items()), "state": {} if whole is None else {bodies.WHOLE: whole}}
+
+
 END = {"type": "http.request", "body": b"", "more_body": False}
 HUNG_UP = {"type": "http.disconnect"}
 
@@ -38,7 +43,7 @@ HUNG_UP = {"type": "http.disconnect"}
 async def test_a_body_is_its_pieces_up_to_the_limit(pieces: list[bytes], announced: bool) -> None:
     whole = b"".join(pieces)
     headers = {b"content-length": str(len(whole)).encode()} if announced else {}
-    reading = bodies.read(pieces_then(pieces, END), headers, LIMIT, SECONDS)
+    reading = bodies.read(pieces_then(pieces, END), of(headers), LIMIT, SECONDS)
     if len(whole) <= LIMIT:
         assert await reading == whole
     else:
@@ -48,12 +53,20 @@ async def test_a_body_is_its_pieces_up_to_the_limit(pieces: list[bytes], announc
 
 async def test_an_announced_length_over_the_limit_is_refused_before_anything_is_read() -> None:
     with pytest.raises(bodies.TooLarge):
-        await bodies.read(pieces_then([], None), {b"content-length": b"101"}, LIMIT, SECONDS)
+        await bodies.read(pieces_then([], None), of({b"content-length": b"101"}), LIMIT, SECONDS)
+
+
+async def test_a_body_that_has_come_whole_is_not_asked_for() -> None:
+    taken: list[int] = []
+    assert await bodies.read(pieces_then([], None), of({}, b"x" * 100), LIMIT, SECONDS, taken.append) == b"x" * 100
+    assert taken == [100]
+    with pytest.raises(bodies.TooLarge):
+        await bodies.read(pieces_then([], None), of({}, b"x" * 101), LIMIT, SECONDS)
 
 
 async def test_a_lying_length_does_not_help() -> None:
     with pytest.raises(bodies.TooLarge):
-        await bodies.read(pieces_then([b"x" * 101], None), {b"content-length": b"1"}, LIMIT, SECONDS)
+        await bodies.read(pieces_then([b"x" * 101], None), of({b"content-length": b"1"}), LIMIT, SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +74,7 @@ async def test_a_lying_length_does_not_help() -> None:
 )
 async def test_half_a_body_is_no_body(end: dict[str, Any] | None, seconds: float, error: type[Exception]) -> None:
     with pytest.raises(error):
-        await bodies.read(pieces_then([b"half"], end), {}, LIMIT, seconds)
+        await bodies.read(pieces_then([b"half"], end), of({}), LIMIT, seconds)
 
 
 @pytest.mark.parametrize("end", [END, HUNG_UP], ids=["end", "hung up"])

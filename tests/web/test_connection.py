@@ -59,7 +59,7 @@ class House:
             return
         self.pieces = scope["state"]["pieces"]
         try:
-            body: bytes | None = await bodies.read(receive, dict(scope["headers"]), 1_000_000, PATIENCE)
+            body: bytes | None = await bodies.read(receive, scope, 1_000_000, PATIENCE)
         except bodies.Gone:
             body = None
         self.heard.append((path, body))

@@ -41,20 +41,20 @@ async def test_who_takes_waits_for_a_piece(pieces: Pieces) -> None:
 
 
 async def test_that_the_client_has_gone_is_heard_after_what_it_sent_and_however_often_one_asks(pieces: Pieces) -> None:
-    await pieces.bring(GONE)
+    pieces.end()
     assert [await pieces.take() for _ in range(3)] == [FIRST, GONE, GONE]
 
 
 async def test_who_takes_hears_that_the_client_goes(pieces: Pieces) -> None:
     await pieces.take()
     taking = await begun(pieces.take())
-    await pieces.bring(GONE)
+    pieces.end()
     assert await taking == GONE
 
 
 async def test_nobody_waits_to_bring_something_of_a_client_that_has_gone(pieces: Pieces) -> None:
     stuck = await begun(pieces.bring(SECOND))
-    await pieces.bring(GONE)
+    pieces.end()
     async with asyncio.timeout(30):
         await stuck
         await pieces.bring(SECOND)
@@ -75,5 +75,5 @@ async def test_that_the_client_goes_is_told_at_once(pieces: Pieces) -> None:
     pieces.on_gone = lambda: told.append(pieces.gone)
     await pieces.take()
     assert told == []
-    await pieces.bring(GONE)
+    pieces.end()
     assert told == [True]

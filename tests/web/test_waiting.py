@@ -50,7 +50,7 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
     for result in (None, "approved", None):
         hub.publish([msgspec.structs.replace(CHANGE, result=result)])
         await asyncio.sleep(0)
-    await pieces.bring({"type": "http.disconnect"})
+    pieces.end()
     with pytest.raises(HungUp):
         await waiting
     assert looks == 3  # at once, at the one with a result, and because of the hang-up

@@ -170,7 +170,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
-        ("database-file", store.watch),
+        ("database-file", partial(store.watch, surroundings.told)),
         ("witness", paying.unseen.run),
         ("clock", clock.run),
         ("presence", presence.run),

@@ -14,6 +14,8 @@ from posd.clock.rules import Kernel
 from posd.config.schema import DiscoveryConfig
 from posd.daemon import sockets
 from posd.records import callback_urls
+from posd.storage import folder
+from posd.storage.folder import Told
 from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -47,6 +49,8 @@ class Surroundings:
     snapshot: Callable[[], Snapshot] = interfaces.snapshot
     #: Yield at once, and when they may have changed. Raise OSError at the first step where the system does not tell.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
+    #: Tells that files come or go in a folder.
+    told: Told = folder.told
     #: The addresses of this machine that its certificate is for.
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
     #: This machine's address on the way to a terminal's base URL. Raise Problem terminal_offline.

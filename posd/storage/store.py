@@ -13,9 +13,11 @@ from typing import TypeVar
 import aiosqlite
 
 from posd.base.clocks import wall
+from posd.storage import folder
 from posd.storage.changes import Hub
 from posd.storage.connection import connect_reader, lock
 from posd.storage.errors import StorageUnavailable, StoreError
+from posd.storage.folder import Told
 from posd.storage.writer import Unit, Writer, broken, connect, hand_over, impatient
 
 T = TypeVar("T")
@@ -60,9 +62,9 @@ class Store:
         """Return once the thread that commits has answered. Raise StorageUnavailable where none will."""
         await self._writer.alive()
 
-    async def watch(self) -> None:
+    async def watch(self, told: Told = folder.told) -> None:
         """See Writer.watch."""
-        await self._writer.watch()
+        await self._writer.watch(told)
 
     def check_placed(self) -> None:
         """Raise StorageUnavailable where the path names other files than those that are open (see `Placed`)."""

@@ -18,11 +18,13 @@ import aiosqlite
 import msgspec
 import structlog
 
-from posd.base.clocks import monotonic, tick, wall
+from posd.base.clocks import monotonic, next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
+from posd.storage import folder
 from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.folder import Told
 from posd.storage.placed import Placed
 
 # One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
@@ -249,8 +251,10 @@ COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 #: Buckets of how many functions a COMMIT has, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-#: How often it is looked whether the files are those that the path names, in seconds; each commit looks too.
+#: How often it is looked whether the files are those that the path names, in seconds, also where nothing is reported of
+#: their folder; each commit looks too. And while they are not.
 LOOK_SECONDS = 10.0
+LOOK_AGAIN_SECONDS = 2.0
 
 #: What a caller hears where what it wrote is not surely on disk.
 _NOT_STORED = (StorageUnavailable, CommitUncertain)
@@ -310,15 +314,24 @@ class Writer:
         self._wake.set()
         return await future
 
-    async def watch(self) -> None:
-        """Look from time to time whether the files are those that the path names, until cancelled."""
-        while True:
-            await tick(LOOK_SECONDS)
-            self.look()
-            if self.moved is not None and not self._saved and self._placed.log_alone:
-                self._saved = await hand_over(self._connection, partial(_save, self._connection._conn))
-                if self._saved:
-                    log.info("store.log_saved", database=str(self._path))
+    async def watch(self, told: Told = folder.told) -> None:
+        """Look from time to time, and when one has moved, whether the files are those that the path names.
+
+        `told`: what tells that something has changed in their folder.
+        """
+        changed = asyncio.Event()
+        with told(self._path.parent, changed.set):
+            while True:
+                seconds = LOOK_SECONDS if self.moved is None else LOOK_AGAIN_SECONDS
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(next_tick(seconds)):
+                        await changed.wait()
+                changed.clear()
+                self.look()
+                if self.moved is not None and not self._saved and self._placed.log_alone:
+                    self._saved = await hand_over(self._connection, partial(_save, self._connection._conn))
+                    if self._saved:
+                        log.info("store.log_saved", database=str(self._path))
 
     def look(self) -> None:
         """Look whether the files are those that the path names; while they are not, nothing can be written."""

@@ -11,7 +11,7 @@ import sqlite3
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -303,6 +303,7 @@ class Machine:
             unix_socket=self.network.unix_socket,
             snapshot=self._snapshot,
             reports=self._reports,
+            told=lambda _folder, _changed: nullcontext(),
             chance=self.random.random,
             descriptors=lambda _wanted: 4096,
             local_addresses=lambda: [self.network.machine],

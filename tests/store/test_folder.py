@@ -1,0 +1,66 @@
+"""Word of a folder: what comes, goes or is moved in it is told; where nothing can be told, nothing is."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from posd.storage.folder import told
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a file comes": lambda folder: (folder / "new").write_bytes(b""),
+    "a file goes": lambda folder: (folder / "file").unlink(),
+    "a file is moved within": lambda folder: (folder / "file").rename(folder / "other"),
+    "a file is moved away": lambda folder: (folder / "file").rename(folder.parent / "away"),
+    "a file takes the place of another": lambda folder: (folder / "second").replace(folder / "file"),
+    "a link is made": lambda folder: (folder / "link").hardlink_to(folder / "file"),
+    "the folder is moved": lambda folder: folder.rename(folder.parent / "moved"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "folder"
+    made.mkdir()
+    for name in ("file", "second"):
+        (made / name).write_bytes(b"")
+    return made
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_what_comes_goes_or_is_moved_is_told(folder: Path, name: str) -> None:
+    changed = asyncio.Event()
+    with told(folder, changed.set):
+        CHANGES[name](folder)
+        async with asyncio.timeout(30):
+            await changed.wait()
+
+
+async def test_what_is_written_is_not_told(folder: Path) -> None:
+    heard: list[str] = []
+    changed = asyncio.Event()
+    with told(folder, lambda: (heard.append("changed"), changed.set())[1]):
+        (folder / "file").write_bytes(b"more")
+        await asyncio.sleep(0)  # the loop looks at all descriptors in each turn
+        await asyncio.sleep(0)
+        assert heard == []
+        (folder / "second").unlink()
+        async with asyncio.timeout(30):
+            await changed.wait()
+    assert heard == ["changed"]
+
+
+async def test_after_the_end_nothing_is_told(folder: Path) -> None:
+    heard: list[str] = []
+    with told(folder, lambda: heard.append("changed")):
+        pass
+    (folder / "file").unlink()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert heard == []
+
+
+async def test_a_folder_that_cannot_be_watched_is_not_told_of(tmp_path: Path) -> None:
+    with told(tmp_path / "nowhere", lambda: pytest.fail("it was told")):
+        await asyncio.sleep(0)

@@ -186,12 +186,8 @@ Key = tuple[Any, ...]
 KIND = 2
 
 
-def limit_of(fields: Mapping[str, Any]) -> Limit | None:
+def limit_of(event: str, level: str) -> Limit | None:
     """Return the limit of a line; None where it is written in any case."""
-    return _limit_of(fields["event"], fields["level"])
-
-
-def _limit_of(event: str, level: str) -> Limit | None:
     limit = LIMITS.get(event)
     return TROUBLE if limit is None and level in SEVERE else limit
 
@@ -273,7 +269,7 @@ class Floods:
     def admit(self, fields: Mapping[str, Any], now: float) -> None:
         """Let a line pass, by the monotonic clock. Raise DropEvent where there were too many of its kind."""
         event, level = fields["event"], fields["level"]
-        limit = _limit_of(event, level)
+        limit = limit_of(event, level)
         if limit is None or event == "log.collapsed":
             return
         key = (event, level, *map(fields.get, limit.by))
@@ -303,7 +299,7 @@ class Floods:
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
-            limit = _limit_of(event, level)
+            limit = limit_of(event, level)
             named = zip(limit.by if limit is not None else (), about, strict=False)  # of a shared window nothing is
             fields = dict(named) | {"kind": event, "count": count}
             (log.warning if level in SEVERE else log.info)("log.collapsed", **fields)

@@ -21,7 +21,7 @@ from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
 
-class Attempted(msgspec.Struct, frozen=True, dict=True, tag="attempt", tag_field="kind"):
+class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON.
 
     `errors_in_2xx` is what the profile said of it then; None: a version recorded it that did not read errors. See
@@ -33,10 +33,7 @@ class Attempted(msgspec.Struct, frozen=True, dict=True, tag="attempt", tag_field
 
     def judgement(self, client_transaction_id: str) -> Judgement:
         """Return what it proves of the transaction of that id."""
-        known = vars(self)  # its state, its line of the feed and the log ask for the same: the reply is read once
-        if client_transaction_id not in known:
-            known[client_transaction_id] = judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
-        return known[client_transaction_id]  # type: ignore[no-any-return]
+        return judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):

@@ -28,6 +28,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -422,6 +423,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 Judgement = Acknowledged | Canceled | Refused | Unsent | Doubtful
 
 
+@lru_cache(maxsize=4)  # state, line of the feed and log ask for the same: the reply is read once
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction of that id.
 

@@ -7,9 +7,7 @@ import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -94,8 +92,13 @@ async def facing(terminal_url: str) -> str:
     hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
     port = parts.port or 443
     try:
-        family, address = await _resolved(hostname, port)
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:  # most have an address: that needs no thread to resolve it in
+            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = resolved[0]
+        with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             host: str = probe.getsockname()[0]
     except OSError as error:
@@ -105,20 +108,6 @@ async def facing(terminal_url: str) -> str:
             "check the network of this machine, or the terminal's address",
         ) from error
     return host
-
-
-async def _resolved(hostname: str, port: int) -> tuple[int, tuple[Any, ...]]:
-    """Return family and address of a host. Raise OSError."""
-    with suppress(OSError):  # most have an IPv4 address
-        socket.inet_pton(socket.AF_INET, hostname)
-        return socket.AF_INET, (hostname, port)
-    try:  # an IPv6 address needs no thread to resolve it in either
-        resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        async with asyncio.timeout(RESOLVE_SECONDS):
-            resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
-    family, _, _, _, address = resolved[0]
-    return family, address
 
 
 class Callback(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ posd writes and reads these itself. A payment is safe only if it is known whethe
 so the write has to be one call, in plain sight, that the caller can put its mark before. Nothing else of an HTTP
 library is wanted: no pool, no redirects, no cookies, no proxies, no decompression.
 
-Answers are read by llhttp, as strict as it is by default. Whatever is at the other end, what is kept of it is bounded.
+llhttp reads the answers, with its own strict settings. Whatever the other side sends, only so much of it is kept.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class AnswerReader:
             self._begun = True
             return
         self._interim += 1
-        if self._interim > MAX_INTERIM or self._status == 101:  # nobody asked for another protocol
+        if self._interim > MAX_INTERIM or self._status == 101:  # another protocol: posd never asks for one
             raise _Enough
 
     def on_body(self, piece: bytes) -> None:
@@ -165,7 +165,7 @@ class Exchange(asyncio.Protocol):
         self._about_to_write: Callable[[asyncio.Transport], None] | None = about_to_write
         self._silence = silence
         self._reader = AnswerReader()
-        # An error is a result like another: where nobody waits for it any more, none is left unseen.
+        # An error is a result too: as an exception of the future, it would be logged where nobody waits any more.
         self._outcome: asyncio.Future[Answer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._heard = 0.0  # when the other side took or sent something last, on the loop's clock
@@ -222,8 +222,8 @@ class Exchange(asyncio.Protocol):
         """Write the request: over TLS that goes out together with the end of the handshake."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - create_connection makes no other
         self._transport = transport
-        about_to_write, self._about_to_write = self._about_to_write, None  # once, and all that it holds is let go
-        if about_to_write is None:  # it was closed: whoever wanted it has been told that nothing was sent
+        about_to_write, self._about_to_write = self._about_to_write, None  # it is called once, and not kept
+        if about_to_write is None:  # it was closed before: the caller knows that nothing was sent
             self.close()
             return
         self._heard = self._loop.time()

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posd import tls
 from tests.bench.program import Program
-from tests.support.daemon import ANY_PORT, FAULTS, START_SECONDS, Daemon, toml
+from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
 from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 
@@ -95,12 +94,5 @@ async def measured(
     """Run a daemon for the block; its log must not have internal errors at the end."""
     config = toml(directory, terminals, extra, discovery)
     daemon = Measured(directory, config, environment or {}, entering, program=program or Program())
-    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    await daemon.start()
-    try:
+    async with living(daemon):
         yield daemon
-    finally:
-        if daemon.process is not None:
-            await daemon.stop()
-    faults = [line for line in daemon.lines if line["event"] in FAULTS]
-    assert not faults, faults

@@ -112,14 +112,14 @@ def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: i
 @pytest.mark.parametrize("event", EVENTS)
 def test_each_event_that_people_should_look_at_has_a_limit(event: str) -> None:
     for level in EVENTS[event].levels:
-        limit = limit_of({"event": event, "level": level})
+        limit = limit_of(event, level)
         assert level in ("debug", "info") or limit is not None
     assert LIMITS.get(event, TROUBLE).lines >= 1
 
 
 def test_a_payment_without_trouble_is_never_left_out() -> None:
     for event in ("payment.started", "payment.answered", "payment.outcome", "print.started", "print.answered"):
-        assert limit_of({"event": event, "level": "info"}) is None
+        assert limit_of(event, "info") is None
     assert "transaction" in LIMITS["payment.attention"].by
     assert "transaction" in LIMITS["webhook.event"].by
 

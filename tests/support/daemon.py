@@ -236,6 +236,20 @@ path = "{directory}/state/posd.db"
 
 
 @asynccontextmanager
+async def living(daemon: Daemon) -> AsyncIterator[None]:
+    """Start a daemon that was made, and stop it after the block; its log must not have internal errors at the end."""
+    tls.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    await daemon.start()
+    try:
+        yield
+    finally:
+        if daemon.process is not None:
+            await daemon.stop()
+    faults = [line for line in daemon.lines if line["event"] in FAULTS]
+    assert not faults, faults
+
+
+@asynccontextmanager
 async def running(
     directory: Path,
     terminals: str,
@@ -246,12 +260,5 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """Run a daemon for the block; its log must not have internal errors at the end."""
     daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering)
-    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    await daemon.start()
-    try:
+    async with living(daemon):
         yield daemon
-    finally:
-        if daemon.process is not None:
-            await daemon.stop()
-    faults = [line for line in daemon.lines if line["event"] in FAULTS]
-    assert not faults, faults

@@ -199,7 +199,6 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     notify(READY="1", STATUS=status())
     _in_background(stack, "watchdog", watchdog.run(store.alive, status))
     await around.fleet.warm_up()
-    gc.collect()
     give_memory_back()  # what the start alone has used: about a megabyte
     gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
     gc.enable()

@@ -8,7 +8,7 @@ from posd.storage import changes
 
 _OPEN = (
     "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"
-    " WHERE phase <> 'final' GROUP BY phase"
+    " WHERE outcome IS NULL GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
 #: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.

@@ -134,7 +134,7 @@ class State(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """A recorded event of the terminal."""
 
-    seq: Annotated[int, Meta(description="its place in the order of arrival, over all transactions")]
+    seq: Annotated[int, Meta(description="its number: of one payment, ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it came")]
     verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
     event: Annotated[Raw, Wire(dict[str, object]), Meta(description="the event as it came; see `final_event`")]

@@ -182,7 +182,7 @@ class Inbox:
     ) -> Receipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `Doubts.about`."""
         at = came.at
-        before, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
+        before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(came.body, bodies)
         if seen is Seen.REPEATED:
             return Receipt(200)  # before all else: the configuration may have changed since it was taken
@@ -202,7 +202,7 @@ class Inbox:
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
-        seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body)
+        seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body, newest)
         self._recorded[identity] = recorded + 1
         doubt = self._doubts.about(unit.db, stored, after, event, came_at)
         if doubt is not None:

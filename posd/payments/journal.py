@@ -10,6 +10,7 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.payments.search_reply import final_element
 from posd.payments.wire import TransactionEvent
+from posd.storage import numbers
 from posd.storage.writer import Unit
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -25,13 +26,16 @@ class Journaled(msgspec.Struct, frozen=True):
     entry: Entry
 
 
+_APPEND = (
+    "INSERT INTO journal (seq, client_transaction_id, at, events_before, entry)"  # noqa: S608 - of this file
+    f" VALUES ({numbers.following('journal')}, :id, :at,"
+    " (SELECT count(*) FROM payment_events WHERE client_transaction_id = :id), :entry)"
+)
+
+
 def append(unit: Unit, client_transaction_id: str, entry: Entry, at: str) -> None:
     """Write an entry down."""
-    unit.db.execute(
-        "INSERT INTO journal (client_transaction_id, at, events_before, entry)"
-        " VALUES (:id, :at, (SELECT count(*) FROM events WHERE client_transaction_id = :id), :entry)",
-        {"id": client_transaction_id, "at": at, "entry": _ENCODE(entry).decode()},
-    )
+    unit.db.execute(_APPEND, {"id": client_transaction_id, "at": at, "entry": _ENCODE(entry).decode()})
 
 
 def entries(db: sqlite3.Connection, client_transaction_id: str) -> Iterator[Journaled]:
@@ -61,7 +65,13 @@ def begins_after(db: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-# Events as they came: raw bytes, order of arrival, verdict.
+# Events as they came: raw bytes, order of arrival, verdict. Those of a payment are together: the first begins a block
+# of numbers, which the row of the payment names, and the others follow in it. So they lie on the same pages, and no
+# index is written for them. Of a payment that has more than a block, had events before there were blocks, or got some
+# from another database, they are scattered: an index finds them. The view `payment_events` has both.
+
+#: Numbers of a block. Nearly all payments have four or five events. To see whether one came before, all are looked at.
+BLOCK = 64
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
@@ -77,27 +87,91 @@ class StoredEvent(msgspec.Struct, frozen=True):
 def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
     """Return the bodies that were recorded under an event_id of a transaction."""
     rows = db.execute(
-        "SELECT body FROM events WHERE client_transaction_id = ? AND event_id = ?", (client_transaction_id, event_id)
+        "SELECT body FROM payment_events WHERE client_transaction_id = ? AND event_id = ?",
+        (client_transaction_id, event_id),
     )
     return [row[0] for row in rows]
 
 
+def scattered_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
+    """Return the bodies that were recorded under an event_id of a transaction whose events are not together."""
+    query = "SELECT body FROM events WHERE together IS NULL AND client_transaction_id = ? AND event_id = ?"
+    return [row[0] for row in db.execute(query, (client_transaction_id, event_id))]
+
+
 def count_events(db: sqlite3.Connection, client_transaction_id: str) -> int:
     """Return how many events of a transaction are recorded."""
-    query = "SELECT count(*) FROM events WHERE client_transaction_id = ?"
+    query = "SELECT count(*) FROM payment_events WHERE client_transaction_id = ?"
     return int(db.execute(query, (client_transaction_id,)).fetchone()[0])
 
 
+_ANY_SCATTERED = "SELECT 1 FROM events WHERE together IS NULL AND client_transaction_id = ? LIMIT 1"
+_NAME_FIRST = "UPDATE transactions SET first_event = ? WHERE client_transaction_id = ?"
+_OF_ONE = "seq IN (SELECT seq FROM payment_events WHERE client_transaction_id = ?)"
+_APPEND_EVENT = (
+    "INSERT INTO events (seq, client_transaction_id, event_id, received_at, verdict, status, body, together)"
+    " VALUES (?,?,?,?,?,?,?,?)"
+)
+
+
 def append_event(
-    unit: Unit, client_transaction_id: str, event: TransactionEvent, verdict: Verdict, received_at: str, body: bytes
+    unit: Unit,
+    client_transaction_id: str,
+    event: TransactionEvent,
+    verdict: Verdict,
+    received_at: str,
+    body: bytes,
+    newest: int | None,
 ) -> int:
-    """Record an event and return its seq."""
-    cursor = unit.db.execute(
-        "INSERT INTO events (client_transaction_id, event_id, received_at, verdict, status, body) VALUES (?,?,?,?,?,?)",
-        (client_transaction_id, event.event_id, received_at, verdict, event.status, body),
+    """Record an event and return its seq. `newest` is that of the newest one in the block of the transaction."""
+    seq, together = _next(unit.db, client_transaction_id, newest)
+    row = (seq, client_transaction_id, event.event_id, received_at, verdict, event.status, body, together)
+    unit.db.execute(_APPEND_EVENT, row)
+    return seq
+
+
+def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> tuple[int, int | None]:
+    """Return the number of the next event of a transaction, and what its row has as `together`."""
+    if newest is not None:
+        if (newest + 1) % BLOCK:
+            return newest + 1, 1
+        scatter(db, client_transaction_id)
+    elif db.execute(_ANY_SCATTERED, (client_transaction_id,)).fetchone() is None:
+        seq = next_block(db)
+        db.execute(_NAME_FIRST, (seq, client_transaction_id))
+        return seq, 1
+    return next_block(db), None
+
+
+def next_block(db: sqlite3.Connection) -> int:
+    """Return the first number of the first block that nobody has."""
+    return (numbers.newest(db, "events") // BLOCK + 1) * BLOCK
+
+
+def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
+    """Delete the events of a transaction, which goes itself."""
+    db.execute(f"DELETE FROM events WHERE {_OF_ONE}", (client_transaction_id,)).close()  # noqa: S608 - of this file
+
+
+def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
+    """Let the index find the events of a transaction; their numbers stay."""
+    db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
+    db.execute(_NAME_FIRST, (None, client_transaction_id))
+
+
+def scatter_all(db: sqlite3.Connection) -> None:
+    """Let the index find all events: of a database whose rows may be without those that name them."""
+    db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
+    db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
+
+
+def lost_events(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """Yield seq and transaction of the events that nobody finds: it is not there, or names another block."""
+    yield from db.execute(
+        "SELECT e.seq, e.client_transaction_id FROM events e LEFT JOIN transactions t"  # noqa: S608 - of this file
+        " ON t.client_transaction_id = e.client_transaction_id WHERE t.revision IS NULL OR e.together IS NOT NULL"
+        f" AND (t.first_event IS NULL OR e.seq NOT BETWEEN t.first_event AND t.first_event + {BLOCK - 1})"
     )
-    assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one
-    return cursor.lastrowid
 
 
 def set_final(unit: Unit, client_transaction_id: str, seq: int) -> None:
@@ -125,7 +199,7 @@ def events(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -
 def each_event(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> Iterator[StoredEvent]:
     """Yield them one by one, as they are read."""
     rows = db.execute(
-        "SELECT seq, received_at, verdict, status, body FROM events"
+        "SELECT seq, received_at, verdict, status, body FROM payment_events"
         " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",
         (client_transaction_id, after),
     )

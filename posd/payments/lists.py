@@ -66,6 +66,8 @@ class Page(Filters, frozen=True, kw_only=True):
     def conditions(self) -> dict[str, Condition]:
         """See `Filters.conditions`."""
         conditions = super().conditions()
+        if "open" in conditions:
+            conditions["open"] = (rows.OPEN, ())
         if self.sale is not None:
             conditions["sale"] = ("sale = ?", (self.sale,))
         if self.result is Result.APPROVED:

@@ -11,6 +11,7 @@ import msgspec
 from posd.base import index_words
 from posd.base.json_types import encode
 from posd.base.money import AmountUnit
+from posd.payments import journal
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records import pages
@@ -74,14 +75,18 @@ FIXED = (
 CHANGING = tuple(name for name in COLUMNS if name not in FIXED)
 _changing = attrgetter(*CHANGING)
 
+#: The condition of the index of what is open; a final one has an outcome.
+OPEN = "outcome IS NULL"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
 #: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
-_SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE phase <> 'final'"
+_SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 _SELECT_WITH_BODIES = (
-    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)}, e.body FROM transactions t LEFT JOIN events e"  # noqa: S608
-    " ON e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
+    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)},"  # noqa: S608
+    f" (SELECT max(seq) FROM events WHERE seq >= t.first_event AND seq < t.first_event + {journal.BLOCK}), e.body"
+    f" FROM transactions t LEFT JOIN events e ON e.seq >= t.first_event AND e.seq < t.first_event + {journal.BLOCK}"
+    " AND e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
 )
 _TRAIL = msgspec.json.Decoder(Trail)
 _OUTCOME = msgspec.json.Decoder(Outcome)
@@ -151,17 +156,27 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
     return row[0] if row else None
 
 
-def get_with_bodies(
-    db: sqlite3.Connection, client_transaction_id: str, event_id: str
-) -> tuple[Transaction | None, list[bytes]]:
-    """Return the transaction of that id, None where it is not known, and the bodies recorded under an event_id of it.
+class WithBodies(NamedTuple):
+    """A transaction, None where it is not known; seq of its newest event where its events are together (see
+    `payments.journal`); the bodies that were recorded under an event_id of it."""
 
-    In one statement: every event of a terminal asks for both.
-    """
+    transaction: Transaction | None
+    newest: int | None
+    bodies: list[bytes]
+
+
+def get_with_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> WithBodies:
+    """Return what each event of a terminal asks for, in one statement where that goes."""
     rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
     if not rows:
-        return None, []
-    return _transaction(rows[0][:-1]), [row[-1] for row in rows if row[-1] is not None]
+        return WithBodies(None, None, [])
+    *row, newest, _ = rows[0]
+    bodies = (
+        [found[-1] for found in rows if found[-1] is not None]
+        if newest is not None
+        else journal.scattered_bodies(db, client_transaction_id, event_id)
+    )
+    return WithBodies(_transaction(tuple(row)), newest, bodies)
 
 
 def insert(unit: Unit, transaction: Transaction) -> None:

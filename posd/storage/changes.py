@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from posd.storage import numbers
 from posd.storage.writer import Change, Unit
 
 #: Subject of those who wait for any change at all (the feed).
@@ -156,11 +157,16 @@ class Hub:
                 waiter.set()
 
 
+_INSERT = (
+    "INSERT INTO changes (seq, at, kind, id, reason, phase, status, result, attention, terminal)"  # noqa: S608
+    f" VALUES ({numbers.following('changes')}, ?,?,?,?,?,?,?,?,?)"
+)
+
+
 def record(unit: Unit, change: Change) -> None:
     """Write a row of the history (its `seq` is given by the database) and make it known after the COMMIT."""
     cursor = unit.db.execute(
-        "INSERT INTO changes (at, kind, id, reason, phase, status, result, attention, terminal)"
-        " VALUES (?,?,?,?,?,?,?,?,?)",
+        _INSERT,
         (
             change.at,
             change.kind,

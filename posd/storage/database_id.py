@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from posd.storage import marks
+from posd.storage import marks, numbers
 
 #: Kind of the marks.
 KIND = "identity"
@@ -93,5 +93,4 @@ def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: Cause) -> Iden
 
 def last_seq(db: sqlite3.Connection) -> int:
     """Return the highest number of a change that was given out, whether the change is still there or not."""
-    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
-    return int(row[0]) if row else 0
+    return numbers.newest(db, "changes")

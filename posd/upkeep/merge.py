@@ -24,7 +24,7 @@ from posd.printing import rows as print_jobs
 from posd.printing.record import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import marks
+from posd.storage import marks, numbers
 from posd.storage.writer import Unit
 from posd.upkeep import retention_rows
 
@@ -49,6 +49,8 @@ class Rows(msgspec.Struct, frozen=True):
     """A table of rows that belong to a payment or print job: by which column, what is copied, what makes two the same.
 
     `read` raises where a row is damaged. `kind` names those of the table that are meant, where it has others too.
+    `found_in` is the view by which an owner's are found, where it is not the table; `make_room` lets rows be added to
+    those of an owner.
     """
 
     table: str
@@ -57,6 +59,13 @@ class Rows(msgspec.Struct, frozen=True):
     same: tuple[str, ...]
     read: Callable[[Row], object]
     kind: str | None = None
+    found_in: str | None = None
+    make_room: Callable[[sqlite3.Connection, str], None] = lambda _db, _owner: None
+
+    @property
+    def source(self) -> str:
+        """Where rows are looked for by their owner."""
+        return self.found_in or self.table
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -116,6 +125,8 @@ EVENTS = Rows(
     ("client_transaction_id", "event_id", "received_at", "verdict", "status", "body"),
     ("client_transaction_id", "event_id", "body"),
     _read_event,
+    found_in="payment_events",
+    make_room=journal.scatter,
 )
 JOURNAL = Rows(
     "journal",
@@ -194,8 +205,9 @@ def text(content: bytes) -> str | bytes:
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
     """Let new rows be numbered above all of both databases; `known`: `old` has the newest that it gave out."""
     for table in NUMBERED:
-        newest = max(_last_number(db, schema, table) for schema in ("main", "old"))
-        _number_from(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
+        newest = max(numbers.newest(db, table, schema) for schema in ("main", "old"))
+        numbers.go_on_above(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
+    numbers.go_on_above(db, EVENTS.table, journal.next_block(db) - 1)  # none that is in the block of a payment
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
@@ -204,17 +216,7 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
     `given_out` is the highest number of a change that is known of it.
     """
     for table in NUMBERED:
-        _number_from(db, table, max(_last_number(db, "main", table), given_out) + NUMBERS_LEFT_OUT)
-
-
-def _last_number(db: sqlite3.Connection, schema: str, table: str) -> int:
-    row = db.execute(f"SELECT seq FROM {schema}.sqlite_sequence WHERE name = ?", (table,)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _number_from(db: sqlite3.Connection, table: str, number: int) -> None:
-    if not db.execute("UPDATE main.sqlite_sequence SET seq = ? WHERE name = ?", (number, table)).rowcount:
-        db.execute("INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
+        numbers.go_on_above(db, table, max(numbers.newest(db, table), given_out) + NUMBERS_LEFT_OUT)
 
 
 def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
@@ -224,8 +226,8 @@ def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
     """
     key = kind.key
     more = " OR ".join(
-        f"EXISTS (SELECT 1 FROM old.{rows.table} x WHERE x.{key} = o.{key} AND NOT EXISTS (SELECT 1"
-        f" FROM main.{rows.table} y WHERE {' AND '.join(f'y.{name} IS x.{name}' for name in rows.same)}))"
+        f"EXISTS (SELECT 1 FROM old.{rows.source} x WHERE x.{key} = o.{key} AND NOT EXISTS (SELECT 1"
+        f" FROM main.{rows.source} y WHERE {' AND '.join(f'y.{name} IS x.{name}' for name in rows.same)}))"
         for rows in kind.record
     )
     query = (
@@ -326,10 +328,15 @@ class Appended(msgspec.Struct, frozen=True):
 def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
     """Add what `old` has of these ids and `db` has not, where it can be read."""
     _want(db, ids)
+    for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
+        rows.make_room(db, owner)
     here: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in _select(db, "main", rows):
         here[tuple(row[name] for name in rows.same)].append(row["seq"])
-    insert = f"INSERT INTO main.{rows.table} ({', '.join(rows.columns)}) VALUES ({', '.join('?' * len(rows.columns))})"
+    insert = (
+        f"INSERT INTO main.{rows.table} (seq, {', '.join(rows.columns)})"
+        f" VALUES ({numbers.following(rows.table)}, {', '.join('?' * len(rows.columns))})"
+    )
     appended = Appended({}, set())
     for row in _select(db, "old", rows):
         try:
@@ -362,7 +369,7 @@ def _want(db: sqlite3.Connection, ids: Iterable[str]) -> None:
 def _select(db: sqlite3.Connection, schema: str, rows: Rows) -> Iterator[dict[str, Any]]:
     names = ("seq", *rows.columns)
     where = f"{rows.owner} IN (SELECT id FROM temp.wanted)" + ("" if rows.kind is None else " AND kind = ?")
-    query = f"SELECT {', '.join(names)} FROM {schema}.{rows.table} WHERE {where} ORDER BY seq"
+    query = f"SELECT {', '.join(names)} FROM {schema}.{rows.source} WHERE {where} ORDER BY seq"
     for values in db.execute(query, () if rows.kind is None else (rows.kind,)):
         yield dict(zip(names, values, strict=True))
 

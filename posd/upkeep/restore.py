@@ -17,6 +17,7 @@ import msgspec
 from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
+from posd.payments import journal
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import Started
 from posd.storage import backup, connection, database_id, files, marks
@@ -238,6 +239,7 @@ class Restore:
         if source == self._scratch:
             with closing(sqlite3.connect(source, isolation_level=None)) as scratch:
                 migrate(scratch, source)
+                journal.scatter_all(scratch)
         look("taking over payments and print jobs", 0, 0)
         sound = old is OldFile.READ
         with closing(connect_reader(source)) as reader:

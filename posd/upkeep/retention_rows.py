@@ -124,7 +124,7 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
     result, day = item.outcome.result, item.outcome.decided_at[:10]
     pruned.keep_payment(db, Pruned(identity, item.terminal, item.type, result, day))
     transactions.drop_words(db, identity, item.created_at, item.metadata)
-    _delete(db, identity, TRANSACTIONS, "events", "journal", "leases")
+    _delete_payment(db, identity)
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
@@ -133,7 +133,12 @@ def forget(db: sqlite3.Connection, identity: str) -> None:
         "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
     ).fetchone()
     transactions.drop_words(db, identity, row[0], str(row[1]).encode())
-    _delete(db, identity, TRANSACTIONS, "events", "journal", "leases")
+    _delete_payment(db, identity)
+
+
+def _delete_payment(db: sqlite3.Connection, identity: str) -> None:
+    journal.remove_events(db, identity)
+    _delete(db, identity, TRANSACTIONS, "journal", "leases")
 
 
 def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:

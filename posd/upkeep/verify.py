@@ -209,6 +209,8 @@ class _Check:
 
     def _events(self) -> None:
         self._rows("checking events", EVENTS, "event")
+        for seq, identity in journal.lost_events(self._db):
+            self._found("dangling", f"events {seq}", f"there is no payment {identity} that names it")
 
     def _journal(self) -> None:
         self._rows("checking the journal", JOURNAL, "journal entry")

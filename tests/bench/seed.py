@@ -21,6 +21,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from posd.base.times import iso, parse_iso
+from posd.payments.journal import BLOCK
+from posd.storage import numbers
 from posd.storage.connection import open_database
 from tests.bench.load import post, send
 from tests.bench.shop import open_shop
@@ -45,7 +47,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 #: What the payments of the template have where others have their own.
 _SALE, _TICKET, _SERIAL = "sale-of-the-template", "ticket-of-the-template", "SN-0001"
 
-#: Tables of a payment's rows, and the column that says whose they are; their own numbers come by themselves.
+#: Tables of a payment's rows, and the column that says whose they are. The numbers of its events are a block of its
+#: own (`posd.payments.journal`); those of other rows come by themselves.
 _OWNERS = {
     "transactions": "client_transaction_id",
     "events": "client_transaction_id",
@@ -138,7 +141,7 @@ async def run_courses(directory: Path) -> Courses:
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[str]:
-    names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "seq"]
+    names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "seq" or table == "events"]
     return sorted(names, key=lambda name: name == "body")
 
 
@@ -177,8 +180,10 @@ class _Made:
 
     def _place(self, name: str, value: Any) -> tuple[bool, int]:
         """Return where a value is among the constants (True) or the texts."""
-        if name == "final_event":
-            return self._text("%(final_event)s")
+        if name in ("final_event", "first_event"):
+            return self._text(f"%({name})s")
+        if name == "seq":
+            return self._text(f"%(event_{value % BLOCK})s")
         if name == "entry" and (reply := json.loads(value)["attempt"]["body"]):
             self._reply = self._template(b64decode(reply).decode())
             return self._text(self._template(value).replace(reply, "%(reply)s"))
@@ -240,7 +245,7 @@ async def fill(path: Path, courses: Courses, count: int, *, terminals: int) -> N
 
 
 def _add(db: sqlite3.Connection, courses: Courses, agos: Iterable[int], terminals: int) -> None:
-    event = db.execute("SELECT coalesce(max(seq), 0) + 1 FROM events").fetchone()[0]
+    event = (numbers.newest(db, "events") // BLOCK + 1) * BLOCK
     newest = datetime.now(UTC) - _NEWEST
     made: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _OWNERS}
     for ago in agos:
@@ -254,12 +259,14 @@ def _add(db: sqlite3.Connection, courses: Courses, agos: Iterable[int], terminal
             "minute": iso(newest - ago * _APART)[:17],
             "sale": sale(ago),
             "ticket": ticket(ago),
+            "first_event": event,
             "final_event": event + course.events_before_final,
         }
+        words |= {f"event_{place}": event + place for place in range(len(course.rows["events"]))}
         words["reply"] = b64encode((course.reply % words).encode()).decode()
         values = [*(course.texts % words).split(_END), *course.constants]
         for table, rows in course.rows.items():
             made[table] += [row(values) for row in rows]
-        event += len(course.rows["events"])
+        event += BLOCK
     for table, insert in courses.inserts.items():
         db.executemany(insert, made[table])

@@ -9,7 +9,6 @@ from random import Random
 
 from posd.records.witness import Started
 from posd.storage import backup
-from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.upkeep.restore import Prepared, Restore
 from tests.store.filled import MORNING
 
@@ -54,16 +53,17 @@ def destroy(path: Path, *tables: str) -> None:
     """Overwrite every page of these tables and indexes with garbage."""
     random, content = Random(3), bytearray(path.read_bytes())
     with closing(sqlite3.connect(path)) as db:
+        size: int = db.execute("PRAGMA page_size").fetchone()[0]
         roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
     assert len(roots) == len(tables)
     while roots:
-        start = (roots.pop() - 1) * PAGE
-        page = content[start : start + PAGE]
+        start = (roots.pop() - 1) * size
+        page = content[start : start + size]
         if page[0] in (2, 5):  # an interior page: its children too
             cells = int.from_bytes(page[3:5], "big")
             for place in range(12, 12 + 2 * cells, 2):
                 cell = int.from_bytes(page[place : place + 2], "big")
                 roots.append(int.from_bytes(page[cell : cell + 4], "big"))
             roots.append(int.from_bytes(page[8:12], "big"))
-        content[start : start + PAGE] = random.randbytes(PAGE)
+        content[start : start + size] = random.randbytes(size)
     path.write_bytes(content)

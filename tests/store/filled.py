@@ -85,7 +85,8 @@ class Filled:
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
-        seq = journal.append_event(unit, identity, event, verdict, iso(now), content)
+        newest = rows.get_with_bodies(self.db, identity, event.event_id).newest
+        seq = journal.append_event(unit, identity, event, verdict, iso(now), content, newest)
         after = move(unit, before, after, Begun(f"event:{status}"), CallsInFlight())
         if status in (Status.APPROVAL, Status.DECLINED):
             journal.set_final(unit, identity, seq)

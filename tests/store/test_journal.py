@@ -72,7 +72,8 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
     after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
 
     def work(unit: Unit) -> Transaction:
-        journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body)
+        newest = rows.get_with_bodies(unit.db, IDENTITY, event.event_id).newest
+        journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body, newest)
         return move(unit, before, after, Begun("event"), CallsInFlight())
 
     return await store.write(work)

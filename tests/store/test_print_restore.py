@@ -10,11 +10,12 @@ from posd.printing import reprocess, rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.model import Phase
 from posd.storage import marks
+from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader
 from posd.storage.marks import OldFile
 from posd.upkeep.salvage import salvage
 from posd.upkeep.verify import verify
-from tests.store.disasters import PAGE, State, destroy
+from tests.store.disasters import State, destroy
 from tests.store.filled import FINAL, Filled, filling, name
 from tests.store.printed import STORIES, happen, orphan, print_intent, print_out, webhook
 from tests.support.slow import first_quick

@@ -33,7 +33,7 @@ from posd.terminals.attempt import NotSent
 from posd.upkeep.restore import Restore
 from posd.upkeep.unseen import taken_over
 from posd.upkeep.verify import verify
-from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy
+from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, State, destroy
 from tests.store.filled import ACKNOWLEDGED, FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
 from tests.support.slow import first_quick
@@ -64,7 +64,9 @@ def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
 
 
 def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
-    return {row[0]: row[1:] for row in db.execute(f"SELECT * FROM {table}")}
+    """Return the rows by their numbers, but for how they are found: what is added to a payment may change that."""
+    names = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "together"]
+    return {row[0]: row[1:] for row in db.execute(f"SELECT {', '.join(names)} FROM {table}")}
 
 
 def run_a_day(filled: Filled, state: State) -> None:
@@ -115,7 +117,8 @@ def test_new_rows_are_numbered_above_all_that_either_file_gave_out(state: State)
         for table, newest in last.items():
             now = numbers(db, table)
             assert {number: row for number, row in now.items() if number <= newest} == of_backup[table]
-            assert min(number for number in now if number not in of_backup[table]) == newest + 1
+            first = newest + 1 if table != "events" else (newest // journal.BLOCK + 1) * journal.BLOCK
+            assert min(number for number in now if number not in of_backup[table]) == first
         assert feed == [row[2:4] for row in db.execute("SELECT * FROM changes WHERE id = ? ORDER BY seq", (name(9),))]
     db = open_database(state.database)
     Filled(db, NOON).pay(99)
@@ -279,11 +282,11 @@ def test_no_id_is_forgotten_with_any_page_destroyed(state: State, step: int) -> 
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before, content, random = snapshots(state.database, filled.known), state.database.read_bytes(), Random(1)
-    unharmed, starts = 0, range(0, len(content), PAGE * step)
+    unharmed, starts = 0, range(0, len(content), PAGE_BYTES * step)
     for start in starts:
         for path in state.database.parent.iterdir():
             path.unlink()
-        state.database.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
+        state.database.write_bytes(content[:start] + random.randbytes(PAGE_BYTES) + content[start + PAGE_BYTES :])
         prepared = state.restore()
         assert prepared.mark.old is OldFile.DAMAGED
         after = snapshots(state.database, filled.known)

@@ -44,6 +44,7 @@ def test_a_sound_database_in_use(filled: Filled, tmp_path: Path) -> None:
     assert (report.counts, report.findings, report.transactions, report.events) == ({}, [], 4, 14)
 
 
+SECOND, FOURTEENTH = (f"(SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET {before})" for before in (1, 13))
 FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = '{name(0)}')"
 
 #: What is done to it -> the kinds that are found, and what the finding names.
@@ -83,14 +84,14 @@ WRONG = {
         name(0),
     ),
     "an event that is another": (
-        ["UPDATE events SET status = 'DECLINED' WHERE seq = 2"],
+        [f"UPDATE events SET status = 'DECLINED' WHERE seq = {SECOND}"],
         {"unreadable": 1},
-        "event 2",
+        "event 65",
     ),
     "an event that is torn": (
-        ["UPDATE events SET body = substr(body, 1, 60) WHERE seq = 2"],
+        [f"UPDATE events SET body = substr(body, 1, 60) WHERE seq = {SECOND}"],
         {"unreadable": 1},
-        "event 2",
+        "event 65",
     ),
     "a lease of nothing": (["INSERT INTO leases VALUES ('SN-9', 'x')"], {"dangling": 1}, "leases"),
     "a lease of another terminal": (
@@ -122,7 +123,7 @@ WRONG = {
     ),
     "an entry that is none": (["UPDATE journal SET entry = '{}' WHERE seq = 1"], {"unreadable": 1}, "journal entry 1"),
     "an event of no payment": (
-        ["UPDATE events SET client_transaction_id = 'x' WHERE seq = 14"],
+        [f"UPDATE events SET client_transaction_id = 'x' WHERE seq = {FOURTEENTH}"],
         {"dangling": 1, "unreadable": 1},
         "events",
     ),

@@ -1,0 +1,194 @@
+"""The events of a payment are together, in a block of numbers that is its own, or scattered, and found all the same."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.limits import EVENTS_OF_TRANSACTION
+from posd.base.times import iso
+from posd.payments import journal, rows
+from posd.payments.lifecycle import Verdict
+from posd.payments.wire import read_event
+from posd.storage import numbers
+from posd.storage.connection import connect_reader, migrate, open_database
+from posd.storage.writer import Unit
+from posd.upkeep import retention_rows
+from posd.upkeep.verify import verify
+from tests.store.filled import OPEN, Filled, filling, name
+from tests.support.events import body
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Filled]:
+    with filling(tmp_path / "posd.db") as made:
+        yield made
+
+
+def add(filled: Filled, number: int, content: bytes) -> int:
+    """Record an event of a payment, whatever it does."""
+    identity = name(number)
+    newest = rows.get_with_bodies(filled.db, identity, "").newest
+    event = read_event(body(identity, "APPROVAL"))
+    return journal.append_event(Unit(filled.db), identity, event, Verdict.LATE, iso(filled.now()), content, newest)
+
+
+def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
+    """Return what the row of a payment names, and seq and `together` of its events."""
+    query = "SELECT first_event FROM transactions WHERE client_transaction_id = ?"
+    (first,) = db.execute(query, (name(number),)).fetchone()
+    query = "SELECT seq, together FROM events WHERE client_transaction_id = ? ORDER BY seq"
+    return first, db.execute(query, (name(number),)).fetchall()
+
+
+def test_the_first_begins_a_block_and_the_others_follow_though_other_payments_come_between(filled: Filled) -> None:
+    one, other = filled.intent(0), filled.intent(1)
+    for status in OPEN:
+        filled.event(one, status)
+        filled.event(other, status)
+    count = len(OPEN)
+    assert place(filled.db, 0) == (64, [(64 + at, 1) for at in range(count)])
+    assert place(filled.db, 1) == (128, [(128 + at, 1) for at in range(count)])
+
+
+def test_one_more_than_a_block_and_all_are_scattered(filled: Filled) -> None:
+    filled.intent(0)
+    bodies = [b"%d" % at for at in range(journal.BLOCK + 3)]
+    for content in bodies[: journal.BLOCK]:
+        add(filled, 0, content)
+    first, found = place(filled.db, 0)
+    assert first == journal.BLOCK
+    assert {together for _, together in found} == {1}
+    for content in bodies[journal.BLOCK :]:
+        add(filled, 0, content)
+    first, found = place(filled.db, 0)
+    assert first is None
+    assert {together for _, together in found} == {None}
+    assert [item.body for item in journal.events(filled.db, name(0))] == bodies
+    assert journal.count_events(filled.db, name(0)) == len(bodies)
+    event_id = read_event(body(name(0), "APPROVAL")).event_id
+    assert rows.get_with_bodies(filled.db, name(0), event_id).bodies == journal.event_bodies(
+        filled.db, name(0), event_id
+    )
+    assert EVENTS_OF_TRANSACTION.value > journal.BLOCK, "a payment may have more than a block"
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["event", "event", "event", "scatter", "remove"]))))
+def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list[tuple[int, str]]) -> None:
+    """And no number is given out twice."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, Path(":memory:"))
+        filled, expected, given_out = Filled(db), dict[int, list[bytes]](), list[int]()
+        for at, (number, what) in enumerate(steps):
+            if number not in expected:
+                filled.intent(number)
+                expected[number] = []
+            content = b"%d" % at
+            if what == "event":
+                given_out.append(add(filled, number, content))
+                expected[number].append(content)
+            elif what == "scatter":
+                journal.scatter(db, name(number))
+            else:
+                journal.remove_events(db, name(number))
+                expected[number] = []
+        for number, bodies in expected.items():
+            assert [item.body for item in journal.events(db, name(number))] == bodies
+        assert len(set(given_out)) == len(given_out)
+        assert list(journal.lost_events(db)) == []
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("table", ["events", "journal", "changes"])
+def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Filled, table: str) -> None:
+    filled.pay(0)
+    before = numbers.newest(filled.db, table)
+    assert before > 0
+    filled.db.execute(f"DELETE FROM {table} WHERE seq > ?", (before - 2,))
+    assert numbers.newest(filled.db, table) == before
+    filled.db.execute(f"DELETE FROM {table}")
+    assert numbers.newest(filled.db, table) == before
+    filled.pay(1)
+    (first,) = filled.db.execute(f"SELECT min(seq) FROM {table}").fetchone()
+    assert first > before
+    numbers.go_on_above(filled.db, table, first + 10**6)
+    filled.pay(2)
+    assert numbers.newest(filled.db, table) > first + 10**6
+
+
+def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None:
+    """A payment that was open at the upgrade."""
+    path = tmp_path / "posd.db"
+    with filling(path) as filled:
+        filled.pay(0, OPEN)
+        journal.scatter(filled.db, name(0))  # as the upgrade leaves it
+        filled.pay(1, OPEN)
+        content = filled.event(name(0), "APPROVAL")
+        assert journal.event_bodies(filled.db, name(0), read_event(content).event_id) == [content]
+        assert rows.get_with_bodies(filled.db, name(0), read_event(content).event_id).bodies == [content]
+        assert {together for _, together in place(filled.db, 0)[1]} == {None}
+        assert len(journal.events(filled.db, name(0))) == len(OPEN) + 1
+    assert verify(path, lambda *_: None).findings == []
+
+
+WRONG = {
+    "a block that nobody names": "UPDATE transactions SET first_event = NULL",
+    "another block": "UPDATE transactions SET first_event = first_event + 1",
+    "of another payment": f"UPDATE events SET client_transaction_id = '{name(1)}'",
+    "of no payment": f"UPDATE events SET client_transaction_id = '{name(2)}'",
+}
+
+
+@pytest.mark.parametrize("statement", WRONG.values(), ids=WRONG)
+def test_what_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "posd.db"
+    with filling(path) as filled:
+        filled.intent(1)
+        filled.pay(0)
+        filled.db.execute(statement)
+        (lost,) = filled.db.execute("SELECT count(*) FROM events").fetchone()
+    found = verify(path, lambda *_: None)
+    assert found.counts["dangling"] == (1 if statement.endswith("+ 1") else lost)
+
+
+def test_a_payment_goes_with_its_events_and_no_table_is_read_for_them(filled: Filled) -> None:
+    filled.pay(0)
+    filled.pay(1)
+    left = place(filled.db, 1)
+    retention_rows.forget(filled.db, name(0))
+    assert filled.db.execute("SELECT DISTINCT client_transaction_id FROM events").fetchall() == [(name(1),)]
+    assert place(filled.db, 1) == left
+    plan = filled.db.execute("EXPLAIN QUERY PLAN DELETE FROM transactions WHERE client_transaction_id = 'x'").fetchall()
+    assert [step for *_, step in plan if step.startswith("SCAN") and step != "SCAN leases"] == []
+
+
+def test_an_event_writes_neither_an_index_nor_the_page_of_numbers(tmp_path: Path) -> None:
+    """Of what the log has after the commit of an event, no page is of either."""
+    path = tmp_path / "posd.db"
+    with filling(path) as filled:
+        for number in range(30):
+            filled.pay(number, OPEN)
+    with closing(open_database(path)) as db, closing(connect_reader(path)) as reader:
+        pages = {
+            name: {row[0] for row in reader.execute("SELECT pageno FROM dbstat WHERE name = ?", (name,))}
+            for name in ("events_of_transaction", "sqlite_sequence", "events", "changes")
+        }
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        again = Filled(db)
+        db.execute("BEGIN")
+        again.event(name(3), "APPROVAL_REQUESTED")
+        db.execute("COMMIT")
+        written = written_pages(path)
+    assert not written & (pages["events_of_transaction"] | pages["sqlite_sequence"])
+    assert written & pages["changes"]
+
+
+def written_pages(path: Path) -> set[int]:
+    """Return the numbers of the pages that the log has."""
+    log = path.with_name(f"{path.name}-wal").read_bytes()
+    size = 24 + int.from_bytes(log[8:12], "big")
+    return {int.from_bytes(log[at : at + 4], "big") for at in range(32, len(log), size)}

@@ -332,7 +332,19 @@ class TransactionCalls:
 
     async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        return await self._answer(request, await self._get(parameters.path(request, parameters.TRANSACTION_ID)))
+        identity, now = parameters.path(request, parameters.TRANSACTION_ID), self._context.now()
+        language = self._language_of(request)
+
+        def view(db: sqlite3.Connection) -> documents.Transaction:
+            found = _known(db, identity)
+            return self._view(None if _stands_alone(found) else db, found, now, language)
+
+        try:
+            return json_response(await self._context.look_up(view), language=language)
+        except Problem as problem:
+            if problem.code != "storage_unavailable":
+                raise
+        return await self._answer(request, await self._get(identity))  # what can be shown without the rest
 
     async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
@@ -436,16 +448,14 @@ class TransactionCalls:
 
     async def _document(self, transaction: model.Transaction, language: Language) -> documents.Transaction:
         now = self._context.now()
-        without = self._view(None, transaction, now, language)
-        known = transaction.derives_from or transaction.transaction_reference is None
-        if transaction.outcome is None and known and transaction.phase is not Phase.IN_DOUBT:
-            return without
+        view = partial(self._view, transaction=transaction, now=now, language=language)
+        if _stands_alone(transaction):
+            return view(None)
         try:
-            view = partial(self._view, transaction=transaction, now=now, language=language)
             return await self._context.look_up(view)
         except Problem as problem:
             if transaction.outcome is None:
-                return without  # all but the original of a reference, and what the proof lacks of the search
+                return view(None)  # all but the original of a reference, and what the proof lacks of the search
             # No 503: after a start it would say that nothing was sent.
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
@@ -501,6 +511,12 @@ class TransactionCalls:
 def _ended(change: Change) -> bool:
     """Whether a transaction has an outcome since that change: who waits for one need not look before."""
     return change.result is not None
+
+
+def _stands_alone(transaction: model.Transaction) -> bool:
+    """Whether no other row is needed to show it."""
+    known = transaction.derives_from or transaction.transaction_reference is None
+    return transaction.outcome is None and bool(known) and transaction.phase is not Phase.IN_DOUBT
 
 
 def _known(db: sqlite3.Connection, identity: str) -> model.Transaction:

@@ -11,6 +11,7 @@ from posd.payments.model import Transaction
 from posd.payments.search_reply import final_element
 from posd.payments.wire import TransactionEvent
 from posd.storage import numbers
+from posd.storage.errors import StaleState
 from posd.storage.writer import Unit
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -72,6 +73,13 @@ def begins_after(db: sqlite3.Connection) -> int:
 
 #: Numbers of a block. Nearly all payments have four or five events. To see whether one came before, all are looked at.
 BLOCK = 64
+#: In place of the newest number of a block: it is full, or numbers above it were left out, for others may know them.
+CLOSED = -1
+#: SQL: the newest number of the block of a transaction `t`, None where it has none.
+NEWEST = (
+    f"(SELECT CASE WHEN max(seq) < {numbers.given_out('events')} OR max(seq) % {BLOCK} = {BLOCK - 1} THEN {CLOSED}"  # noqa: S608
+    f" ELSE max(seq) END FROM events WHERE seq >= t.first_event AND seq < t.first_event + {BLOCK})"
+)
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
@@ -123,7 +131,7 @@ def append_event(
     body: bytes,
     newest: int | None,
 ) -> int:
-    """Record an event and return its seq. `newest` is that of the newest one in the block of the transaction."""
+    """Record an event of a transaction that is recorded, and return its seq. `newest` is what `NEWEST` gives."""
     seq, together = _next(unit.db, client_transaction_id, newest)
     row = (seq, client_transaction_id, event.event_id, received_at, verdict, event.status, body, together)
     unit.db.execute(_APPEND_EVENT, row)
@@ -132,13 +140,14 @@ def append_event(
 
 def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> tuple[int, int | None]:
     """Return the number of the next event of a transaction, and what its row has as `together`."""
-    if newest is not None:
-        if (newest + 1) % BLOCK:
-            return newest + 1, 1
+    if newest == CLOSED:
         scatter(db, client_transaction_id)
+    elif newest is not None:
+        return newest + 1, 1
     elif db.execute(_ANY_SCATTERED, (client_transaction_id,)).fetchone() is None:
         seq = next_block(db)
-        db.execute(_NAME_FIRST, (seq, client_transaction_id))
+        if db.execute(_NAME_FIRST, (seq, client_transaction_id)).rowcount != 1:
+            raise StaleState(f"{client_transaction_id} is not recorded")
         return seq, 1
     return next_block(db), None
 
@@ -163,15 +172,6 @@ def scatter_all(db: sqlite3.Connection) -> None:
     """Let the index find all events: of a database whose rows may be without those that name them."""
     db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
-
-
-def lost_events(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield seq and transaction of the events that nobody finds: it is not there, or names another block."""
-    yield from db.execute(
-        "SELECT e.seq, e.client_transaction_id FROM events e LEFT JOIN transactions t"  # noqa: S608 - of this file
-        " ON t.client_transaction_id = e.client_transaction_id WHERE t.revision IS NULL OR e.together IS NOT NULL"
-        f" AND (t.first_event IS NULL OR e.seq NOT BETWEEN t.first_event AND t.first_event + {BLOCK - 1})"
-    )
 
 
 def set_final(unit: Unit, client_transaction_id: str, seq: int) -> None:

@@ -83,8 +83,7 @@ _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 _SELECT_WITH_BODIES = (
-    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)},"  # noqa: S608
-    f" (SELECT max(seq) FROM events WHERE seq >= t.first_event AND seq < t.first_event + {journal.BLOCK}), e.body"
+    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)}, {journal.NEWEST}, e.body"  # noqa: S608
     f" FROM transactions t LEFT JOIN events e ON e.seq >= t.first_event AND e.seq < t.first_event + {journal.BLOCK}"
     " AND e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
 )
@@ -157,8 +156,8 @@ def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | No
 
 
 class WithBodies(NamedTuple):
-    """A transaction, None where it is not known; seq of its newest event where its events are together (see
-    `payments.journal`); the bodies that were recorded under an event_id of it."""
+    """A transaction, None where it is not known; what `journal.NEWEST` gives for it; and the bodies that were recorded
+    under an event_id of it."""
 
     transaction: Transaction | None
     newest: int | None

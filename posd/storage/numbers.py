@@ -16,10 +16,14 @@ def following(table: str) -> str:
 
 
 @cache
+def given_out(table: str, schema: str = "main") -> str:
+    """Return the SQL expression of the number up to which none is given out any more, whatever is in a table."""
+    return f"coalesce((SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}'), 0)"
+
+
+@cache
 def _newest(schema: str, table: str) -> str:
-    rows = f"(SELECT max(rowid) FROM {schema}.{table})"
-    given_out = f"(SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}')"
-    return f"max(coalesce({rows}, 0), coalesce({given_out}, 0))"
+    return f"max(coalesce((SELECT max(rowid) FROM {schema}.{table}), 0), {given_out(table, schema)})"
 
 
 def newest(db: sqlite3.Connection, table: str, schema: str = "main") -> int:

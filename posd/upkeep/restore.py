@@ -183,7 +183,7 @@ class Restore:
                 aside = self._key_aside(files.name_for_replaced(self._database, self._now))
                 self._callback_key.rename(aside)
             with closing(connection.open_database(self._database)) as db:
-                opened: int = db.execute("SELECT count(*) FROM transactions WHERE phase <> 'final'").fetchone()[0]
+                opened: int = db.execute("SELECT count(*) FROM transactions WHERE outcome IS NULL").fetchone()[0]
                 detail = {"operator": operator, "uid": os.getuid(), "open": opened}
                 marks.add(db, iso(self._now), marks.KEY_MADE, detail)
             make_key(self._callback_key)

@@ -14,12 +14,13 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.lifecycle import Verdict
 from posd.payments.wire import read_event
-from posd.storage import numbers
+from posd.storage import backup, numbers
 from posd.storage.connection import connect_reader, migrate, open_database
+from posd.storage.errors import StaleState
 from posd.storage.writer import Unit
-from posd.upkeep import retention_rows
+from posd.upkeep import merge, retention_rows
 from posd.upkeep.verify import verify
-from tests.store.filled import OPEN, Filled, filling, name
+from tests.store.filled import FINAL, OPEN, Filled, filling, name
 from tests.support.events import body
 
 
@@ -77,7 +78,9 @@ def test_one_more_than_a_block_and_all_are_scattered(filled: Filled) -> None:
     assert EVENTS_OF_TRANSACTION.value > journal.BLOCK, "a payment may have more than a block"
 
 
-@given(steps=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["event", "event", "event", "scatter", "remove"]))))
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["event"] * 4 + ["scatter", "remove", "leave out"])))
+)
 def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list[tuple[int, str]]) -> None:
     """And no number is given out twice."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
@@ -93,13 +96,16 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
                 expected[number].append(content)
             elif what == "scatter":
                 journal.scatter(db, name(number))
+            elif what == "leave out":
+                given_out.append(numbers.newest(db, "events") + 10)
+                numbers.go_on_above(db, "events", given_out[-1])
             else:
                 journal.remove_events(db, name(number))
                 expected[number] = []
         for number, bodies in expected.items():
             assert [item.body for item in journal.events(db, name(number))] == bodies
         assert len(set(given_out)) == len(given_out)
-        assert list(journal.lost_events(db)) == []
+        assert db.execute("SELECT * FROM lost_events").fetchall() == []
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
@@ -118,6 +124,24 @@ def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Fi
     numbers.go_on_above(filled.db, table, first + 10**6)
     filled.pay(2)
     assert numbers.newest(filled.db, table) > first + 10**6
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_after_numbers_were_left_out_no_payment_goes_on_in_its_block(filled: Filled, ended: bool) -> None:
+    """A client may have seen higher numbers of it than the database has."""
+    filled.pay(0, FINAL if ended else OPEN)
+    before = numbers.newest(filled.db, "events")
+    merge.leave_out_numbers(filled.db)
+    seq = add(filled, 0, b"later")
+    assert seq > before + 10**8
+    assert [item.seq for item in journal.events(filled.db, name(0))][-2:] == [before, seq]
+    assert add(filled, 0, b"and later") > seq
+    assert filled.db.execute("SELECT * FROM lost_events").fetchall() == []
+
+
+def test_an_event_of_a_payment_that_is_not_recorded_is_none(filled: Filled) -> None:
+    with pytest.raises(StaleState, match="is not recorded"):
+        add(filled, 7, b"")
 
 
 def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None:
@@ -153,6 +177,8 @@ def test_what_its_payment_does_not_find_is_found_by_verify(tmp_path: Path, state
         (lost,) = filled.db.execute("SELECT count(*) FROM events").fetchone()
     found = verify(path, lambda *_: None)
     assert found.counts["dangling"] == (1 if statement.endswith("+ 1") else lost)
+    with pytest.raises(sqlite3.DatabaseError, match="an event is not found by its transaction"):
+        backup.check(path)
 
 
 def test_a_payment_goes_with_its_events_and_no_table_is_read_for_them(filled: Filled) -> None:

@@ -103,7 +103,7 @@ def test_a_database_of_the_schema_before_finds_the_same(metadata: dict[str, Any]
 
 def back_to_10(db: sqlite3.Connection) -> None:
     db.executescript(
-        "DROP VIEW payment_events; DROP TRIGGER events_numbers; DROP TRIGGER journal_numbers;"
+        "DROP VIEW payment_events; DROP VIEW lost_events; DROP TRIGGER events_numbers; DROP TRIGGER journal_numbers;"
         "DROP TRIGGER changes_numbers; DROP INDEX events_of_transaction; ALTER TABLE events DROP COLUMN together;"
         "CREATE INDEX events_of_transaction ON events (client_transaction_id, event_id);"
         "ALTER TABLE transactions DROP COLUMN first_event;"

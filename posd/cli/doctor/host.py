@@ -105,7 +105,7 @@ def _window(shop: Shop, serial: str) -> int | None:
 
 
 def _events(shop: Shop) -> dict[str, float]:
-    """Return for each terminal how many seconds the newest events were ahead of this clock when they came, at most.
+    """Return for each terminal how many seconds events of the newest payments were ahead of this clock, at most.
 
     Only that way round: an event may come late, after an outage of hours, but never before it was made.
     """

@@ -39,7 +39,14 @@ END;
 -- The events of each payment, wherever they are.
 CREATE VIEW payment_events AS
 SELECT t.client_transaction_id, e.seq, e.event_id, e.received_at, e.verdict, e.status, e.body
-  FROM transactions t JOIN events e ON e.seq >= t.first_event AND e.seq < t.first_event + 64
+  FROM transactions t CROSS JOIN events e ON e.seq >= t.first_event AND e.seq < t.first_event + 64
  WHERE e.client_transaction_id = t.client_transaction_id
  UNION ALL
 SELECT client_transaction_id, seq, event_id, received_at, verdict, status, body FROM events WHERE together IS NULL;
+
+-- Those that are of no payment, or that theirs does not find: in a sound database there are none.
+CREATE VIEW lost_events AS
+SELECT e.seq, e.client_transaction_id
+  FROM events e LEFT JOIN transactions t ON t.client_transaction_id = e.client_transaction_id
+ WHERE t.client_transaction_id IS NULL
+    OR e.together IS NOT NULL AND (t.first_event IS NULL OR e.seq NOT BETWEEN t.first_event AND t.first_event + 63);

@@ -10,13 +10,17 @@ import pytest
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.entry import daemon_config
 
-#: What only commands, the relay, the simulator or tests need.
+#: What only commands, the relay, the simulator or tests need; and parts of Python that are large, and needed by none.
 NEVER = {
     *("click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"),
     *("httpx2", "httpcore2", "truststore", "idna"),
+    *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
 #: What calls to terminals need: it is loaded when the daemon is ready.
 CALLS = "posd.terminals.client"
+
+#: How `posd run` begins.
+UNUSED = "from posd.cli.run import UNUSED\nsys.modules.update(dict.fromkeys(UNUSED))\n"
 
 
 def modules(script: str) -> set[str]:
@@ -32,14 +36,14 @@ def packages(loaded: set[str]) -> set[str]:
 
 
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
-    loaded = modules("sys.modules['rich'] = None\nimport posd.daemon.main")
+    loaded = modules(f"{UNUSED}import posd.daemon.main")
     assert CALLS not in loaded
     assert {"hypercorn", "zeroconf"} <= packages(loaded)
     assert not NEVER & packages(loaded)
 
 
 def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
-    loaded = modules(f"sys.modules['rich'] = None\nimport posd.daemon.main, {CALLS}")
+    loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
     assert not NEVER & packages(loaded)
     listener = modules(
         "import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses, starlette.routing"

@@ -8,11 +8,15 @@ from typing import NoReturn
 
 from posd.cli.app.exit_codes import ExitCode
 
+#: What packages import where they find it, and a daemon has no use for: structlog and the HTTP client rich (megabytes),
+#: `shutil` what compresses archives.
+UNUSED = ("rich", "bz2", "lzma")
+
 
 def run(config_path: str) -> NoReturn:
     """Run the daemon until it is told to stop, and exit with its code; see `posd run --help`."""
-    # structlog and the HTTP client import rich where they find it: megabytes that a daemon has no use for.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    for name in UNUSED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     # What is made until the daemon is ready stays for good: to look for garbage in it, again and again, only takes
     # time. The daemon sets this right when it is ready.
     gc.disable()

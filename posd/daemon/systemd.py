@@ -16,7 +16,7 @@ from posd.daemon.in_force import InForce
 from posd.payments.reconcile import Reconciler
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
-from posd.tls import Served
+from posd.tls import Served, server_hostname
 
 #: Seconds between two calls of posd's own to its webhook listener, until one comes through.
 ANSWER_RETRY_SECONDS = 1.0
@@ -75,7 +75,8 @@ async def _trouble(host: str, port: int, served: Served, path: str) -> str | Non
     context.verify_mode = ssl.CERT_NONE  # the certificate is compared: it is this one and no other
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(_LOOPBACK.get(host, host), port, ssl=context)
+            at = _LOOPBACK.get(host, host)
+            reader, writer = await asyncio.open_connection(at, port, ssl=context, server_hostname=server_hostname(at))
             try:
                 shown = hashlib.sha256(writer.get_extra_info("ssl_object").getpeercert(binary_form=True)).hexdigest()
                 if shown != served.info.fingerprint_sha256:

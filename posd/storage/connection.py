@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
 
 import structlog
@@ -22,6 +21,9 @@ log = structlog.get_logger("posd.store")
 
 #: In a backup: the callback keys, which are never in a database that is in use.
 KEY_TABLE = "backup_key"
+
+#: Found by the path of this file: `importlib.resources` would load what reads ZIP archives, half a megabyte.
+_MIGRATIONS = Path(__file__).with_name("migrations")
 
 #: How often the log says that an upgrade goes on, in seconds; it is looked at after so many operations of SQLite.
 TELL_SECONDS = 10.0
@@ -129,10 +131,8 @@ def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
 
 def migrations() -> Iterator[tuple[int, str]]:
     """Yield the numbered migrations, (version, SQL), ascending."""
-    folder = resources.files("posd.storage.migrations")
-    files = sorted(entry for entry in folder.iterdir() if entry.name.endswith(".sql"))  # type: ignore[type-var]
-    for entry in files:
-        yield int(entry.name.split("_", 1)[0]), entry.read_text("utf-8")
+    for script in sorted(_MIGRATIONS.glob("*.sql")):
+        yield int(script.name.split("_", 1)[0]), script.read_text("utf-8")
 
 
 def schema_version() -> int:

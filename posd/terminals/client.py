@@ -26,6 +26,7 @@ from posd.terminals.auth import clock
 from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, Unreadable, authenticate
 from posd.terminals.exchange import Answer, Broken, Exchange, request_bytes
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
+from posd.tls import server_hostname
 
 #: Where a name has several addresses, so long one has to itself before the next is tried beside it, in seconds
 #: (RFC 8305, section 5).
@@ -176,7 +177,7 @@ class Device:
                     host,
                     goal.port,
                     ssl=self._trust if secure else None,
-                    server_hostname=(self._server_name or host.partition("%")[0]) if secure else None,
+                    server_hostname=server_hostname(self._server_name or host.partition("%")[0]) if secure else None,
                     ssl_handshake_timeout=self.connect_timeout if secure else None,
                     happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
                 )

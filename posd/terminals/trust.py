@@ -22,6 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from posd.tls import server_hostname
+
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
@@ -175,7 +177,7 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
         unquote(parts.hostname or ""),
         parts.port or 443,
         ssl=_unverified(),
-        server_hostname=called(base_url, server_name),
+        server_hostname=server_hostname(called(base_url, server_name)),
     )
     try:
         certificate: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -233,7 +235,9 @@ async def probe(
     try:
         async with asyncio.timeout(seconds):
             _, writer = await (
-                asyncio.open_connection(host, port, ssl=trust, server_hostname=server_name or host.partition("%")[0])
+                asyncio.open_connection(
+                    host, port, ssl=trust, server_hostname=server_hostname(server_name or host.partition("%")[0])
+                )
                 if secure
                 else asyncio.open_connection(host, port)
             )

@@ -20,6 +20,7 @@ from posd.tls.required_names import (
     local_names,
     missing,
     renewal_reasons,
+    server_hostname,
 )
 from posd.tls.served import Expired, NotYetValid, Served, load, server_context
 
@@ -50,6 +51,7 @@ __all__ = [
     "renew",
     "renewal_reasons",
     "server_context",
+    "server_hostname",
 ]
 
 

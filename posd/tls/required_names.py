@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 #: From here on a server certificate is made anew, and people are told where that cannot be done, in days.
 RENEWAL_DAYS = 30
@@ -99,6 +100,14 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def server_hostname(name: str) -> Any:
+    """Return a name or address as `server_hostname` of a client: an address as bytes, which the `ssl` module takes too.
+
+    A text goes through the IDNA codec. That loads a megabyte of Unicode's tables, which no address needs.
+    """
+    return name.encode("ascii") if is_address(name) else name
 
 
 def local_addresses() -> list[str]:

@@ -1,6 +1,8 @@
 """Texts of strangers: in one line, printable, and what a document says stays what it says."""
 
 import json
+import sys
+import unicodedata
 from typing import Any
 
 from hypothesis import given
@@ -34,6 +36,11 @@ def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
 )
 def test_what_is_shown(text: str, written: str) -> None:
     assert shown(text) == written
+
+
+def test_each_space_of_unicode_is_shown_as_a_space() -> None:
+    spaces = {char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) == "Zs"}
+    assert {char for char in map(chr, range(sys.maxunicode + 1)) if shown(char) == " "} == spaces
 
 
 @given(TEXT)

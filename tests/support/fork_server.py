@@ -31,7 +31,7 @@ MAX_REQUEST_BYTES = 262_144
 #: What comes along with a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: Which kinds there are, and what each has imported. `posd run` does without rich, see `posd.cli.run`.
+#: Which kinds there are, and what each has imported. `posd run` does without some, see `posd.cli.run`.
 IMPORTS = {
     "run": (
         "posd.cli.entry",
@@ -40,12 +40,9 @@ IMPORTS = {
         "posd.logs.output",
         "posd.daemon.main",
         # and what the daemon leaves for its first use
-        "posd.storage.migrations",
         "posd.terminals.client",
         "concurrent.futures.thread",
         "encodings.ascii",
-        "encodings.idna",
-        "importlib.readers",
         "importlib.metadata",
     ),
     "command": (
@@ -138,7 +135,10 @@ def become(request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     kind, descriptor = sys.argv[1:]
     if kind == "run":
-        sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+        from posd.cli.run import UNUSED
+
+        for name in UNUSED:
+            sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     for name in IMPORTS[kind]:
         importlib.import_module(name)
     gc.collect()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from posd import tls
@@ -43,8 +44,7 @@ CLOCK_FIRST = "see to the clock first: posd clock"
 log = structlog.get_logger("posd.certificate")
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """The files of a certificate, and by whom it is renewed.
 
     `renewable` is the configuration file where `posd tls renew` renews it, None for the shop's own PKI. `wanted` says
@@ -54,7 +54,7 @@ class Pair:
     certificate: Path
     private_key: Path
     renewable: Path | None = None
-    wanted: Callable[[], tls.Subjects] = field(default=tls.Subjects)
+    wanted: Callable[[], tls.Subjects] = tls.Subjects
 
     @property
     def cure(self) -> str:

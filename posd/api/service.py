@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -180,8 +179,7 @@ class Feed:
         self._newest, self._moved_at = changed[-1].seq, monotonic()
 
 
-@dataclass(eq=False, slots=True)
-class _Reader:
+class _Reader(msgspec.Struct, eq=False):
     """Where one stream is in the feed."""
 
     feed: Feed

@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 import msgspec
@@ -93,8 +92,7 @@ def _print_job_id(text: str) -> str | None:
     return text if is_print_job_id(text) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Callback:
+class _Callback(msgspec.Struct, frozen=True):
     """A request at an authentic callback address: of which channel and id, and how it is read and answered."""
 
     row: ChannelRow

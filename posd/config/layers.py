@@ -7,9 +7,10 @@ later value wins, `[[terminals]]` add up.
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from posd.config.values import ConfigError, ConfigProblem
 
@@ -26,8 +27,7 @@ TERMINALS = "terminals"
 _STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """What one file says; `terminals_before` counts those of the files before it."""
 
     file: Path
@@ -35,12 +35,11 @@ class Layer:
     terminals_before: int = 0
 
 
-@dataclass(slots=True)
-class Layers:
+class Layers(msgspec.Struct):
     """The files from the first to the last; `first` is the one that `--config` names, which may not be there."""
 
     first: Path
-    files: list[Layer] = field(default_factory=list)
+    files: list[Layer] = []
 
     @property
     def document(self) -> dict[str, Any]:

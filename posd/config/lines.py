@@ -3,9 +3,10 @@
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from posd.config.layers import known_steps, read_all
 from posd.config.values import ConfigError, ConfigProblem
@@ -28,7 +29,7 @@ def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
                 texts[problem.file] = ""
         says = None if problem.key else _PARSER_SAYS.search(problem.reason)
         line = int(says[1]) if says else line_of(texts[problem.file], problem.key)
-        found.append(replace(problem, line=line))
+        found.append(msgspec.structs.replace(problem, line=line))
     return tuple(found)
 
 

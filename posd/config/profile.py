@@ -8,10 +8,11 @@ replace each row; `replace_row` holds the rules for that.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 from urllib.parse import quote
+
+import msgspec
 
 AccessMode = Literal["local", "cloud"]
 #: Which of the vendor's documents a terminal follows: the older ones, or those of 2026.
@@ -31,8 +32,7 @@ OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One operation. `path` may hold `{placeholders}`. Of the search alone: `pointer` is the JSON Pointer to the
     transactions in the reply, "" for the whole reply; `paged` is whether they come as a page of a list. Of what starts
     a payment: `abortable` is whether the POS can abort it; `errors_in_2xx` is whether an error in an answer of 2xx says
@@ -57,8 +57,7 @@ class Row:
 Table = Mapping[str, Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """The tables of one edition, by operation, for both access modes."""
 
     local: Table
@@ -179,10 +178,10 @@ def replace_row(row: Row, *, confirmed: bool | None = None, **given: Any) -> Row
     What the terminal API or a person confirmed was this method and this path: a row that is changed in either is an
     assumption again, unless the configuration confirms it anew.
     """
-    new = replace(row, **{name: value for name, value in given.items() if value is not None})
+    new = msgspec.structs.replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:
         confirmed = row.confirmed and (new.method, new.path) == (row.method, row.path)
-    return replace(new, confirmed=confirmed)
+    return msgspec.structs.replace(new, confirmed=confirmed)
 
 
 def _braced(names: set[str] | list[str]) -> str:

@@ -1,11 +1,12 @@
 """From what the configuration files say to `Config`: every problem is collected, none stops the reading."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from posd.base.text import nearest
 from posd.config.layers import Layers, read_all
@@ -302,8 +303,7 @@ def _merge(*layers: Headers) -> Headers:
 MAX_SOCKET_PATH_BYTES = 107
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A problem between the values of `keys`; it is reported at the first of them."""
 
     keys: tuple[str, ...]

@@ -1,15 +1,15 @@
-"""Every key of the configuration file: its name, how it is read, and its default. The dataclasses mirror the file.
+"""Every key of the configuration file: its name, how it is read, and its default. The classes mirror the file.
 
-A field is declared by `key(reader, default)`, the default written as it would stand in the file.
+A field bears its `Key`: how it is read, and the default as it would stand in the file.
 """
 
-# ruff: noqa: RUF009  (`key` makes a dataclass field, as `field` does)
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from inspect import get_annotations
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from posd.base.money import AMOUNT_UNITS, AmountUnit
 from posd.base.negotiation import Language
@@ -53,23 +53,17 @@ LEAST_BODY_BYTES = 65_536
 MOST_BODY_BYTES = 16_777_216
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """How one key is read: `default` in the file's terms, None where the key has to be given."""
 
     reader: Reader[Any]
-    default: object
-
-
-def key(reader: Reader[Any], default: object = None) -> Any:
-    """Declare a field of the file."""
-    return field(metadata={"key": Key(reader, default)})
+    default: object = None
 
 
 def keys(section: type[Any]) -> Mapping[str, Key]:
     """Name the keys of a section in order, its own before those that it inherits."""
-    ordered = sorted(fields(section), key=lambda entry: entry.name not in section.__annotations__)
-    return {entry.name: entry.metadata["key"] for entry in ordered if "key" in entry.metadata}
+    declared = (item for kind in section.__mro__ for item in get_annotations(kind).items())
+    return {name: bears.__metadata__[0] for name, bears in declared if hasattr(bears, "__metadata__")}
 
 
 _group = read.matching(
@@ -105,24 +99,22 @@ _stream = read.matching(SUBJECT_PART, "the name of a stream", 'letters, digits, 
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
-@dataclass(frozen=True, slots=True)
-class MerchantConfig:
+class MerchantConfig(msgspec.Struct, frozen=True):
     """`[merchant]`."""
 
-    id: str = key(read.text, "")
-    timezone: str = key(read.timezone, "America/Guayaquil")
-    currency: str = key(_currency, "")
+    id: Annotated[str, Key(read.text, "")]
+    timezone: Annotated[str, Key(read.timezone, "America/Guayaquil")]
+    currency: Annotated[str, Key(_currency, "")]
 
 
-@dataclass(frozen=True, slots=True)
-class LocalApiConfig:
+class LocalApiConfig(msgspec.Struct, frozen=True):
     """`[local_api]`: the Unix sockets; an empty group is the daemon's own. `language` is the cashier's."""
 
-    directory: Path = key(read.path, "/run/posd")
-    till_group: str = key(_group, "posd-till")
-    admin_group: str = key(_group, "posd-admin")
-    feed_group: str = key(_group, "posd-feed")
-    language: str = key(read.one_of(*Language), "en")
+    directory: Annotated[Path, Key(read.path, "/run/posd")]
+    till_group: Annotated[str, Key(_group, "posd-till")]
+    admin_group: Annotated[str, Key(_group, "posd-admin")]
+    feed_group: Annotated[str, Key(_group, "posd-feed")]
+    language: Annotated[str, Key(read.one_of(*Language), "en")]
 
     @property
     def till_socket(self) -> Path:
@@ -140,16 +132,15 @@ class LocalApiConfig:
         return self.directory / "feed.sock"
 
 
-@dataclass(frozen=True, slots=True)
-class WebhooksConfig:
+class WebhooksConfig(msgspec.Struct, frozen=True):
     """`[webhooks]`: the listener that terminals call. Certificate and key are None for those of `posd tls init`."""
 
-    listen: ListenAddress = key(read.listen_address, "0.0.0.0:8443")
-    advertise_host: str = key(read.advertised_host, "")
-    public_url: str = key(read.url("https"), "")
-    certificate: Path | None = key(read.optional(read.readable_file), "")
-    private_key: Path | None = key(read.optional(read.readable_file), "")
-    max_body_bytes: int = key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), 1_048_576)
+    listen: Annotated[ListenAddress, Key(read.listen_address, "0.0.0.0:8443")]
+    advertise_host: Annotated[str, Key(read.advertised_host, "")]
+    public_url: Annotated[str, Key(read.url("https"), "")]
+    certificate: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
+    private_key: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
+    max_body_bytes: Annotated[int, Key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), 1_048_576)]
 
     @property
     def host(self) -> str:
@@ -162,12 +153,11 @@ class WebhooksConfig:
         return self.listen.port
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseConfig:
+class DatabaseConfig(msgspec.Struct, frozen=True):
     """`[database]`, and what lies beside the file."""
 
-    path: Path = key(read.path, "/var/lib/posd/posd.db")
-    retention_days: int = key(read.whole(0, 36_500), 400)
+    path: Annotated[Path, Key(read.path, "/var/lib/posd/posd.db")]
+    retention_days: Annotated[int, Key(read.whole(0, 36_500), 400)]
 
     @property
     def callback_key(self) -> Path:
@@ -200,74 +190,68 @@ class DatabaseConfig:
         return self.path.with_name(self.path.name + ".lock")
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryConfig:
+class DiscoveryConfig(msgspec.Struct, frozen=True):
     """`[discovery]`: mDNS. No interfaces means all of them."""
 
-    enabled: bool = key(read.boolean, True)
-    service_types: tuple[str, ...] = key(read.each(_service_type, least=1), ["_card-terminal._tcp.local."])
-    serial_keys: tuple[str, ...] = key(read.each(_txt_key), ["serial", "sn", "serialNumber"])
-    interfaces: tuple[str, ...] = key(read.each(read.address), [])
-    check_seconds: float = key(read.seconds(0, DAY), 600)
+    enabled: Annotated[bool, Key(read.boolean, True)]
+    service_types: Annotated[tuple[str, ...], Key(read.each(_service_type, least=1), ["_card-terminal._tcp.local."])]
+    serial_keys: Annotated[tuple[str, ...], Key(read.each(_txt_key), ["serial", "sn", "serialNumber"])]
+    interfaces: Annotated[tuple[str, ...], Key(read.each(read.address), [])]
+    check_seconds: Annotated[float, Key(read.seconds(0, DAY), 600)]
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileConfig:
+class ReconcileConfig(msgspec.Struct, frozen=True):
     """`[reconcile]`: when posd asks the terminal by itself."""
 
-    first_event_grace_seconds: float = key(read.seconds(0.1, DAY), 10)
-    stall_seconds: float = key(read.seconds(1, DAY), 300)
-    stall_after_request_seconds: float = key(read.seconds(1, DAY), 60)
-    settle_seconds: float = key(read.seconds(1, DAY), 60)
-    probe_with_abort: bool = key(read.boolean, False)
+    first_event_grace_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 10)]
+    stall_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
+    stall_after_request_seconds: Annotated[float, Key(read.seconds(1, DAY), 60)]
+    settle_seconds: Annotated[float, Key(read.seconds(1, DAY), 60)]
+    probe_with_abort: Annotated[bool, Key(read.boolean, False)]
 
 
-@dataclass(frozen=True, slots=True)
-class AmountsConfig:
+class AmountsConfig(msgspec.Struct, frozen=True):
     """`[amounts]`: what a till may ask for."""
 
-    members: tuple[str, ...] = key(read.each(_amount_member), [])
-    extra_taxes: tuple[str, ...] = key(read.each(_amount_member), [])
-    capture_over_percent: int = key(read.whole(0, 100), 0)
-    partial_void: bool = key(read.boolean, False)
+    members: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
+    extra_taxes: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
+    capture_over_percent: Annotated[int, Key(read.whole(0, 100), 0)]
+    partial_void: Annotated[bool, Key(read.boolean, False)]
 
 
-@dataclass(frozen=True, slots=True)
-class ClockConfig:
+class ClockConfig(msgspec.Struct, frozen=True):
     """`[clock]`: a larger step of the wall clock makes it unsure."""
 
-    max_step_seconds: float = key(read.seconds(1, DAY), 300)
+    max_step_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
 
 
-@dataclass(frozen=True, slots=True)
-class PrintConfig:
+class PrintConfig(msgspec.Struct, frozen=True):
     """`[print]`: polling of print jobs, and how the request carries the document."""
 
-    poll_first_seconds: float = key(read.seconds(0.1, DAY), 2)
-    poll_max_seconds: float = key(read.seconds(0.1, DAY), 30)
-    stuck_seconds: float = key(read.seconds(1, DAY), 300)
-    document_member: str = key(_document_member, "document")
-    text_member: str = key(_text_member, "text")
+    poll_first_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 2)]
+    poll_max_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 30)]
+    stuck_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
+    document_member: Annotated[str, Key(_document_member, "document")]
+    text_member: Annotated[str, Key(_text_member, "text")]
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalDefaults:
+class TerminalDefaults(msgspec.Struct, frozen=True):
     """`[terminal_defaults]`: what holds for each terminal that does not say otherwise."""
 
-    access_mode: AccessMode = key(read.one_of(*ACCESS_MODES), "local")
-    scheme: Literal["https", "http"] = key(read.one_of("https", "http"), "https")
-    ca_file: Path | None = key(read.optional(read.readable_file), "")
-    server_name: str = key(read.certificate_name, "")
-    connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
-    reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
-    headers: Mapping[str, HeaderValue] = key(read.header_table, {})
-    edition: Edition = key(read.one_of(*EDITION_NAMES), "classic")
-    auth: Auth = key(read.one_of(*AUTHS), "none")
-    business_code: HeaderValue | None = key(read.secret, "")
-    amount_unit: AmountUnit = key(read.one_of(*AMOUNT_UNITS), "main")
-    answer_amount_unit: AmountUnit | Literal[""] = key(read.one_of("", *AMOUNT_UNITS), "")
-    webhook_signature: WebhookSignature | Literal[""] = key(read.one_of("", *WEBHOOK_SIGNATURES), "")
-    webhook_secret: HeaderValue | None = key(read.secret, "")
+    access_mode: Annotated[AccessMode, Key(read.one_of(*ACCESS_MODES), "local")]
+    scheme: Annotated[Literal["https", "http"], Key(read.one_of("https", "http"), "https")]
+    ca_file: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
+    server_name: Annotated[str, Key(read.certificate_name, "")]
+    connect_timeout_seconds: Annotated[float, Key(read.seconds(0.1, 60), 3)]
+    reply_timeout_seconds: Annotated[float, Key(read.seconds(0.1, 600), 20)]
+    headers: Annotated[Mapping[str, HeaderValue], Key(read.header_table, {})]
+    edition: Annotated[Edition, Key(read.one_of(*EDITION_NAMES), "classic")]
+    auth: Annotated[Auth, Key(read.one_of(*AUTHS), "none")]
+    business_code: Annotated[HeaderValue | None, Key(read.secret, "")]
+    amount_unit: Annotated[AmountUnit, Key(read.one_of(*AMOUNT_UNITS), "main")]
+    answer_amount_unit: Annotated[AmountUnit | Literal[""], Key(read.one_of("", *AMOUNT_UNITS), "")]
+    webhook_signature: Annotated[WebhookSignature | Literal[""], Key(read.one_of("", *WEBHOOK_SIGNATURES), "")]
+    webhook_secret: Annotated[HeaderValue | None, Key(read.secret, "")]
 
     @property
     def unit_of_answers(self) -> AmountUnit:
@@ -280,81 +264,73 @@ class TerminalDefaults:
         return self.webhook_secret or self.business_code
 
 
-@dataclass(frozen=True, slots=True)
-class HashEncryptConfig:
+class HashEncryptConfig(msgspec.Struct, frozen=True):
     """`[hash_encrypt]`: what the sources of that scheme do not agree on, or leave open."""
 
-    key_separator: str = key(_separator, "___")
-    timestamp_unit: Literal["s", "ms"] = key(read.one_of("s", "ms"), "s")
-    window_seconds: int = key(read.whole(1, DAY), 300)
-    key_position: Literal["last", "first"] = key(read.one_of("last", "first"), "last")
-    minute_utc_offset_minutes: int = key(read.whole(-840, 840), 0)
+    key_separator: Annotated[str, Key(_separator, "___")]
+    timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]
+    window_seconds: Annotated[int, Key(read.whole(1, DAY), 300)]
+    key_position: Annotated[Literal["last", "first"], Key(read.one_of("last", "first"), "last")]
+    minute_utc_offset_minutes: Annotated[int, Key(read.whole(-840, 840), 0)]
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalConfig(TerminalDefaults):
+class TerminalConfig(TerminalDefaults, frozen=True):
     """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal.
 
     `headers` are all that are sent to it: those of all terminals, of the profile, and its own. `hash_encrypt` is the
     section of the file.
     """
 
-    serial: str = key(_serial)
-    base_url: str = key(read.url("https", "http"), "")
-    fingerprint_sha256: str = key(read.fingerprint, "")
-    hash_encrypt: HashEncryptConfig = field(kw_only=True)
+    serial: Annotated[str, Key(_serial)]
+    base_url: Annotated[str, Key(read.url("https", "http"), "")]
+    fingerprint_sha256: Annotated[str, Key(read.fingerprint, "")]
+    hash_encrypt: HashEncryptConfig
 
 
-@dataclass(frozen=True, slots=True)
-class NatsConfig:
+class NatsConfig(msgspec.Struct, frozen=True):
     """The NATS servers and the stream. The files are those of the user who connects; the daemon opens none of them."""
 
-    servers: tuple[str, ...] = key(read.each(read.url("tls", "nats")), [])
-    stream: str = key(_stream, "POSD")
-    credentials_file: Path | None = key(read.optional(read.path), "")
-    user: str = key(read.text, "")
-    password_file: Path | None = key(read.optional(read.path), "")
-    certificate: Path | None = key(read.optional(read.path), "")
-    private_key: Path | None = key(read.optional(read.path), "")
-    ca_file: Path | None = key(read.optional(read.path), "")
-    metrics_listen: ListenAddress | None = key(read.optional(read.loopback_listen_address), "")
+    servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [])]
+    stream: Annotated[str, Key(_stream, "POSD")]
+    credentials_file: Annotated[Path | None, Key(read.optional(read.path), "")]
+    user: Annotated[str, Key(read.text, "")]
+    password_file: Annotated[Path | None, Key(read.optional(read.path), "")]
+    certificate: Annotated[Path | None, Key(read.optional(read.path), "")]
+    private_key: Annotated[Path | None, Key(read.optional(read.path), "")]
+    ca_file: Annotated[Path | None, Key(read.optional(read.path), "")]
+    metrics_listen: Annotated[ListenAddress | None, Key(read.optional(read.loopback_listen_address), "")]
 
 
-@dataclass(frozen=True, slots=True)
-class RelayConfig(NatsConfig):
+class RelayConfig(NatsConfig, frozen=True):
     """`[relay]`: read by `posd relay`."""
 
-    lane: str = key(_lane, "")
-    batch: int = key(read.whole(1, 500), 100)
-    state_seconds: float = key(read.seconds(1, DAY), 60)
-    metadata: bool = key(read.boolean, False)
+    lane: Annotated[str, Key(_lane, "")]
+    batch: Annotated[int, Key(read.whole(1, 500), 100)]
+    state_seconds: Annotated[float, Key(read.seconds(1, DAY), 60)]
+    metadata: Annotated[bool, Key(read.boolean, False)]
 
 
-@dataclass(frozen=True, slots=True)
-class CollectConfig(NatsConfig):
+class CollectConfig(NatsConfig, frozen=True):
     """`[collect]`: read by `posd collect`, at head office. An empty `dsn` is libpq's environment."""
 
-    dsn: str = key(read.text, "")
+    dsn: Annotated[str, Key(read.text, "")]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsConfig:
+class MetricsConfig(msgspec.Struct, frozen=True):
     """`[metrics]`: None where metrics are served on the till socket only."""
 
-    listen: ListenAddress | None = key(read.optional(read.loopback_listen_address), "")
-    textfile: Path | None = key(read.optional(read.textfile), "")
-    textfile_seconds: float = key(read.seconds(1, DAY), 60)
+    listen: Annotated[ListenAddress | None, Key(read.optional(read.loopback_listen_address), "")]
+    textfile: Annotated[Path | None, Key(read.optional(read.textfile), "")]
+    textfile_seconds: Annotated[float, Key(read.seconds(1, DAY), 60)]
 
 
-@dataclass(frozen=True, slots=True)
-class LoggingConfig:
+class LoggingConfig(msgspec.Struct, frozen=True):
     """`[logging]`."""
 
-    level: str = key(read.one_of("debug", "info", "warning", "error"), "info")
+    level: Annotated[str, Key(read.one_of("debug", "info", "warning", "error"), "info")]
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """The configuration in force. `sources` says for each dotted key where its value came from.
 
     `profile_headers` are those that the profile adds for terminals of an access mode.
@@ -379,7 +355,7 @@ class Config:
     collect: CollectConfig
     metrics: MetricsConfig
     logging: LoggingConfig
-    sources: Mapping[str, Source] = field(repr=False)
+    sources: Mapping[str, Source]
 
     def section(self, name: str) -> Any:
         """Return a section by its word in the file: one of `SECTIONS`."""

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
 # What can be wrong with a configuration, for people and for programs.
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigProblem:
+class ConfigProblem(msgspec.Struct, frozen=True):
     """One thing to mend: `key` is the dotted path (`terminals[1].serial`), "" for the file as a whole.
 
     `line` counts from 1, None where it is not known.
@@ -51,8 +52,7 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """One reason why a value cannot be used; `at` is the path below the value's key, "" for the value itself."""
 
     reason: str
@@ -85,8 +85,7 @@ def written_key(name: str) -> str:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """What readers need to know of the file: relative paths start from `directory`; `check_files` is whether the
     files that it names are opened, to see that they can be."""
 
@@ -111,8 +110,7 @@ _TYPES = {
 MAX_INTEGER = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True):
     """Where a listener binds: an IP address (IPv6 without brackets) and a port, 0 for any free one."""
 
     host: str

@@ -2,13 +2,13 @@
 
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import msgspec
 import structlog
 
 from posd import tls
@@ -116,8 +116,7 @@ async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -
     return clock
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalParts:
+class TerminalParts(msgspec.Struct, frozen=True):
     """The fleet, and what tells where it is; `discovery` is None where it is switched off."""
 
     fleet: Fleet
@@ -146,8 +145,7 @@ def terminals(config: Config, surroundings: Surroundings, clock: WallClock) -> T
     return TerminalParts(fleet, interfaces, discovery)
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """What all other parts stand on; `keys` are those of the callback URLs."""
 
     config: Config
@@ -167,8 +165,7 @@ def intake(config: Config) -> Intake:
     return Intake(Reached(tell, monotonic), FreeSpace(config.database.path.parent, monotonic))
 
 
-@dataclass(frozen=True, slots=True)
-class PaymentParts:
+class PaymentParts(msgspec.Struct, frozen=True):
     """The use cases of payments."""
 
     outstanding: CallsInFlight
@@ -231,7 +228,7 @@ def payments(base: Base) -> PaymentParts:
             address_changes.called_back_at,
             unseen.refuse,
             base.intake,
-            AmountRules(**asdict(config.amounts)),
+            AmountRules(**msgspec.structs.asdict(config.amounts)),
             lambda: base.clock.doubt,
             base.surroundings.elapsed,
         ),
@@ -263,8 +260,7 @@ def _reconciling(config: Config) -> Settings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PrintParts:
+class PrintParts(msgspec.Struct, frozen=True):
     """The use cases of print jobs."""
 
     printing: Printing
@@ -287,8 +283,7 @@ def printing(base: Base) -> PrintParts:
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookDoor:
+class WebhookDoor(msgspec.Struct, frozen=True):
     """The door of the terminals, and what guards it."""
 
     listener: Listener
@@ -351,8 +346,7 @@ def liveness(base: Base, paying: PaymentParts) -> Liveness:
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDoors:
+class LocalDoors(msgspec.Struct, frozen=True):
     """The doors of tills and operators, all listeners, and what they alone use."""
 
     listeners: list[Listener]

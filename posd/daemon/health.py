@@ -1,7 +1,8 @@
 """The checks of the health resource (local API, GET /health)."""
 
 import shlex
-from dataclasses import dataclass
+
+import msgspec
 
 from posd.api import documents
 from posd.api.certificate import ServedCertificate
@@ -34,8 +35,7 @@ PUT_BACK = (
 FREE = "free the disk"
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, eq=False, frozen=True):
     """Looks at all that can be wrong with posd and its machine."""
 
     context: Context

@@ -5,7 +5,7 @@ certificate. One that is wrong is refused as a whole, and what was in force befo
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import structlog
 
 from posd.api.certificate import Pair, ServedCertificate
 from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
-from posd.config.schema import SECTIONS
+from posd.config.schema import SECTIONS, keys
 from posd.daemon.in_force import InForce, restart_words
 from posd.daemon.systemd import notify
 from posd.logs import output
@@ -121,8 +121,8 @@ def taken_up(before: Config, new: Config) -> tuple[str, ...]:
 
 def _differing(one: Config, other: Config) -> tuple[str, ...]:
     return tuple(
-        f"{name}.{key.name}"
+        f"{name}.{key}"
         for name, section in SECTIONS.items()
-        for key in fields(section)
-        if getattr(one.section(name), key.name) != getattr(other.section(name), key.name)
+        for key in keys(section)
+        if getattr(one.section(name), key) != getattr(other.section(name), key)
     )

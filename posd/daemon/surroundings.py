@@ -3,9 +3,10 @@
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 from posd import tls
 from posd.base.clocks import wall
@@ -22,8 +23,7 @@ from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces, Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """By default the real things. A part is handed those that it needs, never all of them.
 
     Timers, connections, DNS, threads, processes and signals are the event loop's, and so is the clock of durations

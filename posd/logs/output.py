@@ -20,7 +20,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -192,8 +191,7 @@ def limit_of(event: str, level: str) -> Limit | None:
     return TROUBLE if limit is None and level in SEVERE else limit
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(msgspec.Struct):
     ends: float
     lines: int = 0
     left_out: int = 0

@@ -6,11 +6,12 @@ What a reply to the request means is the same for all of them: `posd.payments.wi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, Literal
+
+import msgspec
 
 from posd.base.times import parse_iso
 from posd.payments.model import OperationType, Result, Transaction, approved, undecided
@@ -27,8 +28,7 @@ class Takes(Enum):
     NEWEST = auto()  # that of its newest approved re-authorization, else its own
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One operation type.
 
     `originals`: the types that it can be derived from; empty where it begins a chain and takes no reference.
@@ -169,8 +169,7 @@ BESIDE: Final[Mapping[tuple[OperationType, OperationType], Beside]] = MappingPro
 Clash = Literal["already_derived", "chain_conflict"]
 
 
-@dataclass(frozen=True, slots=True)
-class InTheWay:
+class InTheWay(msgspec.Struct, frozen=True):
     """Why an operation may not be started: the problem's code, the transactions, whether `repeat` lifts it."""
 
     code: Clash

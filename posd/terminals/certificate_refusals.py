@@ -7,11 +7,11 @@ rule, under TLS 1.3 also after it, since the device judges the certificate when 
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
 import structlog
 
 from posd.base.clocks import monotonic
@@ -52,8 +52,7 @@ def refusal(error: BaseException | None) -> str | None:
     return alert if found and alert in WORDS else None
 
 
-@dataclass(slots=True)
-class Refusals:
+class Refusals(msgspec.Struct):
     """What came from one address; `told_at` is on the monotonic clock, `untold` counts since then."""
 
     alert: str

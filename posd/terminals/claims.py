@@ -7,7 +7,6 @@ chose such an interface.
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from urllib.parse import urlsplit
 
@@ -183,8 +182,7 @@ PREFERENCE: Mapping[tuple[Verdict, bool], int] = {
 }
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """One address of one device, and what is known of it.
 
     `reason` says in words why it does not answer. `checked_at` is ISO 8601 and `tried` the same moment in seconds of
@@ -204,8 +202,7 @@ class Candidate:
     silent_since: float | None = None
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """One announcement of a serial. `replaced`: its name has announced other addresses since.
 
     `heard`: over the network as it is now; not, where the interfaces changed since and it was not heard again.
@@ -244,12 +241,11 @@ class Rivals(msgspec.Struct, frozen=True):
     both_verified: bool
 
 
-@dataclass(slots=True)
-class Claims:
+class Claims(msgspec.Struct):
     """The claims of one serial; `scheme` is how its addresses are called."""
 
     scheme: str
-    _claims: list[Claim] = field(default_factory=list)  # in the order of their announcements: the newest is the last
+    _claims: list[Claim] = []  # in the order of their announcements: the newest is the last
 
     def __iter__(self) -> Iterator[Claim]:
         """Yield them, the one to believe first."""

@@ -5,7 +5,6 @@ this terminal (`Commission.proven`) by the profile that it has now. Where the pr
 counts until a person looks again.
 """
 
-import dataclasses
 import hashlib
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -51,14 +50,14 @@ def version(terminal: "TerminalConfig", table: Table) -> str:
     none of it: a terminal moves. In the cloud the address is the service that answers.
     """
     cloud = terminal.access_mode == "cloud"
-    rows = {name: dataclasses.asdict(row) | {"confirmed": None} for name, row in table.items()}
+    rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}
     parts = (
         sorted(rows.items()),
         terminal.access_mode,
         terminal.base_url if cloud else terminal.scheme,
         sorted(name.lower() for name in terminal.headers),
         terminal.auth,
-        dataclasses.asdict(terminal.hash_encrypt) if terminal.auth == "hash-encrypt" else None,
+        msgspec.structs.asdict(terminal.hash_encrypt) if terminal.auth == "hash-encrypt" else None,
         terminal.amount_unit,
         terminal.unit_of_answers,
         terminal.webhook_signature,

@@ -10,10 +10,10 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import ifaddr
+import msgspec
 import structlog
 
 #: What the kernel is asked to report (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
@@ -31,8 +31,7 @@ _MAX_REPORT: Final = 65_536
 log = structlog.get_logger("posd.interfaces")
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(msgspec.Struct, frozen=True):
     """One interface: `running` is up with a carrier; an IPv6 link-local address bears its scope (`fe80::1%eth0`)."""
 
     name: str
@@ -41,8 +40,7 @@ class Interface:
     running: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """What the interfaces are at one moment."""
 
     interfaces: frozenset[Interface] = frozenset()

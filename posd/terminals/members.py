@@ -1,6 +1,5 @@
 """One terminal of the fleet: its configuration, where it is, and what is known of it now."""
 
-import dataclasses
 import functools
 import ssl
 from collections.abc import Callable, Iterable, Mapping
@@ -117,7 +116,7 @@ class Member:
             self.place = None
         elif self.place is None or self.place.base_url != trusted.base_url:
             known = self.claims.find(trusted.base_url)
-            self.place = dataclasses.replace(known[0]) if known else Candidate(trusted.base_url, trusted.at)
+            self.place = msgspec.structs.replace(known[0]) if known else Candidate(trusted.base_url, trusted.at)
 
     @property
     def pinned(self) -> bool:

@@ -14,7 +14,6 @@ import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -296,8 +295,7 @@ MAX_TEXT = 80
 Item = tuple[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(msgspec.Struct, frozen=True):
     """The fields, cleaned for people; `names` are DNS names and addresses, `self_signed` as its names say."""
 
     subject: str

@@ -5,8 +5,9 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from posd.base import locks
 from posd.tls.required_names import Subjects
@@ -23,8 +24,7 @@ class SubjectError(TlsError):
     """A name or address cannot stand in a certificate."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """Where the files of one TLS directory lie. `certificate` holds the server certificate, then the CA's.
 
     `given` holds the names and addresses that a person named at `init`, as JSON.

@@ -4,16 +4,16 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 #: From here on a server certificate is made anew, and people are told where that cannot be done, in days.
 RENEWAL_DAYS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateInfo:
+class CertificateInfo(msgspec.Struct, frozen=True):
     """Times in UTC, the fingerprint in lower hex without colons; subject and issuer as in RFC 4514 (`CN=…`)."""
 
     subject: str
@@ -29,8 +29,7 @@ class CertificateInfo:
         return (self.not_after - now).days
 
 
-@dataclass(frozen=True, slots=True)
-class Subjects:
+class Subjects(msgspec.Struct, frozen=True):
     """Names and addresses of one machine."""
 
     names: tuple[str, ...] = ()

@@ -12,10 +12,11 @@ import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from posd.tls.files import CURE, TlsError, read
 from posd.tls.required_names import CertificateInfo, canonical
@@ -35,8 +36,7 @@ class NotYetValid(TlsError):
     """The certificate begins only later: it was made under a clock that was ahead, or the clock is behind now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """A context that serves a certificate, and what the certificate says."""
 
     context: ssl.SSLContext

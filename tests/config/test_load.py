@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from posd.config import Config, load, parse
 from posd.config.profile import EDITIONS, Row

@@ -1,10 +1,11 @@
 """What was seen working with a terminal counts beside `confirmed = true`, and for the profile that it was seen by."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from posd.config import HeaderValue, TerminalConfig
 from posd.config.profile import EDITIONS, Row

@@ -12,7 +12,6 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -68,8 +67,7 @@ class NotRenewed(Exception):
     """The certificate could not be renewed; the message says why and what to do."""
 
 
-@dataclass(eq=False, slots=True)
-class ServedCertificate:
+class ServedCertificate(msgspec.Struct, eq=False):
     """What is served, and what is on the disk. Run `run` as a task; cancel it to stop."""
 
     pair: Pair
@@ -80,13 +78,13 @@ class ServedCertificate:
     #: Whether the clock can be believed: while it cannot, nothing is judged by it, and nothing is renewed.
     sure: Callable[[], bool]
     #: Why what is on the disk is not served, None where it is.
-    trouble: str | None = field(init=False, default=None)
-    _listeners: list[Callable[[tls.Served], None]] = field(init=False, default_factory=list)
-    _asked: bool = field(init=False, default=False)
-    _taken: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    _reminded: dict[str, float] = field(init=False, default_factory=dict)
-    _renewal_after: float = field(init=False, default=0.0)
+    trouble: str | None = None
+    _listeners: list[Callable[[tls.Served], None]] = []
+    _asked: bool = False
+    _taken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _reminded: dict[str, float] = {}
+    _renewal_after: float = 0.0
 
     @classmethod
     async def open(

@@ -5,7 +5,6 @@ import base64
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -205,8 +204,7 @@ def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
     )
 
 
-@dataclass(eq=False, slots=True)
-class BackupCalls:
+class BackupCalls(msgspec.Struct, eq=False):
     """Handlers of /v1/backup, /v1/restore and /v1/restore/seen; `keys` of callbacks go into each backup."""
 
     context: Context
@@ -214,8 +212,8 @@ class BackupCalls:
     database: Path
     keys: tuple[bytes, ...]
     unseen: Unseen
-    _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _stopping: bool = field(init=False, default=False)
+    _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _stopping: bool = False
 
     def stop(self) -> None:
         """End a backup that is being made; nothing of it is left behind."""

@@ -4,12 +4,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from socket import socket
 
+import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 from starlette.requests import Request
@@ -54,8 +54,7 @@ from posd.upkeep.unseen import Unseen
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 
-@dataclass(eq=False, slots=True)
-class Metrics:
+class Metrics(msgspec.Struct, eq=False):
     """Makes the text of all metrics, of the parts of the daemon that know something; `inboxes` by channel."""
 
     context: Context
@@ -82,9 +81,9 @@ class Metrics:
     now: Callable[[], datetime]
     #: When this process was started.
     started: Past
-    _figures: Figures | None = field(init=False, default=None)
+    _figures: Figures | None = None
     #: The same by the wall clock at the start: Prometheus takes another one for another process. Seconds since 1970.
-    _started_at: float = field(init=False)
+    _started_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._started_at = self.started.at(self.now()).timestamp()

@@ -10,9 +10,10 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
@@ -40,8 +41,7 @@ def sender_of(connection: socket.socket) -> Sender | None:
     return Sender(pid, uid)
 
 
-@dataclass(eq=False, slots=True)
-class Senders:
+class Senders(msgspec.Struct, eq=False):
     """The places of one socket. `on_full` is told which limit was reached by whom, and returns the answer's bytes.
 
     The limits are named `process`, `user` and `socket`.
@@ -50,9 +50,9 @@ class Senders:
     of_process: int
     of_user: int
     on_full: Callable[[str, Sender], bytes]
-    turned_away: "TurnedAway" = field(default_factory=lambda: TurnedAway())
-    _processes: Counter[int] = field(default_factory=Counter, init=False)
-    _users: Counter[int] = field(default_factory=Counter, init=False)
+    turned_away: "TurnedAway" = msgspec.field(default_factory=lambda: TurnedAway())
+    _processes: Counter[int] = msgspec.field(default_factory=Counter)
+    _users: Counter[int] = msgspec.field(default_factory=Counter)
 
     def enter(self, connection: socket.socket, sender: Sender, *, full: bool) -> bool:
         """Take a place for a connection; where there is none, answer and close it, and return False.

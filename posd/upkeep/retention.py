@@ -9,7 +9,6 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -89,8 +88,7 @@ class Unsure(Exception):
     """The clock is not believed, so that nothing is removed; the message says why."""
 
 
-@dataclass(eq=False, slots=True)
-class Retention:
+class Retention(msgspec.Struct, eq=False):
     """Removes what is old. `busy` tells whether a call to a terminal is under way for an id.
 
     By itself it goes by `confirmed`, the time that no single reading of the clock moves far; where a person asks, by
@@ -106,10 +104,10 @@ class Retention:
     confirmed: Callable[[], datetime]
     doubt: Callable[[], str | None]
     #: What is being done, in words, and how much of it is done.
-    progress: tuple[str, int] = field(init=False, default=("", 0))
-    _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _asked: int = field(init=False, default=0)  # people who wait for a run of their own
-    _stopping: bool = field(init=False, default=False)
+    progress: tuple[str, int] = ("", 0)
+    _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _asked: int = 0  # people who wait for a run of their own
+    _stopping: bool = False
 
     def stop(self) -> None:
         """End a run at its next step."""

@@ -24,6 +24,7 @@ from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart
 from posd.daemon.in_force import InForce
+from posd.daemon.memory import Memory
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
 from posd.daemon.surroundings import Surroundings
@@ -184,6 +185,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
         ("identity-conflicts", paying.identity_conflicts.run),
         ("retention", doors.retention.run),
         ("discovery", around.discovery.run if around.discovery else None),
+        ("memory", Memory(store).run),
     ):
         if work is not None:
             _in_background(stack, name, work())

@@ -92,8 +92,8 @@ async def facing(terminal_url: str) -> str:
     hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
     port = parts.port or 443
     try:
-        try:  # most have an address: that needs no thread to resolve it in
-            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        try:  # most have an address: that needs no thread to resolve it in, nor, as bytes, the tables of IDNA
+            resolved = socket.getaddrinfo(hostname.encode(), port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)

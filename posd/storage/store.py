@@ -138,6 +138,13 @@ class Store:
                 self._near = None
         return await self.read(function)  # it waits, and says what is wrong
 
+    async def release_memory(self) -> None:
+        """Give back what the connections keep of the file; the system keeps it as well. Raise as `write` and `read`."""
+        await self.write(lambda unit: _release(unit.db))
+        await self.read(_release)
+        if self._near is not None:
+            await self.look_up(_release)
+
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
         """Replace a reader that is no longer trusted; where that fails, the next read fails and tries again."""
         try:
@@ -170,6 +177,10 @@ def _step(steps: Generator[None, None, T]) -> tuple[T] | None:
     except StopIteration as done:
         return (done.value,)
     return None
+
+
+def _release(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA shrink_memory").close()
 
 
 def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T]) -> T:

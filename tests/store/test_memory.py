@@ -1,0 +1,79 @@
+"""Memory is given back in a pause after many changes - on a real SQLite file, by SQLite's own count."""
+
+import _sqlite3
+import asyncio
+import ctypes
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from posd.daemon import memory
+from posd.daemon.memory import MANY, Memory
+from posd.storage import changes
+from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
+
+#: A long reason fills pages.
+CHANGE = Change(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
+#: In seconds: a pause that is short, and how long to wait for what follows it.
+SHORT = 0.05
+PATIENCE = 10.0
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "PAUSE_SECONDS", SHORT)
+
+
+def used() -> int:
+    """Return the bytes that SQLite has, of all connections."""
+    try:
+        count = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
+    except AttributeError:
+        pytest.skip("SQLite is a part of the interpreter, and does not show what it uses")
+    count.restype = ctypes.c_int64
+    return int(count())
+
+
+def number(db: sqlite3.Connection) -> int:
+    found: int = db.execute("SELECT count(*) FROM changes WHERE reason <> ''").fetchone()[0]
+    return found
+
+
+async def change(store: Store, count: int) -> None:
+    def work(unit: Unit) -> None:
+        for _ in range(count):
+            changes.record(unit, CHANGE)
+
+    await store.write(work)
+
+
+@contextmanager
+def running(store: Store) -> Iterator[None]:
+    task = asyncio.create_task(Memory(store).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def test_memory_is_given_back_in_a_pause_after_many_changes(store: Store) -> None:
+    with running(store):
+        await change(store, MANY)
+        assert await store.look_up(number) == await store.read(number) == MANY
+        full = used()
+        async with asyncio.timeout(PATIENCE):
+            while used() > full - 1_000_000:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+        await change(store, 1)
+        assert await store.look_up(number) == await store.read(number) == MANY + 1
+
+
+async def test_it_waits_for_many_changes(store: Store) -> None:
+    held = Memory(store)
+    await change(store, MANY - 1)
+    assert not held._many.is_set()
+    await change(store, 1)
+    assert held._many.is_set()

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from posd import tls
 from posd.base import locks
-from posd.tls import TlsError, TlsFiles, issue
+from posd.tls import TlsError, TlsFiles, issue, served
 from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
@@ -418,6 +418,12 @@ def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, 
     assert {address.version for address in found} <= versions
     local = {ipaddress.ip_address(text) for text in tls.local_addresses()}
     assert found == {address for address in local if not address.is_loopback and address.version in versions}
+
+
+@pytest.mark.parametrize("month", range(1, 13))
+def test_a_time_is_read_as_openssl_prints_it(month: int) -> None:
+    text = datetime(2028, month, month + 2, 9, 4, 3, tzinfo=UTC).strftime("%b %e %H:%M:%S %Y GMT")
+    assert served._time(text).timestamp() == ssl.cert_time_to_seconds(text)
 
 
 def test_what_a_certificate_lacks(made: TlsFiles) -> None:

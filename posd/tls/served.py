@@ -24,6 +24,7 @@ from posd.tls.required_names import CertificateInfo, canonical
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 #: How RFC 4514 abbreviates what OpenSSL writes out.
 _SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
 
@@ -143,7 +144,9 @@ def _name(parts: Iterable[Iterable[tuple[str, str]]]) -> str:
 
 
 def _time(text: str) -> datetime:
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
+    """Read a time as OpenSSL prints it (`Jan  5 09:34:43 2018 GMT`), without what `time.strptime` loads for that."""
+    month, day, clock, year, _ = text.split()
+    return datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}+00:00")
 
 
 # The certificate that a listener shows: one handshake, in which nothing is trusted and nothing is sent.

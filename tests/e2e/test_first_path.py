@@ -1,7 +1,9 @@
 """One charge from the till's socket to the terminal and back."""
 
+import asyncio
 import json
 from decimal import Decimal
+from pathlib import Path
 
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon
@@ -32,3 +34,15 @@ async def test_charge_is_approved_with_the_event_as_evidence(
     assert repeated.json["next_step"] == "done"
     assert terminal.starts_of(identity) == 1
     assert json.loads(repeated.body)["attention"] == []
+
+
+async def test_a_payment_loads_no_large_part_of_python_that_it_does_not_need(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    for status, previous in APPROVED:
+        assert await deliver(terminal.requests[0].callback, body(identity, status, previous), posd.ca) == 200
+    assert posd.process is not None
+    mapped = await asyncio.to_thread(Path(f"/proc/{posd.process.pid}/maps").read_text)
+    assert "_ssl." in mapped
+    assert not any(f"/{name}." in mapped for name in ("unicodedata", "_bz2", "_lzma"))

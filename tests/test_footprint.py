@@ -16,6 +16,8 @@ NEVER = {
     *("httpx2", "httpcore2", "truststore", "idna"),
     *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
+#: The same of packages of which other parts are needed.
+NEVER_MODULES = {"encodings.idna", "importlib.resources", "starlette.routing", "starlette.websockets"}
 #: What calls to terminals need: it is loaded when the daemon is ready.
 CALLS = "posd.terminals.client"
 
@@ -40,14 +42,14 @@ def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
     assert CALLS not in loaded
     assert {"hypercorn", "zeroconf"} <= packages(loaded)
     assert not NEVER & packages(loaded)
+    assert not NEVER_MODULES & loaded
 
 
 def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
     assert not NEVER & packages(loaded)
-    listener = modules(
-        "import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses, starlette.routing"
-    )
+    assert not NEVER_MODULES & loaded
+    listener = modules("import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses")
     assert {"anyio", "h11"} <= packages(listener)
     assert not {"anyio", "h11"} & packages(loaded - listener)
 

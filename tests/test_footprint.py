@@ -32,23 +32,32 @@ def modules(script: str) -> set[str]:
     return set(run.stdout.decode().split())
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    """There is bytecode, as in an installed posd: to compile loads modules too."""
+    modules(f"import posd.cli.run, posd.daemon.main, {CALLS}")
+
+
 def packages(loaded: set[str]) -> set[str]:
     """Return the packages that modules are of."""
     return {name.partition(".")[0] for name in loaded}
+
+
+def needless(loaded: set[str]) -> set[str]:
+    """Return the modules that nothing in the daemon needs."""
+    return {name for name in loaded if name in NEVER_MODULES or name.partition(".")[0] in NEVER}
 
 
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main")
     assert CALLS not in loaded
     assert {"hypercorn", "zeroconf"} <= packages(loaded)
-    assert not NEVER & packages(loaded)
-    assert not NEVER_MODULES & loaded
+    assert not needless(loaded)
 
 
 def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
-    assert not NEVER & packages(loaded)
-    assert not NEVER_MODULES & loaded
+    assert not needless(loaded)
     listener = modules("import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses")
     assert {"anyio", "h11"} <= packages(listener)
     assert not {"anyio", "h11"} & packages(loaded - listener)
@@ -64,7 +73,18 @@ def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tm
     )
     assert "posd" in loaded
     assert CALLS not in loaded
-    assert not NEVER & packages(loaded)
+    assert not needless(loaded)
+
+
+def test_threads_use_one_heap() -> None:
+    script = (
+        "import ctypes, threading\nfrom posd.httpd.server import use_one_heap\nuse_one_heap()\n"
+        "libc = ctypes.CDLL(None)\nthread = threading.Thread(target=libc.malloc, args=(1000,))\n"
+        "thread.start()\nthread.join()\nlibc.malloc_stats()"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert b"Arena 0:" in run.stderr
+    assert b"Arena 1:" not in run.stderr
 
 
 @pytest.mark.parametrize(

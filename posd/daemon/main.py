@@ -30,7 +30,7 @@ from posd.daemon.reload import Reloading
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import Listener, give_memory_back
+from posd.httpd.server import Listener, give_memory_back, use_one_heap
 from posd.logs import output
 from posd.payments import recovery
 from posd.payments.model import Transaction
@@ -69,6 +69,7 @@ log = structlog.get_logger("posd.daemon")
 
 def run(config: Config) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
+    use_one_heap()
     surroundings = Surroundings()
     output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)

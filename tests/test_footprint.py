@@ -17,7 +17,7 @@ NEVER = {
     *("unicodedata", "stringprep", "bz2", "lzma", "zipfile"),
 }
 #: The same of packages of which other parts are needed.
-NEVER_MODULES = {"encodings.idna", "importlib.resources", "starlette.routing", "starlette.websockets"}
+NEVER_MODULES = {"encodings.idna", "importlib.resources"}
 #: What calls to terminals need: it is loaded when the daemon is ready.
 CALLS = "posd.terminals.client"
 
@@ -58,7 +58,9 @@ def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
 def test_to_call_terminals_the_daemon_loads_no_library_for_it() -> None:
     loaded = modules(f"{UNUSED}import posd.daemon.main, {CALLS}")
     assert not needless(loaded)
-    listener = modules("import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses")
+    listener = modules(
+        "import hypercorn.asyncio.tcp_server, starlette.requests, starlette.responses, starlette.routing"
+    )
     assert {"anyio", "h11"} <= packages(listener)
     assert not {"anyio", "h11"} & packages(loaded - listener)
 

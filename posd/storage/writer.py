@@ -245,6 +245,10 @@ MAX_BATCH = 128
 MAX_WAITING = 4096
 #: So long functions run before the loop turns to other things, in seconds; each takes a twentieth of that.
 SLICE_SECONDS = 0.001
+#: On a slow disk it is this part of the newest sync, up to so many seconds: who waits for the disk waits longer than
+#: that anyway, and between two slices the disk has nothing to do.
+SLICE_OF_SYNC = 0.25
+MAX_SLICE_SECONDS = 0.01
 
 #: Buckets of how long a COMMIT takes, in seconds: a disk with a cache takes under one ms, tired flash a second.
 COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -281,6 +285,7 @@ class Writer:
         self.moved: str | None = None  # which file was not where it was opened at the newest look, in words
         self._saved = False  # what was in a log that lost its name is in the database file
         self.error: str | None = None  # why the newest commit failed, None where it did not
+        self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
         self._pump = asyncio.create_task(self._run(), name="store-writer")
@@ -410,6 +415,7 @@ class Writer:
         elif written.anything:  # a commit of nothing succeeds on a full disk too
             self.error = None
         if written.sync_seconds is not None:
+            self._slice_seconds = slice_seconds(written.sync_seconds)
             self.commit_seconds.observe(written.sync_seconds)
             self.commit_functions.observe(len(results))
         self._publish(written.changes)
@@ -425,7 +431,7 @@ class Writer:
             while True:
                 if not db.in_transaction and not batch.begin():
                     await hand_over(self._connection, batch.wait_to_begin)
-                if batch.go_on(SLICE_SECONDS):
+                if batch.go_on(self._slice_seconds):
                     break
                 await asyncio.sleep(0)
         except (sqlite3.Error, RolledBack) as error:
@@ -467,6 +473,11 @@ class Writer:
         with suppress(sqlite3.Error):  # what it had open is gone either way
             await old.close()
         return True
+
+
+def slice_seconds(sync_seconds: float) -> float:
+    """Return for how long functions may run at a time where the newest sync took so long."""
+    return min(max(SLICE_SECONDS, sync_seconds * SLICE_OF_SYNC), MAX_SLICE_SECONDS)
 
 
 def _save(db: sqlite3.Connection) -> bool:

@@ -313,3 +313,11 @@ async def test_a_function_that_runs_out_of_something_is_heard(store: Store) -> N
     with pytest.raises(RuntimeError, match="StopIteration"):
         await store.write(lambda _unit: next(iter(())))
     assert await store.write(insert("again")) == "again"
+
+
+@pytest.mark.parametrize(
+    ("sync", "milliseconds"),
+    [(0.0001, 1), (0.004, 1), (0.012, 3), (0.04, 10), (2.5, 10)],
+)
+def test_on_a_slow_disk_functions_run_for_a_part_of_a_sync_at_a_time(sync: float, milliseconds: float) -> None:
+    assert writer.slice_seconds(sync) == pytest.approx(milliseconds / 1000)

@@ -1,11 +1,12 @@
 """One connection: HTTP/1.1 on Hypercorn's TCP server. The only module of posd's server that knows Hypercorn.
 
-Hypercorn's `TCPServer` knows the addresses, reads what comes, holds the tasks of the requests, closes, and has the
-context of the orderly stop. In four places it takes a part of ours:
+Hypercorn's `TCPServer` knows the addresses, holds the tasks of the requests, closes, and has the context of the
+orderly stop. In five places it takes a part of ours:
 
 - `protocol`: `Connection` is its own. Hypercorn's stands on h11, which takes 43 µs to read a request and to frame its
   answer; llhttp and `Answer` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs where `Exchange` takes 5, has a
   task for each request, and holds 3 KB for as long as a till waits. Its way to send and to be idle takes 7 µs more.
+- `_read_data`: `Connection` reads by itself. Hypercorn wraps each read into a wait, and what came into an event.
 - `writer`: `Writer` does not wait for ever for a client that does not read.
 - `idle_task`: `Idle` is a timer. Hypercorn starts and cancels a task with each request, a tenth of what it costs.
 - `context`: `Context` can end the connections on which nothing is under way, and those only.
@@ -29,7 +30,7 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
@@ -39,6 +40,8 @@ from posd.httpd.messages import Answer, End, Head, Heads, Refused, Requests
 #: So much of what was received is looked at at a time, in bytes: a client that sends many requests at once does not
 #: hold up all others by it.
 PIECE_BYTES = 2048
+#: So much is read at a time, at most, in bytes; the reader keeps less than that.
+READ_BYTES = 65_536
 #: So long a request waits that came before the answer to the one before. No terminal and no till is in such haste, and
 #: each of them would take turns of the loop that others wait for.
 HASTE_SECONDS = 0.005
@@ -54,6 +57,7 @@ LINGER_SECONDS = 60.0
 _OUTQ = struct.Struct("i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST = Head("GET", b"/", "1.1", [], keep_alive=False, expects=False)
+_PERCENT = ord("%")  # bytes look for a number without a detour
 _GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 
 log = structlog.get_logger("posd.web")
@@ -274,17 +278,27 @@ class Connection(TCPServer):
     async def initiate(self) -> None:
         """Do nothing: the client begins."""
 
-    async def handle(self, event: Event) -> None:
-        """Take what was received, or that the connection is closed."""
-        if isinstance(event, RawData):
+    async def _read_data(self) -> None:
+        while not self.reader.at_eof():
+            try:
+                data = await self.reader.read(READ_BYTES)
+            except OSError:  # those of TLS among them
+                break
             if not self._over:
-                await self._take(event.data)
-        elif isinstance(event, Closed):
-            self._over = True
-            if self._exchange is not None:
-                await self._exchange.gone()
-                self._exchange = None
-            self._free.set()
+                await self._take(data)
+        await self._gone()
+
+    async def handle(self, event: Event) -> None:
+        """Take that the connection is closed."""
+        if isinstance(event, Closed):
+            await self._gone()
+
+    async def _gone(self) -> None:
+        self._over = True
+        if self._exchange is not None:
+            await self._exchange.gone()
+            self._exchange = None
+        self._free.set()
 
     async def _take(self, data: bytes) -> None:
         heads = 0
@@ -346,7 +360,7 @@ class Connection(TCPServer):
         except Untaken:
             raise
         except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError
-            await self.handle(Closed())
+            await self._gone()
 
     def abort(self) -> None:
         """End the connection at once: the client does not take the answer."""
@@ -371,10 +385,10 @@ class Connection(TCPServer):
         try:
             await self.protocol_send(Closed())
         except OSError:
-            await self.handle(Closed())
+            await self._gone()
 
     async def _end_idle(self) -> None:
-        await self.handle(Closed())
+        await self._gone()
         self.writer.close()
 
     def _scope(self, head: Head) -> HTTPScope:
@@ -385,7 +399,7 @@ class Connection(TCPServer):
             "asgi": {"spec_version": "2.1", "version": "3.0"},
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(path.decode("ascii")) if b"%" in path else path.decode("ascii"),
+            "path": unquote(path.decode("ascii")) if _PERCENT in path else path.decode("ascii"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",

@@ -413,7 +413,7 @@ class Renderer:
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
             fields["timestamp"] = _written(moment)
             line = json.dumps(fields, default=repr).encode()
-        if not line.isascii() or b"\x7f" in line:  # JSON itself escapes only what is below a space
+        if not line.isascii() or 0x7F in line:  # JSON itself escapes only what is below a space
             line = escaped(line.decode()).encode()
         return self._prefixes.get(fields["level"], b"") + line
 

@@ -94,8 +94,10 @@ class _Listeners:
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Call each with those of its kind, if there are any."""
-        if len(changes) == 1:  # as nearly always
-            for listener in self._of.get(type(changes[0])) or self._find(type(changes[0])):
+        kinds = {type(change) for change in changes}
+        if len(kinds) == 1:  # as nearly always
+            (kind,) = kinds
+            for listener in self._of.get(kind) or self._find(kind):
                 listener(changes)
             return
         for kind, listener in self._all:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from posd.base.negotiation import Language
 from posd.payments.display import DisplayCode, text
-from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
+from posd.payments.lifecycle import FINALS, STATUSES, TRANSITIONS, Status
 from posd.payments.model import RESULTS, OperationType, Result
 from posd.records.model import Phase
 
@@ -211,7 +211,7 @@ def _box(name: str, box: Box) -> Iterator[str]:
     size = f'x="{box.left:.0f}" y="{box.top:.0f}" width="{box.width:.0f}" height="{2 * _HALF_HEIGHT}" rx="9"'
     yield f'<rect class="box {box.look}" data-state="{name}" {size}/>'
     yield _text(box.x, box.y - 10, box.words, "words")
-    known = Status.known(name)
+    known = STATUSES.get(name)
     wire = [f"{RESULTS[known]} · {known}"] if known in FINALS else [name]
     yield from (_text(box.x, box.y + 8, line, "wire") for line in wire)
     yield _text(box.x, box.y + 23, f"next_step {NEXT_STEPS[box.look]}", "wire")

@@ -28,11 +28,9 @@ class Status(StrEnum):
     DECLINED = "DECLINED"
     APPROVAL = "APPROVAL"
 
-    @classmethod
-    def known(cls, text: str) -> "Status | None":
-        """Return the state of that name, None for a name that the terminal API does not have."""
-        return cls._value2member_map_.get(text)  # type: ignore[return-value]
 
+#: The states by their names. An event asks for its own five times, and what an enumeration has is slow to reach.
+STATUSES: Mapping[str, Status] = {str(status): status for status in Status}
 
 ACKNOWLEDGED = Status.TERMINAL_ACKNOWLEDGED
 CARD_PRESENTED = Status.CARD_PRESENTED
@@ -151,27 +149,28 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
     """
     edge = (previous, status)
     edges = trail.edges if edge in trail.edges or _full(trail, edge) else (*trail.edges, edge)
-    known = Status.known(status)
+    known = STATUSES.get(status)
     if known is None:
         in_sequence = previous in (None, trail.last)
         last = status if in_sequence else trail.last
         return Step(msgspec.structs.replace(trail, edges=edges, last=last), Verdict.UNKNOWN_STATUS)
 
     move = MOVES[trail.position][known]
-    if move is Move.NEXT and known is trail.position and previous not in (None, status, trail.last):
+    if known is trail.position and move is Move.NEXT and previous not in (None, status, trail.last):
         move = Move.LATE  # an earlier presentation of the card, overtaken by a later one
     verdict = VERDICTS[move]
     if verdict is not Verdict.APPLIED:
         return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=_asked_though_ended(trail, known))
 
     mismatch = previous is not None and previous != trail.last
-    skipped = move is Move.SKIP and not (previous is not None and previous == trail.last)
+    skip = move is Move.SKIP
+    skipped = skip and not (previous is not None and previous == trail.last)
     return Step(
         Trail(position=known, last=status, edges=edges),
         verdict,
         gap=mismatch or skipped,
         illegal=move is Move.ILLEGAL
-        or (move is Move.SKIP and not skipped)
+        or (skip and not skipped)
         or (known in (CANCELED, REJECTED) and previous == APPROVAL_REQUESTED),
     )
 
@@ -181,7 +180,7 @@ def leap(trail: Trail, status: str) -> Step:
 
     The state counts as reached, so that an event which names it as its previous one finds nothing missing.
     """
-    known = Status.known(status)
+    known = STATUSES.get(status)
     if known is None:
         return Step(trail, Verdict.UNKNOWN_STATUS)
     move = Move.LATE if known is trail.position and known not in FINALS else MOVES[trail.position][known]
@@ -200,7 +199,7 @@ def _asked_though_ended(trail: Trail, known: Status) -> bool:
 
 def _strange(edge: Edge) -> bool:
     before, status = edge
-    return Status.known(status) is None or (before is not None and Status.known(before) is None)
+    return STATUSES.get(status) is None or (before is not None and STATUSES.get(before) is None)
 
 
 def _full(trail: Trail, edge: Edge) -> bool:

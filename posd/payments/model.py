@@ -17,7 +17,7 @@ from posd.base.json_types import Exact, Moment
 from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
-from posd.payments.lifecycle import Status, Trail
+from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
 from posd.records.model import Phase
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
@@ -264,7 +264,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def status(self) -> Status | None:
         """The newest lifecycle state known; the acknowledgement of the call counts as the first."""
         if self.trail.position is None and self.acknowledged:
-            return Status.TERMINAL_ACKNOWLEDGED
+            return ACKNOWLEDGED
         return self.trail.position
 
     @property
@@ -412,4 +412,6 @@ def clear(transaction: Transaction, *codes: AttentionCode) -> Transaction:
     if not transaction.attention:
         return transaction
     kept = tuple(item for item in transaction.attention if item.code not in codes)
+    if len(kept) == len(transaction.attention):
+        return transaction
     return msgspec.structs.replace(transaction, attention=kept)

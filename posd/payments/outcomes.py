@@ -15,7 +15,7 @@ from posd.base.money import ZERO
 from posd.base.times import iso
 from posd.payments import lifecycle
 from posd.payments.amounts import added_tip, authorized
-from posd.payments.lifecycle import Status, Trail
+from posd.payments.lifecycle import STATUSES, Status, Trail
 from posd.payments.model import (
     RESULTS,
     AttentionCode,
@@ -109,7 +109,7 @@ def inferred(
 
 def stated(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Outcome:
     """Return the outcome that a final event, or a search's element of that shape, states (local API, the outcome)."""
-    status = Status(event.status)
+    status = STATUSES[event.status]
     response = event.raw_response if status is Status.APPROVAL else None
     reason = event.failure_reason
     return Outcome(
@@ -181,7 +181,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
         return transaction
-    status = Status.known(event.status)
+    status = STATUSES.get(event.status)
     # The acquirer's own word shows that it was asked, also where no event has told of the question.
     asked = transaction.trail.approval_requested or status in (lifecycle.DECLINED, lifecycle.APPROVAL)
     if asked and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):

@@ -35,7 +35,7 @@ from posd.payments.entries import (
     ProvedNotStarted,
     Resolved,
 )
-from posd.payments.lifecycle import Status
+from posd.payments.lifecycle import STATUSES, Status
 from posd.payments.missing_proof import Facts, MissingProof, Told, concluded, explained
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.record import CallsInFlight, Moved, Received, record
@@ -262,7 +262,7 @@ class Reconciler:
                 item.abort_asked, item.probing = now, probe
             case AbortAnswered(answer=answer):
                 self._take_answer(item, answer, now)
-            case Received(event=event) if Status.known(event.status) is None:
+            case Received(event=event) if STATUSES.get(event.status) is None:
                 self._want_soon(item, now)  # a damaged word may have been the final's
             case AddressLost() | AddressBack():
                 item.watch = msgspec.structs.replace(item.watch, deaf=isinstance(cause, AddressLost))

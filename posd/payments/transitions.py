@@ -13,7 +13,7 @@ import msgspec
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
-from posd.payments.lifecycle import Status, Step, Trail, Verdict
+from posd.payments.lifecycle import STATUSES, Status, Step, Trail, Verdict
 from posd.payments.model import (
     AttentionCode,
     Evidence,
@@ -44,6 +44,9 @@ class Seen(Enum):
     REUSED = auto()  # the same event_id with other bytes
 
 
+#: Why a payment was said to be silent: an event ends both.
+_SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
+
 #: What is recorded of events: an exact repeat is not.
 New = Literal[Seen.NEW, Seen.REUSED]
 
@@ -65,7 +68,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
     """
     if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
         return None
-    if Status.known(event.status) not in lifecycle.FINALS:
+    if STATUSES.get(event.status) not in lifecycle.FINALS:
         return EVENTS_OF_TRANSACTION
     room = EVENTS_OF_TRANSACTION.value + FINALS_OF_TRANSACTION.value
     return FINALS_OF_TRANSACTION if recorded >= room else None
@@ -73,7 +76,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
     """Whether an event is the first of its state: it is always kept. There are seven states."""
-    known = Status.known(event.status) is not None
+    known = STATUSES.get(event.status) is not None
     return known and seen is Seen.NEW and all(status != event.status for _, status in trail.edges)
 
 
@@ -86,7 +89,7 @@ def advance(
     """
     before = transaction
     transaction = _hear(transaction, event.terminal.serial_number, "an event came from", now)
-    transaction = clear(transaction, AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
+    transaction = clear(transaction, *_SILENCES)
     if seen is Seen.REUSED:
         transaction = attend(
             transaction,
@@ -416,7 +419,7 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
         transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type or ""))
-    status = Status(event.status)
+    status = STATUSES[event.status]
     if status in lifecycle.FINALS:
         outcome = outcomes.stated(transaction, event, source, now)
         return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)

@@ -308,6 +308,8 @@ class _Reading:
     def object(self, members: Object, *place: str) -> Object:
         """Return an object, an empty one where there is none."""
         value = self._one(members, place)
+        if value is None:
+            return _EMPTY
         if isinstance(value, Object):
             return value
         self._note(value, place)
@@ -315,9 +317,9 @@ class _Reading:
 
     def text(self, members: Object, *place: str) -> str | None:
         """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
-        if not members:
-            return None
         value = self._one(members, place)
+        if value is None:
+            return None
         if isinstance(value, str):
             return value[:MAX_TEXT]
         if isinstance(value, Decimal):
@@ -328,8 +330,11 @@ class _Reading:
     def whole(self, members: Object, *place: str) -> str | None:
         """Return a text that something is compared with or found by: one that is not whole is none."""
         value = members.get(place[-1])
-        if type(value) is str and value and not members.repeated and UNREADABLE not in value:
-            return value[:MAX_TEXT]  # as nearly always
+        if not members.repeated:  # as nearly always
+            if value is None:
+                return None
+            if type(value) is str and value and UNREADABLE not in value:
+                return value[:MAX_TEXT]
         text = self.text(members, *place)
         if text and UNREADABLE not in text:
             return text
@@ -354,6 +359,8 @@ class _Reading:
     def amount(self, members: Object, *place: str) -> Decimal | None:
         """Return an amount."""
         value = self._one(members, place)
+        if value is None:
+            return None
         amount = read_money(value)
         if amount is None:
             self._note(value, place)

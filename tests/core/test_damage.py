@@ -10,7 +10,7 @@ import pytest
 
 from posd.base.json_types import decode
 from posd.payments.entries import Quarantined, apply
-from posd.payments.lifecycle import Status
+from posd.payments.lifecycle import STATUSES
 from posd.payments.model import AttentionCode, Result
 from posd.payments.transitions import Seen, advance
 from posd.payments.wire import NotAnEvent, read_event
@@ -88,7 +88,7 @@ def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_asked_for(tell: C
             assert (after.phase, after.outcome) == (Phase.STARTING, None)
             continue
         after, _ = advance(started, event, seen=Seen.NEW, now=NOW)
-        if Status.known(event.status) is None:
+        if STATUSES.get(event.status) is None:
             counts["unknown status"] += 1
             assert after.outcome is None
             assert after.attention_of(AttentionCode.UNKNOWN_STATUS)

@@ -216,4 +216,4 @@ def test_the_first_final_stays_with_any_states_in_any_order(edges: list[tuple[st
             final = status
         if final is not None:
             assert trail.position == final
-        assert (laid.verdict is Verdict.UNKNOWN_STATUS) == (Status.known(status) is None)
+        assert (laid.verdict is Verdict.UNKNOWN_STATUS) == (lifecycle.STATUSES.get(status) is None)

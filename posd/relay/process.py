@@ -9,6 +9,10 @@ from typing import Any
 
 from posd.logs import output
 
+#: After so many seconds the work is cancelled once more. `asyncio.wait_for` of Python 3.11, which the clients of NATS
+#: and PostgreSQL use, forgets that it was cancelled where what it waits for comes in the same turn.
+AGAIN_SECONDS = 2.0
+
 
 def run(work: Coroutine[Any, Any, int], level: str) -> int:
     """Run it with its log on stdout; return its exit code. SIGTERM and SIGINT cancel it."""
@@ -21,10 +25,18 @@ def run(work: Coroutine[Any, Any, int], level: str) -> int:
 
 
 async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
-    task = asyncio.ensure_future(work)
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+
+    def end() -> None:
+        if task.cancel():  # it has not ended
+            loop.call_later(AGAIN_SECONDS, end)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await task
+        loop.add_signal_handler(number, end)
+    try:
+        return await task
+    except asyncio.CancelledError:  # once more, while it closed
+        return 0
 
 
 class Pauses:

@@ -1,0 +1,50 @@
+"""A signal ends the relay and the collector, also where a library has lost that they were cancelled."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+#: Longest that the process may take, in seconds.
+PATIENCE_SECONDS = 60
+
+#: Takes the first CancelledError for something else, as `asyncio.wait_for` of Python 3.11 does where what it waits for
+#: comes in the same turn. The second comes while it ends, or while it closes.
+SCRIPT = """
+import asyncio, sys
+from posd.relay import process
+
+async def work(when):
+    try:
+        try:
+            print("ready", flush=True)
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if when == "working":
+                await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        pass
+    finally:
+        if when == "closing":
+            await asyncio.Event().wait()
+    return 0
+
+sys.exit(process.run(work(sys.argv[1]), "info"))
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "working", "closing"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_also_where_the_first_word_of_it_was_lost(when: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", SCRIPT, when]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()

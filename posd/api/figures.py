@@ -4,11 +4,12 @@ import sqlite3
 
 import msgspec
 
+from posd.payments import rows
 from posd.storage import changes
 
 _OPEN = (
-    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"
-    " WHERE outcome IS NULL GROUP BY phase"
+    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"  # noqa: S608 - a constant
+    f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
 #: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from posd.cli.app.exit_codes import ExitCode
 
-#: What packages import where they find it, and a daemon has no use for: structlog and the HTTP client rich (megabytes),
-#: `shutil` what compresses archives.
+#: What is imported where it is found, and a daemon has no use for: structlog imports rich (megabytes), `shutil` what
+#: compresses archives.
 UNUSED = ("rich", "bz2", "lzma")
 
 

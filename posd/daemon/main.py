@@ -24,13 +24,13 @@ from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart
 from posd.daemon.in_force import InForce
-from posd.daemon.memory import Memory
+from posd.daemon.memory import Memory, use_one_heap
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import Listener, give_memory_back, use_one_heap
+from posd.httpd.server import Listener, give_memory_back
 from posd.logs import output
 from posd.payments import recovery
 from posd.payments.model import Transaction

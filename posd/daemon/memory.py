@@ -1,10 +1,11 @@
-"""After many changes, when there is a pause, posd gives back the memory that they have used.
+"""The process's memory: one heap for all threads; and what many changes have used is given back in a pause after them.
 
 That is what the database's connections keep of the file, and what the C library keeps of freed memory: three megabytes
 after some thousand payments. What follows the pause reads some pages from the system again.
 """
 
 import asyncio
+import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -17,6 +18,19 @@ from posd.storage.writer import Change
 MANY = 1000
 #: A pause is so long, in seconds.
 PAUSE_SECONDS = 5.0
+
+#: From glibc's malloc.h.
+_M_ARENA_MAX = -8
+
+
+def use_one_heap() -> None:
+    """Have the C library give all threads memory of one heap; to be called before there is a second thread.
+
+    glibc makes a heap for each thread, and each keeps what is free in it (M_ARENA_MAX in mallopt(3)). posd's threads
+    mostly wait for the disk, and do not wait for each other here.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 class Memory:

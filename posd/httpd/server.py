@@ -58,9 +58,6 @@ LOCAL_BACKLOG = 4096
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
-#: From glibc's malloc.h.
-_M_ARENA_MAX = -8
-
 sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
@@ -281,13 +278,3 @@ def give_memory_back() -> None:
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def use_one_heap() -> None:
-    """Have the C library give all threads memory of one heap; to be called before there is a second thread.
-
-    glibc makes a heap for each thread, and each keeps what is free in it (M_ARENA_MAX in mallopt(3)). posd's threads
-    mostly wait for the disk, and do not wait for each other here.
-    """
-    with suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

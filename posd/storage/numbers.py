@@ -17,7 +17,7 @@ def following(table: str) -> str:
 
 @cache
 def given_out(table: str, schema: str = "main") -> str:
-    """Return the SQL expression of the number up to which none is given out any more, whatever is in a table."""
+    """Return the SQL expression of the number up to which all count as given out, in a table or not."""
     return f"coalesce((SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}'), 0)"
 
 

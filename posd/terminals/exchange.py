@@ -4,7 +4,7 @@ posd writes and reads these itself. A payment is safe only if it is known whethe
 so the write has to be one call, in plain sight, that the caller can put its mark before. Nothing else of an HTTP
 library is wanted: no pool, no redirects, no cookies, no proxies, no decompression.
 
-llhttp reads the answers, with its own strict settings. Whatever the other side sends, only so much of it is kept.
+llhttp reads the answers, with its own strict settings. It keeps a bounded part of what the other side sends.
 """
 
 import asyncio
@@ -165,7 +165,7 @@ class Exchange(asyncio.Protocol):
         self._about_to_write: Callable[[asyncio.Transport], None] | None = about_to_write
         self._silence = silence
         self._reader = AnswerReader()
-        # An error is a result too: as an exception of the future, it would be logged where nobody waits any more.
+        # An error is a result too: as an exception of the future, asyncio would log it if the caller had gone.
         self._outcome: asyncio.Future[Answer | Exception] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._heard = 0.0  # when the other side took or sent something last, on the loop's clock

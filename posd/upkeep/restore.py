@@ -17,7 +17,7 @@ import msgspec
 from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.payments import journal
+from posd.payments import journal, rows
 from posd.records.callback_urls import KeyFileError, load_keys, make_key
 from posd.records.witness import Started
 from posd.storage import backup, connection, database_id, files, marks
@@ -183,7 +183,8 @@ class Restore:
                 aside = self._key_aside(files.name_for_replaced(self._database, self._now))
                 self._callback_key.rename(aside)
             with closing(connection.open_database(self._database)) as db:
-                opened: int = db.execute("SELECT count(*) FROM transactions WHERE outcome IS NULL").fetchone()[0]
+                query = f"SELECT count(*) FROM transactions WHERE {rows.OPEN}"  # noqa: S608 - a constant
+                opened: int = db.execute(query).fetchone()[0]
                 detail = {"operator": operator, "uid": os.getuid(), "open": opened}
                 marks.add(db, iso(self._now), marks.KEY_MADE, detail)
             make_key(self._callback_key)

@@ -31,11 +31,15 @@ def filled(tmp_path: Path) -> Iterator[Filled]:
 
 
 def add(filled: Filled, number: int, content: bytes) -> int:
-    """Record an event of a payment, whatever it does."""
+    """Record an event of a payment with these bytes."""
     identity = name(number)
     newest = rows.get_with_bodies(filled.db, identity, "").newest
     event = read_event(body(identity, "APPROVAL"))
     return journal.append_event(Unit(filled.db), identity, event, Verdict.LATE, iso(filled.now()), content, newest)
+
+
+def counted(db: sqlite3.Connection, number: int) -> int:
+    return journal.count_events(db, name(number), rows.get_with_bodies(db, name(number), "").newest)
 
 
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
@@ -70,7 +74,7 @@ def test_one_more_than_a_block_and_all_are_scattered(filled: Filled) -> None:
     assert first is None
     assert {together for _, together in found} == {None}
     assert [item.body for item in journal.events(filled.db, name(0))] == bodies
-    assert journal.count_events(filled.db, name(0)) == len(bodies)
+    assert counted(filled.db, 0) == len(bodies)
     event_id = read_event(body(name(0), "APPROVAL")).event_id
     assert rows.get_with_bodies(filled.db, name(0), event_id).bodies == journal.event_bodies(
         filled.db, name(0), event_id
@@ -104,6 +108,7 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
                 expected[number] = []
         for number, bodies in expected.items():
             assert [item.body for item in journal.events(db, name(number))] == bodies
+            assert counted(db, number) == len(bodies)
         assert len(set(given_out)) == len(given_out)
         assert db.execute("SELECT * FROM lost_events").fetchall() == []
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -160,7 +165,7 @@ def test_events_of_before_are_found_and_more_of_them_too(tmp_path: Path) -> None
 
 
 WRONG = {
-    "a block that nobody names": "UPDATE transactions SET first_event = NULL",
+    "a block that is not named": "UPDATE transactions SET first_event = NULL",
     "another block": "UPDATE transactions SET first_event = first_event + 1",
     "of another payment": f"UPDATE events SET client_transaction_id = '{name(1)}'",
     "of no payment": f"UPDATE events SET client_transaction_id = '{name(2)}'",

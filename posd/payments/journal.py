@@ -107,10 +107,8 @@ def scattered_bodies(db: sqlite3.Connection, client_transaction_id: str, event_i
     return [row[0] for row in db.execute(query, (client_transaction_id, event_id))]
 
 
-def count_events(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> int:
-    """Return how many events of a transaction are recorded. `newest` is what `NEWEST` gives."""
-    if newest is not None and newest != CLOSED:
-        return newest % BLOCK + 1
+def count_events(db: sqlite3.Connection, client_transaction_id: str) -> int:
+    """Return how many events of a transaction are recorded."""
     query = "SELECT count(*) FROM payment_events WHERE client_transaction_id = ?"
     return int(db.execute(query, (client_transaction_id,)).fetchone()[0])
 

@@ -38,10 +38,6 @@ def add(filled: Filled, number: int, content: bytes) -> int:
     return journal.append_event(Unit(filled.db), identity, event, Verdict.LATE, iso(filled.now()), content, newest)
 
 
-def counted(db: sqlite3.Connection, number: int) -> int:
-    return journal.count_events(db, name(number), rows.get_with_bodies(db, name(number), "").newest)
-
-
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
     """Return what the row of a payment names, and seq and `together` of its events."""
     query = "SELECT first_event FROM transactions WHERE client_transaction_id = ?"
@@ -74,7 +70,7 @@ def test_one_more_than_a_block_and_all_are_scattered(filled: Filled) -> None:
     assert first is None
     assert {together for _, together in found} == {None}
     assert [item.body for item in journal.events(filled.db, name(0))] == bodies
-    assert counted(filled.db, 0) == len(bodies)
+    assert journal.count_events(filled.db, name(0)) == len(bodies)
     event_id = read_event(body(name(0), "APPROVAL")).event_id
     assert rows.get_with_bodies(filled.db, name(0), event_id).bodies == journal.event_bodies(
         filled.db, name(0), event_id
@@ -108,7 +104,7 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
                 expected[number] = []
         for number, bodies in expected.items():
             assert [item.body for item in journal.events(db, name(number))] == bodies
-            assert counted(db, number) == len(bodies)
+            assert journal.count_events(db, name(number)) == len(bodies)
         assert len(set(given_out)) == len(given_out)
         assert db.execute("SELECT * FROM lost_events").fetchall() == []
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)

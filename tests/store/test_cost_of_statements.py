@@ -119,7 +119,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "one with bodies": lambda db: rows.get_with_bodies(db, name(2), "e"),
     "one without events": lambda db: rows.get_with_bodies(db, name(0), "e"),
     "scattered bodies": lambda db: journal.scattered_bodies(db, name(2), "e"),
-    "how many events": lambda db: journal.count_events(db, name(2), None),
+    "how many events": lambda db: journal.count_events(db, name(2)),
     "final event": lambda db: journal.final_event(db, payment(db)),
     "events of one": lambda db: journal.events(db, name(2)),
     "journal of one": lambda db: list(journal.entries(db, name(2))),

@@ -16,8 +16,11 @@ from tests.hostile.report import deeds, table
 from tests.hostile.run import Result, Run
 from tests.hostile.shop import open_shop
 
-#: All attacks at once.
+#: All that strangers do, at once.
 EVERYTHING = "everything"
+STRANGERS = [name for name, attack in ATTACKS.items() if not attack.insider]
+#: Who may enter comes last: he may leave more memory behind than strangers may take.
+ALL = [*STRANGERS, EVERYTHING, *(name for name, attack in ATTACKS.items() if attack.insider)]
 #: Before the first measurement, in seconds: until memory does not grow any more.
 WARM_UP_SECONDS = 5.0
 #: What is attacked: as many terminals, each with its own address.
@@ -31,8 +34,7 @@ async def measure(names: Sequence[str], seconds: float, directory: Path, *, nice
         run = Run(shop, nice=nice)
         await run.warm_up(min(WARM_UP_SECONDS, seconds))
         for name in names:
-            strangers = [item for item, attack in ATTACKS.items() if not attack.insider]
-            attacks = strangers if name == EVERYTHING else [name]
+            attacks = STRANGERS if name == EVERYTHING else [name]
             results.append(await run.attack(attacks, seconds / 2, seconds))
             sys.stderr.write(f"{name}: {'; '.join(results[-1].broken)[:200] or 'within the bounds'}\n")
     faults = [line for line in shop.daemon.lines if line.get("level") in ("error", "critical")]
@@ -45,11 +47,11 @@ def main() -> int:
     """Read the command line, make the run, tell what was measured."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of each attack; half as long is quiet before it")
-    parser.add_argument("--attack", action="append", choices=[*ATTACKS, EVERYTHING], help="repeatable; all without it")
+    parser.add_argument("--attack", action="append", choices=ALL, help="repeatable; all without it")
     parser.add_argument("--nice", type=int, default=19, help="how far attackers stand behind everybody else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     options = parser.parse_args()
-    names = options.attack or [*ATTACKS, EVERYTHING]
+    names = options.attack or ALL
     directory = Path(tempfile.mkdtemp(prefix="posd-hostile-", dir="/tmp"))
     try:
         results = asyncio.run(_until_told(names, options.seconds, directory, options.nice))

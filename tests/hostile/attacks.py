@@ -318,18 +318,18 @@ ATTACKS: Mapping[str, Attack] = {
         descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
         insider=True,
     ),
+    "endless-events": Attack(
+        endless_events,
+        workers=8,
+        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
+        insider=True,
+    ),
     "tills-of-one-user": Attack(
         till_connections,
         workers=4000,
         processes=4,
         descriptors=4 * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
         memory_mb=USER_MEMORY_MB,
-        insider=True,
-    ),
-    "endless-events": Attack(
-        endless_events,
-        workers=8,
-        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
         insider=True,
     ),
 }

@@ -1,8 +1,10 @@
 """What the kernel says of a process: its memory, its processor time, and how often it was woken."""
 
 import asyncio
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 KIB = 1024
@@ -49,6 +51,26 @@ async def quiet(pid: int) -> None:
         before, used = used, processor_seconds(pid)
         if used - before < QUIET_COMPUTED:
             return
+
+
+@contextmanager
+def on_one_core(pids: Sequence[int]) -> Iterator[None]:
+    """Within the block all these processes run on one core, and this one on the others, where there are any."""
+    cores = os.sched_getaffinity(0)
+    theirs = {max(cores)}
+    _run_on(pids, theirs)
+    os.sched_setaffinity(0, cores - theirs or cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        _run_on(pids, cores)
+
+
+def _run_on(pids: Sequence[int], cores: set[int]) -> None:
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), cores)
 
 
 def _field(status: str, name: str) -> str:

@@ -370,7 +370,6 @@ def local_doors(
     context = Context(store, now, base.intake)
     retention = Retention(
         store,
-        database.path,
         database.retention_days,
         _busy(paying, prints),
         now,

@@ -24,7 +24,7 @@ from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
 from posd.storage import files, marks
-from posd.storage.connection import KEY_TABLE, connect_reader, connect_writer, is_damage, schema_version
+from posd.storage.connection import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.storage.errors import StorageUnavailable, StoreError
 from posd.storage.writer import Unit
 
@@ -345,14 +345,3 @@ def give_back(unit: Unit, pages: int) -> int:
     unit.moved_pages = True
     unit.db.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
     return free_pages(unit.db)
-
-
-def empty_log(path: Path) -> bool:
-    """Write what is committed into the database file, and empty the log; False where a connection reads in it now.
-
-    For a thread: it waits for the disk. Raise sqlite3.Error.
-    """
-    with closing(connect_writer(path)) as db:
-        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # without the lock, so that the rest is short
-        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy

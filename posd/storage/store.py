@@ -138,6 +138,10 @@ class Store:
                 self._near = None
         return await self.read(function)  # it waits, and says what is wrong
 
+    async def empty_log(self) -> bool:
+        """See Writer.empty_log."""
+        return await self._writer.empty_log()
+
     async def release_memory(self) -> None:
         """Give back what the connections keep of the file; the system keeps it as well. Raise as `write` and `read`."""
         await self.write(lambda unit: _release(unit.db))

@@ -277,6 +277,7 @@ class Writer:
         self._publish = publish
         self._waiting: list[_Job] = []
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the connection: a batch, or what must not be within one
         self._closing = False
         self._trusted = True
         self._placed = Placed(path)
@@ -362,6 +363,29 @@ class Writer:
             raise StorageUnavailable("the writer has ended")
         await hand_over(self._connection, lambda: None)
 
+    async def empty_log(self) -> bool:
+        """Write what is committed into the database file, and empty the log; False where a connection reads in it now.
+
+        Commits wait meanwhile, as they do for each checkpoint. No other connection may do this, nor any checkpoint:
+        until 3.51.3 SQLite can lose what one connection commits while another begins a checkpoint
+        (sqlite.org/wal.html, "The WAL-Reset Bug").
+
+        Raise StorageUnavailable.
+        """
+        async with self._turn:
+            self.check_placed()
+            if self._closing or not self._trusted:
+                raise StorageUnavailable("the log of the database cannot be emptied now")
+            emptied = hand_over(self._connection, partial(_empty_log, self._connection._conn))
+            try:
+                return await asyncio.shield(emptied)
+            except asyncio.CancelledError:
+                await asyncio.wait({emptied})  # a batch that began now would hold up the loop
+                raise
+            except sqlite3.Error as error:
+                self._trusted = not broken(error)
+                raise _unavailable(error) from error
+
     @property
     def waiting(self) -> int:
         """How many functions wait for the next COMMIT."""
@@ -386,7 +410,8 @@ class Writer:
             if not self._waiting:
                 self._wake.clear()
             if batch:
-                await self._commit(batch)
+                async with self._turn:
+                    await self._commit(batch)
             if self._closing:
                 self._wake.set()
 
@@ -478,6 +503,11 @@ class Writer:
 def slice_seconds(sync_seconds: float) -> float:
     """Return for how long functions may run at a time where the newest sync took so long."""
     return min(max(SLICE_SECONDS, sync_seconds * SLICE_OF_SYNC), MAX_SLICE_SECONDS)
+
+
+def _empty_log(db: sqlite3.Connection) -> bool:
+    busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
 
 
 def _save(db: sqlite3.Connection) -> bool:

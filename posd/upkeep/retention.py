@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -97,7 +96,6 @@ class Retention(msgspec.Struct, eq=False):
     """
 
     store: Store
-    database: Path
     days: int  # for how many records are kept, 0 for ever
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
@@ -290,8 +288,7 @@ class _Run:
         else:
             self.report.bytes_returned = None
         for _ in range(LOG_TRIES):
-            self._store.check_placed()
-            if await asyncio.to_thread(backup.empty_log, self._of.database):
+            if await self._store.empty_log():
                 return
             await asyncio.sleep(LOG_SECONDS)
         log.warning(

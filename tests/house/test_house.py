@@ -78,3 +78,14 @@ def _named(tree: ast.Module) -> set[str]:
         for node in nodes
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
+
+
+def test_only_the_writer_makes_checkpoints() -> None:
+    """Until 3.51.3 SQLite can lose what one connection commits while another begins one ("The WAL-Reset Bug")."""
+    naming = {
+        name
+        for name, module in source.modules().items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "PRAGMA wal_checkpoint" in node.value
+    }
+    assert naming == {"posd.storage.writer"}

@@ -53,7 +53,7 @@ async def retaining(
 ) -> AsyncIterator[Retention]:
     store = await Store.open(path, path.with_name("lock"))
     try:
-        yield Retention(store, path, days, lambda _identity: False, lambda: now, lambda: now, lambda: doubt)
+        yield Retention(store, days, lambda _identity: False, lambda: now, lambda: now, lambda: doubt)
     finally:
         await store.close()
 
@@ -169,7 +169,7 @@ async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
     store = await Store.open(path, path.with_name("lock"))
     try:
         busy = lambda identity: identity == name(1)  # noqa: E731
-        report = await Retention(store, path, 400, busy, lambda: LATER, lambda: LATER, lambda: None).prune(0)
+        report = await Retention(store, 400, busy, lambda: LATER, lambda: LATER, lambda: None).prune(0)
     finally:
         await store.close()
     assert (report.kept, left(path)) == ({Kept.OPEN: 1}, {name(1)})
@@ -225,7 +225,7 @@ async def test_by_itself_it_goes_by_the_confirmed_time_alone(path: Path) -> None
     old(path, lambda filled: filled.pay(1))
     store = await Store.open(path, path.with_name("lock"))
     try:
-        retention = Retention(store, path, 400, lambda _: False, lambda: LATER, lambda: MORNING, lambda: None)
+        retention = Retention(store, 400, lambda _: False, lambda: LATER, lambda: MORNING, lambda: None)
         await retention._by_itself()
         assert left(path) == {name(1)}
         assert (await retention.prune(400)).removed.transactions == 1, "a person has asked"

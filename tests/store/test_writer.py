@@ -321,3 +321,56 @@ async def test_a_function_that_runs_out_of_something_is_heard(store: Store) -> N
 )
 def test_on_a_slow_disk_functions_run_for_a_part_of_a_sync_at_a_time(sync: float, milliseconds: float) -> None:
     assert writer.slice_seconds(sync) == pytest.approx(milliseconds / 1000)
+
+
+def log_bytes(directory: Path) -> int:
+    return (directory / "posd.db-wal").stat().st_size
+
+
+async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
+    """What waits meanwhile is committed after it, and what was in the log is in the file."""
+    await store.write(insert("before"))
+    assert log_bytes(tmp_path) > 0
+    later = [asyncio.create_task(store.write(insert(str(number)))) for number in range(20)]
+    emptied = [asyncio.create_task(store.empty_log()) for _ in range(3)]
+    assert await asyncio.gather(*emptied) == [True, True, True]
+    await asyncio.gather(*later)
+    assert await store.empty_log()
+    assert log_bytes(tmp_path) == 0
+    with closing(sqlite3.connect(f"file:{tmp_path / 'posd.db'}?immutable=1", uri=True)) as file_alone:
+        assert reasons(file_alone) == ["before", *(str(number) for number in range(20))]
+
+
+async def test_a_log_in_which_somebody_reads_is_not_emptied(store: Store, tmp_path: Path) -> None:
+    """It is not waited for: commits would wait too."""
+    with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert reasons(other) == []
+        await store.write(insert("a"))
+        assert not await store.empty_log()
+        assert await store.write(insert("b")) == "b"
+        other.execute("ROLLBACK")
+        assert await store.empty_log()
+    assert log_bytes(tmp_path) == 0
+
+
+async def test_who_does_not_wait_for_the_empty_log_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    await store.write(insert("a"))
+    emptied = asyncio.create_task(store.empty_log())
+    await asyncio.sleep(0)
+    emptied.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await emptied
+    assert log_bytes(tmp_path) == 0  # it was done before the turn was given up
+    assert await store.write(insert("b")) == "b"
+
+
+async def test_a_log_that_cannot_be_written_back_loses_nothing(store: Store, tmp_path: Path) -> None:
+    await store.write(insert("a"))
+    with broken_disk(tmp_path / "posd.db"), pytest.raises(StorageUnavailable):
+        await store.empty_log()
+    assert await store.write(insert("b")) == "b"
+    assert await store.empty_log()
+    with sqlite3.connect(tmp_path / "posd.db") as other:
+        assert reasons(other) == ["a", "b"]
+    other.close()

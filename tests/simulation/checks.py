@@ -52,6 +52,8 @@ STOP_SECONDS: Final = 0.01
 STREAM_SECONDS: Final = 2.0
 #: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
 GAP_SECONDS: Final = 3.0
+#: So many searches of other payments may come before it, each of which the terminal leaves without an answer.
+GAP_SEARCHES: Final = 4
 #: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
 WAIT_SECONDS: Final = 450.0
 #: In which a person is asked at the latest.
@@ -193,15 +195,22 @@ class Checks:
         if payment.identity in terminal.found or payment.habit.extra == "after-final":
             return  # the search has told it, or it is a step out of order, which misses nothing
         world.seen("gap", before)
-        asked_by = GAP_SECONDS + world.plan.reply_timeout
-        world.loop.call_later(asked_by, self._gap_asked, payment, before, world.loop.time())
+        self._look_at_gap(payment, before, world.loop.time(), GAP_SEARCHES)
 
-    def _gap_asked(self, payment: "Payment", missing: str, since: float) -> None:
+    def _look_at_gap(self, payment: "Payment", missing: str, since: float, others: int) -> None:
+        asked_by = GAP_SECONDS + self.world.plan.reply_timeout
+        self.world.loop.call_later(asked_by, self._gap_asked, payment, missing, since, others)
+
+    def _gap_asked(self, payment: "Payment", missing: str, since: float, others: int) -> None:
         truth, world = self.world.bank.of(payment.identity), self.world
         over = truth.said or truth.lost or truth.words or world.free_since(payment.serial) >= since
         if missing in map(_status, truth.acknowledged):
             return  # it came after all
-        asked = world.terminal(payment.serial).searched.get(payment.identity, 0.0) >= since
+        searched = world.terminal(payment.serial).searched
+        asked = searched.get(payment.identity, 0.0) >= since
+        if not asked and others and max(searched.values(), default=0.0) >= since:
+            self._look_at_gap(payment, missing, since, others - 1)  # it waits for its turn at the terminal
+            return
         self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
 
     def delivered(self, serial: str, began: float, reply: Reply | None) -> None:

@@ -277,7 +277,7 @@ class Writer:
         self._publish = publish
         self._waiting: list[_Job] = []
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # of the connection: a batch, or what must not be within one
+        self._turn = asyncio.Lock()  # who uses the connection: a batch, or what must not be within one
         self._closing = False
         self._trusted = True
         self._placed = Placed(path)
@@ -335,7 +335,8 @@ class Writer:
                 changed.clear()
                 self.look()
                 if self.moved is not None and not self._saved and self._placed.log_alone:
-                    self._saved = await hand_over(self._connection, partial(_save, self._connection._conn))
+                    async with self._turn:
+                        self._saved = await self._to_its_end(_save)
                     if self._saved:
                         log.info("store.log_saved", database=str(self._path))
 
@@ -376,15 +377,20 @@ class Writer:
             self.check_placed()
             if self._closing or not self._trusted:
                 raise StorageUnavailable("the log of the database cannot be emptied now")
-            emptied = hand_over(self._connection, partial(_empty_log, self._connection._conn))
             try:
-                return await asyncio.shield(emptied)
-            except asyncio.CancelledError:
-                await asyncio.wait({emptied})  # a batch that began now would hold up the loop
-                raise
+                return await self._to_its_end(_empty_log)
             except sqlite3.Error as error:
                 self._trusted = not broken(error)
                 raise _unavailable(error) from error
+
+    async def _to_its_end(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function on the connection's thread, for who has the turn. Raise what it raises."""
+        work = hand_over(self._connection, partial(function, self._connection._conn))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work})  # a batch that began now would hold up the loop
+            raise
 
     @property
     def waiting(self) -> int:

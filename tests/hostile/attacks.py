@@ -324,6 +324,7 @@ ATTACKS: Mapping[str, Attack] = {
         events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
         insider=True,
     ),
+    # The last one: it may leave most memory behind.
     "tills-of-one-user": Attack(
         till_connections,
         workers=4000,

@@ -52,7 +52,7 @@ STOP_SECONDS: Final = 0.01
 STREAM_SECONDS: Final = 2.0
 #: In which a terminal is asked for a missing event, beside the time for which a search under way is waited for.
 GAP_SECONDS: Final = 3.0
-#: So many searches of other payments may come before it, each of which the terminal leaves without an answer.
+#: How many searches of other payments may come first on its terminal and stay without an answer.
 GAP_SEARCHES: Final = 4
 #: In which a till hears of an end that a search tells: the longest pause between two searches (a silence is shorter).
 WAIT_SECONDS: Final = 450.0
@@ -208,8 +208,8 @@ class Checks:
             return  # it came after all
         searched = world.terminal(payment.serial).searched
         asked = searched.get(payment.identity, 0.0) >= since
-        if not asked and others and max(searched.values(), default=0.0) >= since:
-            self._look_at_gap(payment, missing, since, others - 1)  # it waits for its turn at the terminal
+        if not asked and others and world.loop.time() - max(searched.values(), default=0.0) < world.plan.reply_timeout:
+            self._look_at_gap(payment, missing, since, others - 1)  # another search is under way
             return
         self.holds(bool(over) or asked, f"an event of {payment.identity} is missing, and no search has come for it")
 

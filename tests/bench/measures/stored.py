@@ -256,8 +256,7 @@ async def _look_up(bench: Bench, opened: Sequence[_Open], chance: Random) -> Non
         for _ in range(bench.pick(12, 2)):
             for item, taken in zip(opened, times, strict=True):
                 for _ in range(bench.pick(25, 5)):
-                    path = f"/{seed.identity(chance.randint(1, item.side.stored + NEWEST))}"
-                    taken.append(await _get(item.wire, path))
+                    taken.append(await _get_any(item, chance))
     for item, taken in zip(opened, times, strict=True):
         item.side.looked_up.append(statistics.median(taken))
 
@@ -267,8 +266,12 @@ async def _look_up_from_disk(bench: Bench, item: _Open, chance: Random) -> None:
     taken = []
     for _ in range(bench.pick(30, 3)):
         _out_of_cache(item.side.database)
-        taken.append(await _get(item.wire, f"/{seed.identity(chance.randint(1, item.side.stored + NEWEST))}"))
+        taken.append(await _get_any(item, chance))
     item.side.from_disk.append(statistics.median(taken))
+
+
+async def _get_any(item: _Open, chance: Random) -> float:
+    return await _get(item.wire, f"/{seed.identity(chance.randint(1, item.side.stored + NEWEST))}")
 
 
 def _into_cache(file: Path) -> None:

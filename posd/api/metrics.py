@@ -117,6 +117,7 @@ FAMILIES: Mapping[str, Family] = table(
     # Storage
     histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
     histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
+    histogram("posd_storage_checkpoint_seconds", "How long the log was written back into the file; writes wait then."),
     gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
     gauge("posd_restore_unseen", "1 while new payments are refused until a person has looked at a restore."),
     gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),

@@ -171,6 +171,7 @@ class Metrics(msgspec.Struct, eq=False):
         writer = self.store.writer
         yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]
         yield "posd_storage_commit_functions", [((), writer.commit_functions)]
+        yield "posd_storage_checkpoint_seconds", [((), writer.checkpoints.seconds)]
         yield "posd_storage_waiting_writes", [((), writer.waiting)]
         yield "posd_restore_unseen", [((), self.unseen.refuses)]
         yield "posd_witness_write_failed", [((), self.unseen.witness_error is not None)]

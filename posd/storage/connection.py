@@ -40,13 +40,13 @@ _NEXT = (
 #: touches four or five of them with some hundred bytes each: small pages wear the flash least. Below this, rows do not
 #: fit on one page any more, and a file system writes whole blocks of 4 KiB all the same.
 PAGE_BYTES = 2048
-#: Pages in the WAL after which they are written back into the database: a page that many commits touched is written
-#: back once.
-LOG_PAGES = 2000
+#: Pages in the WAL after which SQLite itself writes them back, within a COMMIT: what `storage.checkpoint` counts is
+#: functions, and some write much.
+LOG_PAGES = 4000
 #: What a reading connection keeps of the database, in KiB: it reads few pages, and the system keeps the file anyway.
 READER_CACHE_KIB = 256
 #: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
-JOURNAL_SIZE_LIMIT = 4 * 1024 * 1024
+JOURNAL_SIZE_LIMIT = 8 * 1024 * 1024
 
 
 def lock(path: Path) -> int:

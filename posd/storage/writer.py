@@ -21,7 +21,8 @@ import structlog
 from posd.base.clocks import monotonic, next_tick, wall
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
-from posd.storage import folder
+from posd.storage import checkpoint, folder
+from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.folder import Told
@@ -289,6 +290,7 @@ class Writer:
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
+        self.checkpoints = Checkpoints()
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
     @classmethod
@@ -336,7 +338,8 @@ class Writer:
                 self.look()
                 if self.moved is not None and not self._saved and self._placed.log_alone:
                     async with self._turn:
-                        self._saved = await self._to_its_end(_save)
+                        with suppress(sqlite3.Error):  # a kill would take what is in a log without a name
+                            self._saved = await self._to_its_end(checkpoint.write_back)
                     if self._saved:
                         log.info("store.log_saved", database=str(self._path))
 
@@ -367,21 +370,27 @@ class Writer:
     async def empty_log(self) -> bool:
         """Write what is committed into the database file, and empty the log; False where a connection reads in it now.
 
-        Commits wait meanwhile, as they do for each checkpoint. No other connection may do this, nor any checkpoint:
-        until 3.51.3 SQLite can lose what one connection commits while another begins a checkpoint
-        (sqlite.org/wal.html, "The WAL-Reset Bug").
-
-        Raise StorageUnavailable.
+        Commits wait meanwhile, as they do for each checkpoint. Raise StorageUnavailable.
         """
         async with self._turn:
             self.check_placed()
             if self._closing or not self._trusted:
                 raise StorageUnavailable("the log of the database cannot be emptied now")
             try:
-                return await self._to_its_end(_empty_log)
+                return await self._checkpoint(checkpoint.empty_log)
             except sqlite3.Error as error:
-                self._trusted = not broken(error)
                 raise _unavailable(error) from error
+
+    async def _checkpoint(self, make: Callable[[sqlite3.Connection], bool]) -> bool:
+        """Make a checkpoint, for who has the turn, and return whether it was a whole one. Raise sqlite3.Error."""
+        began = monotonic()
+        try:
+            return await self._to_its_end(make)
+        except Exception as error:
+            self._trusted = not broken(error)
+            raise
+        finally:
+            self.checkpoints.made(monotonic() - began)
 
     async def _to_its_end(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on the connection's thread, for who has the turn. Raise what it raises."""
@@ -411,6 +420,7 @@ class Writer:
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
+            await self._write_back_in_pause()
             await self._wake.wait()
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             if not self._waiting:
@@ -420,6 +430,24 @@ class Writer:
                     await self._commit(batch)
             if self._closing:
                 self._wake.set()
+
+    async def _write_back_in_pause(self) -> None:
+        """Make a checkpoint, where one is due and nothing is to be written for so long as it waits for that.
+
+        Those who wait for the commits before it have been answered.
+        """
+        pause = self.checkpoints.due()
+        if pause is None:
+            return
+        if pause:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+                    return
+        async with self._turn:
+            if self._trusted and self.moved is None:
+                with suppress(Exception):  # all is in the log still, it is tried again, and the writer outlives it
+                    await self._checkpoint(checkpoint.write_back)
 
     async def _commit(self, batch: Sequence[_Job]) -> None:
         if self._trusted or await self._reopen():
@@ -449,6 +477,7 @@ class Writer:
             self._slice_seconds = slice_seconds(written.sync_seconds)
             self.commit_seconds.observe(written.sync_seconds)
             self.commit_functions.observe(len(results))
+            self.checkpoints.committed(len(results))
         self._publish(written.changes)
         if written.distrusted:
             self._trusted = False
@@ -509,20 +538,6 @@ class Writer:
 def slice_seconds(sync_seconds: float) -> float:
     """Return for how long functions may run at a time where the newest sync took so long."""
     return min(max(SLICE_SECONDS, sync_seconds * SLICE_OF_SYNC), MAX_SLICE_SECONDS)
-
-
-def _empty_log(db: sqlite3.Connection) -> bool:
-    busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return not busy
-
-
-def _save(db: sqlite3.Connection) -> bool:
-    """Bring what is in a log without a name into the database file, whole; a kill would take it otherwise."""
-    try:
-        busy, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    except sqlite3.Error:
-        return False
-    return bool(not busy and frames == done)
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:

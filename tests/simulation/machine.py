@@ -32,6 +32,7 @@ from posd.daemon import main
 from posd.daemon.surroundings import Surroundings
 from posd.payments import transitions
 from posd.records.callback_urls import make_key
+from posd.storage import checkpoint
 from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface, Snapshot
 from posd.tls import issue
@@ -47,6 +48,8 @@ MEMORY = Path("/dev/shm")
 RELEASED = Path(__file__).parent.parent / "store" / "released"
 #: How many events of one payment are kept here: so many as the product keeps take longer than a run.
 MOST_EVENTS = 60
+#: Functions after which a checkpoint is due, by the run: a run has few payments, and power is to fail within some.
+CHECKPOINTS = (6, 40, 350)
 #: What the names of the files of a database end in, without what SQLite makes anew.
 DATABASE_FILES = ("", "-wal")
 
@@ -238,6 +241,7 @@ class Machine:
             patch.object(
                 transitions, "EVENTS_OF_TRANSACTION", limits.EVENTS_OF_TRANSACTION._replace(value=MOST_EVENTS)
             ),
+            patch.object(checkpoint, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
             patch.object(os, "urandom", draw),  # of uuid4, and of serial numbers of certificates
             self._watched(),
         ):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import writer
+from posd.storage import checkpoint, writer
+from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -24,6 +25,14 @@ def quarantine(unit: Unit, reason: str) -> str:
         (reason,),
     )
     return reason
+
+
+def changed(reason: str) -> Callable[[Unit], None]:
+    def work(unit: Unit) -> None:
+        quarantine(unit, reason)
+        unit.changes.append(CHANGE)
+
+    return work
 
 
 def insert(reason: str) -> Callable[[Unit], str]:
@@ -327,6 +336,12 @@ def log_bytes(directory: Path) -> int:
     return (directory / "posd.db-wal").stat().st_size
 
 
+def in_the_file(directory: Path) -> list[str]:
+    """Return what the database file alone has, without its log."""
+    with closing(sqlite3.connect(f"file:{directory / 'posd.db'}?immutable=1", uri=True)) as file_alone:
+        return reasons(file_alone)
+
+
 async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Path) -> None:
     """What waits meanwhile is committed after it, and what was in the log is in the file."""
     await store.write(insert("before"))
@@ -337,8 +352,7 @@ async def test_the_log_is_emptied_between_two_commits(store: Store, tmp_path: Pa
     await asyncio.gather(*later)
     assert await store.empty_log()
     assert log_bytes(tmp_path) == 0
-    with closing(sqlite3.connect(f"file:{tmp_path / 'posd.db'}?immutable=1", uri=True)) as file_alone:
-        assert reasons(file_alone) == ["before", *(str(number) for number in range(20))]
+    assert in_the_file(tmp_path) == ["before", *(str(number) for number in range(20))]
 
 
 async def test_a_log_in_which_somebody_reads_is_not_emptied(store: Store, tmp_path: Path) -> None:
@@ -374,3 +388,105 @@ async def test_a_log_that_cannot_be_written_back_loses_nothing(store: Store, tmp
     with sqlite3.connect(tmp_path / "posd.db") as other:
         assert reasons(other) == ["a", "b"]
     other.close()
+
+
+async def tried(store: Store) -> None:
+    """Return once a checkpoint that was due has been made, or has failed."""
+    async with asyncio.timeout(20):
+        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.005)
+
+
+def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> None:
+    """Have a checkpoint due after so many functions, and a pause so long."""
+    monkeypatch.setattr(checkpoint, "DUE_AFTER", functions)
+    for name in ("LEAST_PAUSE_SECONDS", "FIRST_PAUSE_SECONDS", "MAX_PAUSE_SECONDS"):
+        monkeypatch.setattr(checkpoint, name, seconds)
+
+
+async def test_the_log_is_written_back_in_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pause(monkeypatch, 0.01, 3)
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+    assert await store.empty_log()
+    for name in "ab":
+        await store.write(insert(name))
+    assert store.writer.checkpoints.due() is None
+    await store.write(insert("c"))
+    await tried(store)
+    assert in_the_file(tmp_path) == ["a", "b", "c"]
+    await store.write(insert("d"))
+    assert in_the_file(tmp_path) == ["a", "b", "c"]  # from now on it is counted anew
+    await store.close()
+
+
+async def test_without_a_pause_it_is_written_back_after_twice_as_many(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pause(monkeypatch, 3600, 3)
+    heard: list[list[str]] = []
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+    assert await store.empty_log()
+    store.hub.listen(lambda _changes: heard.append(in_the_file(tmp_path)), Change)
+    for name in "abcdef":
+        await store.write(changed(name))
+    await tried(store)
+    assert in_the_file(tmp_path) == [*"abcdef"]
+    # Who waits for a commit hears of it before the checkpoint that it makes due.
+    assert heard == [[]] * 6
+    await store.close()
+
+
+async def test_a_checkpoint_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pause(monkeypatch, 0.01, 2)
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+    assert await store.empty_log()
+    before = ["a", "b" * 20_000]
+    for reason in before:
+        await store.write(insert(reason))
+    await tried(store)
+    more = ["c", "d" * 5000]  # its pages are at the end of the file, which may not grow; the log has room again
+    with broken_disk(tmp_path / "posd.db"):
+        for reason in more:
+            await store.write(insert(reason))
+        await tried(store)
+        assert await store.read(reasons) == before + more
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):  # some pages are there, others are not
+        in_the_file(tmp_path)
+    for reason in "ef":
+        assert await store.write(insert(reason)) == reason
+    await tried(store)
+    assert in_the_file(tmp_path) == [*before, *more, "e", "f"]
+    await store.close()
+
+
+async def test_the_end_does_not_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pause(monkeypatch, 3600, 1)
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+    await store.write(insert("a"))
+    assert store.writer.checkpoints.due() == 3600
+    async with asyncio.timeout(20):
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("took", "functions", "due"),
+    [
+        (None, 349, None),
+        (None, 350, 1.0),
+        (None, 700, 0.0),
+        (0.004, 349, None),
+        (0.004, 350, 0.1),
+        (0.2, 699, 0.4),
+        (0.2, 700, 0.0),
+        (30, 350, 10.0),
+    ],
+)
+def test_the_pause_before_a_checkpoint_is_longer_where_the_disk_is_slow(
+    took: float | None, functions: int, due: float | None
+) -> None:
+    checkpoints = Checkpoints()
+    if took is not None:
+        checkpoints.committed(500)
+        checkpoints.made(took)
+    checkpoints.committed(functions)
+    assert checkpoints.due() == due

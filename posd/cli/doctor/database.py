@@ -20,7 +20,7 @@ QUICK_CHECK_SECONDS = 20.0
 SHORT_CHECK_SECONDS = 3.0
 #: SQLite's operations between two looks at the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
-#: posd cuts the WAL back to 4 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
+#: posd cuts the WAL back to 8 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
 LARGE_WAL_BYTES = 64 * 1024 * 1024
 
 DAMAGED = "see what is wrong, then put a backup in its place; what can be read of the damaged file is taken over"

@@ -144,7 +144,7 @@ def _span(seconds: float) -> str:
 
 # Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.
 
-#: Below this, in bytes: the WAL (4 MiB and a checkpoint beside it) and some large events may not find room any more.
+#: Below this, in bytes: the WAL (8 MiB and a checkpoint beside it) and some large events may not find room any more.
 LEAST_BYTES = 32 * 1024 * 1024
 #: Below this a person should look before it runs out: months of payments of one shop, or some days of a runaway log.
 FEW_BYTES = 256 * 1024 * 1024

@@ -5,14 +5,14 @@ It never concludes from time.
 It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. Each has a
 timer of its own, so that a change touches one transaction, however many are open; with none it does not wake at all.
 What is asked goes one call at a time to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an
-outage or a restart with hundreds open.
+outage or a restart with hundreds open; first what a person asks for, or a till waits for.
 """
 
 import asyncio
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -42,6 +42,7 @@ from posd.payments.record import CallsInFlight, Moved, Received, record
 from posd.payments.schedule import Limits, NotStartedProof, Watch
 from posd.payments.search import AskedDevice, Searching
 from posd.payments.search_reply import RESULTS, Answer
+from posd.payments.turns import Turns, always
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -117,8 +118,8 @@ class Reconciler:
         self._of_terminal: dict[str, dict[str, None]] = {}  # those of each terminal that are watched
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._queued: set[str] = set()  # calls of the plan that wait for their turn
-        self._turns: dict[str, asyncio.Lock] = {}
-        self._fleet_turns = asyncio.Semaphore(MAX_CALLS)
+        self._turns: dict[str, Turns] = {}
+        self._fleet_turns = Turns(MAX_CALLS)
         self._running = False
         self._closing = False
         #: Called with the terminal of a transaction that has opened.
@@ -167,7 +168,7 @@ class Reconciler:
         transaction = await self._read(client_transaction_id)
         if self._closing:
             raise Problem("draining", DRAINING)
-        call = self._call(client_transaction_id, transaction.terminal, nullcontext(), own=False)
+        call = self._call(client_transaction_id, transaction.terminal, own=False)
         try:
             await asyncio.shield(call)
         except asyncio.CancelledError:
@@ -181,7 +182,7 @@ class Reconciler:
 
         Return what came, and whether this search has found a payment of the terminal before.
         """
-        async with self._turns.setdefault(terminal, asyncio.Lock()):
+        async with self._turns_of(terminal).turn(always):
             answer = await self._searching.ask(unknown, terminal, AskedDevice())
         found = partial(self._searching.found_another, terminal=terminal, client_transaction_id=unknown)
         try:
@@ -219,7 +220,7 @@ class Reconciler:
         item.timer = None
         at = schedule.due(item.watch, self._settings.limits)
         if at is not None and at <= monotonic() and identity not in self._calls:
-            self._call(identity, item.watch.terminal, self._fleet_turns, own=True)
+            self._call(identity, item.watch.terminal, own=True)
         else:
             self._wait(identity)
 
@@ -316,12 +317,11 @@ class Reconciler:
         if not others:
             del self._of_terminal[item.watch.terminal]
 
-    def _call(
-        self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], *, own: bool
-    ) -> "asyncio.Task[None]":
-        """Ask for one transaction in the turn of its terminal and of the fleet; join the call that is under way.
+    def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
+        """Ask for one transaction in the turn of its terminal; join the call that is under way.
 
-        `own`: the plan asks for it, not a person, whose question leaves the plan as it is.
+        `own`: the plan asks for it, in the turn of the fleet too, and not a person, whose question leaves the plan as
+        it is.
         """
         call = self._calls.get(identity)
         if call is not None and not own and identity in self._queued:
@@ -331,7 +331,7 @@ class Reconciler:
         if call is None:
             if own:
                 self._queued.add(identity)
-            call = asyncio.create_task(self._in_turn(identity, terminal, fleet_turn, own), name=f"reconcile-{identity}")
+            call = asyncio.create_task(self._in_turn(identity, terminal, own), name=f"reconcile-{identity}")
             self._calls[identity] = call
             call.add_done_callback(partial(self._called, identity))
         return call
@@ -344,13 +344,18 @@ class Reconciler:
             call.exception()  # seen: it was told where it happened, and the call is planned again
         self._wait(identity)
 
-    async def _in_turn(
-        self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], own: bool
-    ) -> None:
+    def _turns_of(self, terminal: str) -> Turns:
+        return self._turns.setdefault(terminal, Turns(1))
+
+    async def _in_turn(self, identity: str, terminal: str, own: bool) -> None:
         """Ask, and record what came. Raise Problem."""
-        turn = self._turns.setdefault(terminal, asyncio.Lock())
+        urgent = partial(self._store.hub.awaited, identity) if own else always
         result = SearchResult.NO_ANSWER
-        async with turn, fleet_turn:
+        line = self._turns_of(terminal)
+        async with AsyncExitStack() as turns:
+            await turns.enter_async_context(line.turn(urgent))
+            if own:  # who waits behind it for this terminal presses too
+                await turns.enter_async_context(self._fleet_turns.turn(lambda: urgent() or line.pressed))
             self._queued.discard(identity)
             wanted = own and self._begin(identity)
             try:

@@ -123,6 +123,10 @@ class Hub:
         """Return what is set at each change of the subject that is wanted; to be entered before the state is read."""
         return Waiter(self, subject, wanted)
 
+    def awaited(self, subject: str) -> bool:
+        """Whether somebody waits for changes of the subject now."""
+        return subject in self.waiters
+
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
         """Call `listener` with the changes of that kind of each COMMIT that has some, on the loop."""
         self._first.add(listener, kind)

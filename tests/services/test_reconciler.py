@@ -5,7 +5,9 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -29,10 +31,18 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+class House(NamedTuple):
+    """A reconciler that has payments in doubt."""
+
+    reconciler: Reconciler
+    store: Store
+    identities: list[str]
+
+
 @asynccontextmanager
-async def asking(home: Path) -> AsyncIterator[Reconciler]:
-    """Run a reconciler with one payment in doubt, on a terminal whose address is not known: it asks, and waits."""
-    (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
+async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncIterator[House]:
+    """Run a reconciler with payments in doubt, on a terminal of which no address is known unless it is given."""
+    (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-TEST"\n{address}'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
@@ -40,11 +50,13 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     aborts = Aborts(store, fleet, outstanding, now)
     settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)
     reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
-    identity = str(uuid4())
-    payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())
-    await store.write(lambda unit: begin(unit, payment, "orphan"))
-    reconciler.adopt([payment])
-    yield reconciler
+    identities = [str(uuid4()) for _ in range(payments)]
+    for identity in identities:
+        event = read_event(body(identity, "TERMINAL_ACKNOWLEDGED"))
+        payment = interrupted(rebuild(event, identity, now()), now())
+        await store.write(partial(begin, transaction=payment, word="orphan"))
+        reconciler.adopt([payment])
+    yield House(reconciler, store, identities)
     await reconciler.close()
     await fleet.close()
     await store.close()
@@ -53,7 +65,8 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
 @pytest.mark.parametrize("turns", range(8))
 async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, turns: int) -> None:
     with capture_logs() as lines:
-        async with asking(tmp_path) as reconciler:
+        async with asking(tmp_path) as house:
+            reconciler = house.reconciler
             running = asyncio.create_task(reconciler.run())
             async with asyncio.timeout(30):
                 while not lines:  # the first search

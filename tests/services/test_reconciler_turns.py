@@ -1,0 +1,118 @@
+"""Whose turn it is to be asked for: one search at a time a terminal, and first those that somebody waits for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from posd.payments.turns import Turns, always
+from tests.services.test_reconciler import asking, some_turns
+
+
+class Mute:
+    """A terminal that takes a search, says which payment it is for, and hangs up when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.go_on = asyncio.Semaphore(0)
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split()[0])
+        await self.asked.put((await reader.readexactly(length)).decode())
+        await self.go_on.acquire()
+        writer.close()
+
+
+@asynccontextmanager
+async def mute() -> AsyncIterator[Mute]:
+    """Serve such a terminal."""
+    terminal = Mute()
+    server = await asyncio.start_server(terminal.serve, "127.0.0.1", 0)
+    terminal.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield terminal
+
+
+async def test_those_for_which_somebody_waits_are_asked_for_first(tmp_path: Path) -> None:
+    async with mute() as terminal, asking(tmp_path, f'base_url = "{terminal.url}"\n', payments=4) as house:
+        first, second, third, fourth = house.identities
+        running = asyncio.create_task(house.reconciler.run())
+        order = []
+        async with asyncio.timeout(30):
+            assert first in await terminal.asked.get()
+            with house.store.hub.subscribe(third):  # a till that waits for the outcome
+                person = asyncio.create_task(house.reconciler.reconcile(fourth))
+                await asyncio.sleep(0)
+                for _ in range(3):
+                    terminal.go_on.release()
+                    body = await terminal.asked.get()
+                    order.append(next(identity for identity in house.identities if identity in body))
+            terminal.go_on.release()
+            await person
+        assert order == [third, fourth, second]
+        running.cancel()
+        await asyncio.wait({running})
+
+
+class Line:
+    """Turns, and who has had one."""
+
+    def __init__(self, places: int) -> None:
+        self.turns = Turns(places)
+        self.had: list[str] = []
+        self.waited_for: set[str] = set()
+        self.ends: dict[str, asyncio.Event] = {}
+
+    def join(self, name: str) -> "asyncio.Task[None]":
+        """Stand in line; whether it is urgent is looked up when a place is free."""
+        self.ends[name] = asyncio.Event()
+        return asyncio.create_task(self._have(name))
+
+    async def _have(self, name: str) -> None:
+        async with self.turns.turn(lambda: name in self.waited_for):
+            self.had.append(name)
+            await self.ends[name].wait()
+
+    async def end(self, *names: str) -> None:
+        """End the turns of these, one after the other."""
+        for name in names:
+            self.ends[name].set()
+            await some_turns(5)
+
+
+async def test_who_becomes_urgent_while_waiting_goes_first_and_others_keep_their_order() -> None:
+    line = Line(2)
+    tasks = [line.join(name) for name in "abcdef"]
+    await some_turns(5)
+    assert line.had == ["a", "b"]
+    assert not line.turns.pressed
+    line.waited_for |= {"d", "f"}
+    assert line.turns.pressed
+    await line.end("a")
+    line.waited_for -= {"f"}
+    assert not line.turns.pressed
+    await line.end("b", "d", "c", "e", "f")
+    assert line.had == ["a", "b", "d", "c", "e", "f"]
+    await asyncio.gather(*tasks)
+
+
+async def test_who_gives_up_leaves_the_turn_to_the_next() -> None:
+    """While waiting, and between having got a place and using it."""
+    line = Line(1)
+    tasks = [line.join(name) for name in "abcd"]
+    await some_turns(5)
+    tasks[1].cancel()
+    await some_turns(5)
+    line.ends["a"].set()
+    while not tasks[0].done():
+        await some_turns(1)
+    tasks[2].cancel()  # the place is its own by now, or it has just used it
+    await some_turns(5)
+    await line.end("d")
+    assert line.had[0] == "a"
+    assert line.had[-1] == "d"
+    async with asyncio.timeout(20), line.turns.turn(always):
+        await asyncio.gather(*tasks, return_exceptions=True)

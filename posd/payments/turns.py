@@ -1,8 +1,8 @@
 """Whose turn it is to ask a terminal what became of a transaction.
 
-A question that a terminal does not answer takes long, and old ones in doubt are asked for again and again. So of those
-that wait for their turn the ones for which somebody waits go first. Nothing waits for ever: between two questions for
-one transaction is a pause, in which the others have their turns.
+A question that is not answered takes as long as `reply_timeout_seconds`, and old transactions in doubt are asked for
+again and again. So those that a person or a till waits for go first. The others get their turns in the pause that
+follows each question for one transaction.
 """
 
 import asyncio

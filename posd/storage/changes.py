@@ -124,7 +124,7 @@ class Hub:
         return Waiter(self, subject, wanted)
 
     def awaited(self, subject: str) -> bool:
-        """Whether somebody waits for changes of the subject now."""
+        """Whether a caller waits for changes of the subject now."""
         return subject in self.waiters
 
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:

@@ -291,6 +291,7 @@ class Writer:
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
         self.checkpoints = Checkpoints()
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
     @classmethod
@@ -386,7 +387,7 @@ class Writer:
         began = monotonic()
         try:
             return await self._to_its_end(make)
-        except Exception as error:
+        except sqlite3.Error as error:
             self._trusted = not broken(error)
             raise
         finally:
@@ -416,11 +417,12 @@ class Writer:
         self._closing = True
         self._wake.set()
         await self._pump
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         await self._connection.close()
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
-            await self._write_back_in_pause()
             await self._wake.wait()
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             if not self._waiting:
@@ -428,26 +430,28 @@ class Writer:
             if batch:
                 async with self._turn:
                     await self._commit(batch)
+            if (seconds := self.checkpoints.due(monotonic())) is not None:
+                await self._write_back(seconds)
             if self._closing:
                 self._wake.set()
 
-    async def _write_back_in_pause(self) -> None:
-        """Make a checkpoint, where one is due and nothing is to be written for so long as it waits for that.
+    async def _write_back(self, seconds: float) -> None:
+        """Make the checkpoint that is due, or have it looked at again in so many seconds: the pause may end before.
 
-        Those who wait for the commits before it have been answered.
+        The callers of the commits before it have been answered.
         """
-        pause = self.checkpoints.due()
-        if pause is None:
+        if seconds:
+            if self._pause_timer is None:
+                self._pause_timer = asyncio.get_running_loop().call_later(seconds, self._look_for_pause)
             return
-        if pause:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-                    return
         async with self._turn:
             if self._trusted and self.moved is None:
                 with suppress(Exception):  # all is in the log still, it is tried again, and the writer outlives it
                     await self._checkpoint(checkpoint.write_back)
+
+    def _look_for_pause(self) -> None:
+        self._pause_timer = None
+        self._wake.set()
 
     async def _commit(self, batch: Sequence[_Job]) -> None:
         if self._trusted or await self._reopen():
@@ -477,7 +481,7 @@ class Writer:
             self._slice_seconds = slice_seconds(written.sync_seconds)
             self.commit_seconds.observe(written.sync_seconds)
             self.commit_functions.observe(len(results))
-            self.checkpoints.committed(len(results))
+            self.checkpoints.committed(len(results), monotonic())
         self._publish(written.changes)
         if written.distrusted:
             self._trusted = False

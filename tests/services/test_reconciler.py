@@ -41,7 +41,7 @@ class House(NamedTuple):
 
 @asynccontextmanager
 async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncIterator[House]:
-    """Run a reconciler with payments in doubt, on a terminal of which no address is known unless it is given."""
+    """Run a reconciler with payments in doubt, on one terminal. `address`: lines of its configuration."""
     (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-TEST"\n{address}'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")

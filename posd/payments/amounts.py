@@ -1,6 +1,4 @@
-"""Amounts: what a till may ask for, and what an original allows. Money that does not add up is not sent.
-
-Sums are compared, not members. What an approval took is what the acquirer authorized, else what was asked for.
+"""Amounts: what a till may ask for, and what a terminal says of them. What it comes to: `payments.counting`.
 
 Source: local API, Amounts.
 """
@@ -11,10 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from posd.base.json_types import AMOUNT, encode, exact
-from posd.base.money import ZERO, AmountUnit, fits, from_wire, numbers, parse_money, read_money, to_wire
+from posd.base.json_types import AMOUNT, encode
+from posd.base.money import ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
 from posd.base.text import nearest
-from posd.payments.model import OperationType, Transaction, approved
+from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 
 #: Members that are always sent, 0 where the till leaves them out.
@@ -147,107 +145,3 @@ def added_tip(transaction: Transaction, event: TransactionEvent) -> Decimal | No
 def _read(number: Decimal | None, transaction: Transaction) -> Decimal | None:
     unit = transaction.answer_unit
     return None if number is None or unit is None else from_wire(number, unit)
-
-
-# What an original allows: a capture, a void or a refund is for at most what stands behind it.
-
-
-class Excess(NamedTuple):
-    """An operation that asks for more than its original allows; the ids of what was counted, and words."""
-
-    asked: Decimal
-    allowed: Decimal
-    transactions: list[str]
-    words: str
-
-
-def taken(item: Transaction) -> Decimal:
-    """Return the sum that an approval took, released or gave back; 0 where that is not known."""
-    authorized = item.outcome.authorized_amount if item.outcome is not None else None
-    return item.total if authorized is None else authorized
-
-
-def tip(item: Transaction) -> Decimal:
-    """Return the tip that was asked for with it."""
-    return read_money(exact(item.amount.decode()).get(TIP)) or ZERO
-
-
-def excess(
-    asked_for: Transaction, original: Transaction, members: Sequence[Transaction], rules: AmountRules
-) -> Excess | None:
-    """Return by what it asks for more than its approved original allows, None where it does not.
-
-    `members` is all that derives from the original, oldest first.
-    """
-    match asked_for.type:
-        case OperationType.CAPTURE:
-            return _excess_of_capture(asked_for, original, _approved(members), rules)
-        case OperationType.VOID if asked_for.total:
-            return _excess_of_void(asked_for, original, _approved(members), rules)
-        case OperationType.REFUND:
-            return _excess_of_refund(asked_for, original, _approved(members))
-        case _:
-            return None
-
-
-def _approved(members: Sequence[Transaction]) -> Mapping[OperationType | None, list[Transaction]]:
-    found: dict[OperationType | None, list[Transaction]] = {kind: [] for kind in OperationType}
-    for item in members:
-        if approved(item):
-            found.setdefault(item.type, []).append(item)
-    return found
-
-
-_Approved = Mapping[OperationType | None, list[Transaction]]
-
-
-def _excess_of_capture(
-    asked_for: Transaction, original: Transaction, done: _Approved, rules: AmountRules
-) -> Excess | None:
-    """All captures together are for at most what is reserved, without their tips."""
-    reserving, captures = _reserving(original, done), done[OperationType.CAPTURE]
-    reserved = taken(reserving)
-    captured = sum((max(ZERO, taken(item) - tip(item)) for item in captures), ZERO)
-    allowed = max(ZERO, reserved * (100 + rules.capture_over_percent) / 100 - captured)
-    asked = asked_for.total - tip(asked_for)
-    words = f"{reserved} is reserved" + (f" and {captured} of it captured" if captures else "")
-    return _beyond(asked, allowed, [reserving, *captures], words)
-
-
-def _excess_of_void(
-    asked_for: Transaction, original: Transaction, done: _Approved, rules: AmountRules
-) -> Excess | None:
-    """A void is for all that was charged, with or without the tips that were added later, unless a part will do."""
-    charged, tips = _reserving(original, done), done[OperationType.POST_TIP]
-    own = taken(charged)
-    allowed, asked = own + sum(map(taken, tips), ZERO), asked_for.total
-    if asked == own or (rules.partial_void and asked <= allowed):
-        return None
-    if asked < allowed:
-        words = (
-            f"{allowed} was charged, and a void is for all of it (leave the amount out); for a part ask for a refund"
-        )
-        return Excess(asked, allowed, _ids([charged, *tips]), words)
-    return _beyond(asked, allowed, [charged, *tips], f"{allowed} was charged")
-
-
-def _excess_of_refund(asked_for: Transaction, original: Transaction, done: _Approved) -> Excess | None:
-    """All refunds together are for at most what was charged; one without an amount is for all of it."""
-    tips, refunds = done[OperationType.POST_TIP], done[OperationType.REFUND]
-    charged = taken(original) + sum(map(taken, tips), ZERO)
-    refunded = sum((taken(item) or charged for item in refunds), ZERO)
-    words = f"{charged} was charged" + (f" and {refunded} of it refunded" if refunds else "")
-    return _beyond(asked_for.total or charged, max(ZERO, charged - refunded), [original, *tips, *refunds], words)
-
-
-def _reserving(original: Transaction, done: _Approved) -> Transaction:
-    """Return what says how much stands: the newest approved re-authorization, else the original."""
-    return (done[OperationType.RE_AUTH] or [original])[-1]
-
-
-def _beyond(asked: Decimal, allowed: Decimal, counted: Sequence[Transaction], words: str) -> Excess | None:
-    return Excess(asked, allowed, _ids(counted), words) if asked > allowed else None
-
-
-def _ids(counted: Sequence[Transaction]) -> list[str]:
-    return [item.client_transaction_id for item in counted]

@@ -4,49 +4,79 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import tzinfo
+from itertools import takewhile
 
 import msgspec
 
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
-from posd.payments import journal, rows
+from posd.payments import counting, journal, rows
 from posd.payments import operations as rules
-from posd.payments.amounts import AmountRules, excess
+from posd.payments.amounts import AmountRules
+from posd.payments.counting import STANDALONE, Original, excess
 from posd.payments.model import OperationType, Outcome, Transaction, undecided
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records import pruned
 from posd.storage.writer import Unit
 
-#: What was sent under a reference, in upper case; the second half is what lets SQLite use the index.
-_SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL"
+# A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
+# the same terminal. What the till named by id, or was linked when it started, is linked by `derives_from` alone.
+
+#: What was sent under a reference and is linked by nothing else; `IS NOT NULL` lets SQLite use the index.
+_SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
-def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None:
-    """Return the oldest transaction whose outcome gave that reference, None where no one here did."""
-    return next(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 1", (reference,)), None)
+class Repeated(msgspec.Struct, frozen=True):
+    """Several payments gave the same reference: it links nothing. `ids`: the two oldest."""
+
+    ids: list[str]
+
+
+def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | Repeated | None:
+    """Return the one transaction that gave a reference, of several the one on that terminal; None where none did."""
+    found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
+    if len(found) < 2:
+        return found[0] if found else None
+    own = list(rows.where(db, "given_reference = upper(?) AND +terminal = ? LIMIT 2", (reference, terminal)))
+    return own[0] if len(own) == 1 else Repeated([item.client_transaction_id for item in found])
 
 
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
     """Return what a till names as the original, by its id or else by its reference; None where it is not known."""
-    return rows.get(db, original) if original is not None else with_reference(db, reference or "")
+    found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)
+    return found if isinstance(found, Transaction) else None
 
 
-def derived_ids(db: sqlite3.Connection, client_transaction_id: str, given_reference: str | None = None) -> list[str]:
+def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of what derives from a transaction, oldest first.
 
-    With the reference that it gave, what was sent under it before it was known here counts too.
+    What was sent under its reference before it was known here counts too.
     """
-    found = _ids(db, "derives_from = ?", client_transaction_id)
-    if given_reference is not None:
-        found |= _ids(db, f"{_SENT_UNDER} AND derives_from IS NULL", given_reference)
+    found = _derived(db, transaction)
     return [found[rowid] for rowid in sorted(found)]
 
 
-def _ids(db: sqlite3.Connection, condition: str, parameter: str) -> dict[int, str]:
-    """Return rowid -> id of what meets one condition that an index serves: SQLite would look for two among all."""
+def _derived(db: sqlite3.Connection, transaction: Transaction) -> dict[int, str]:
+    """Return rowid -> id of what derives from a transaction, by its id or by the reference that it gave."""
+    found = _ids(db, "derives_from = ?", transaction.client_transaction_id)
+    reference = transaction.given_reference
+    if reference is None:
+        return found
+    match with_reference(db, reference, transaction.terminal):
+        case Transaction(client_transaction_id=identity) if identity == transaction.client_transaction_id:
+            sent = _ids(db, _SENT_UNDER, reference)
+            if sent and isinstance(with_reference(db, reference, None), Repeated):
+                sent = _ids(db, f"{_SENT_UNDER} AND +terminal = ?", reference, transaction.terminal)
+            return found | sent
+        case _:
+            return found
+
+
+def _ids(db: sqlite3.Connection, condition: str, *parameters: str) -> dict[int, str]:
+    """Return rowid -> id of what meets a condition that one index serves: SQLite would look for two among all."""
     query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition}"  # noqa: S608 - of this file
-    return dict(db.execute(query, (parameter,)).fetchall())
+    return dict(db.execute(query, parameters).fetchall())
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
@@ -54,33 +84,52 @@ def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
     named = transaction.original or transaction.derives_from
     if named is not None or transaction.transaction_reference is None:
         return named
-    found = with_reference(db, transaction.transaction_reference)
-    if found is None:
-        return None
-    above = found.derives_from if found.type is OperationType.RE_AUTH else None
-    return above or found.client_transaction_id
+    found = with_reference(db, transaction.transaction_reference, transaction.terminal)
+    return _root(found) if isinstance(found, Transaction) else None
+
+
+def _root(original: Transaction) -> str:
+    """Return the id of what is named by a reference: a re-authorization stands for its pre-authorization."""
+    above = original.derives_from if original.type is OperationType.RE_AUTH else None
+    return above or original.client_transaction_id
 
 
 def members(db: sqlite3.Connection, original: Transaction | None, reference: str | None = None) -> list[Transaction]:
-    """Return what derives from an original, oldest first: by its id, or by a reference that it or a re-authorization
-    of it gave, whether or not the original was known here by then. Where it is not known, by the reference alone.
+    """Return what derives from an original and from its re-authorizations, oldest first.
+
+    Of an original that is not known: what was sent under the same reference, and what derives from that.
     """
-    identity = None if original is None else original.client_transaction_id
-    known = [reference]
-    if original is not None:
-        known.append(original.given_reference)
-        # A re-authorization of what is not known here: what it was sent for is all that is left of that.
-        known.append(original.transaction_reference if original.type is OperationType.RE_AUTH else None)
-    references = {item.upper() for item in known if item}
-    while True:
-        ids = {} if identity is None else _ids(db, "derives_from = ?", identity)
-        for known_as in references:
-            ids |= _ids(db, _SENT_UNDER, known_as)
-        found = [item for rowid in sorted(ids) if (item := rows.get(db, ids[rowid]))]
-        given = {item.given_reference for item in found if item.type is OperationType.RE_AUTH and item.given_reference}
-        if given <= references:
-            return found
-        references |= given
+    found: dict[int, str] = {}
+    if original is None:
+        found |= _ids(db, _SENT_UNDER, reference.upper()) if reference else {}
+    else:
+        found |= _derived(db, original)
+        if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
+            found |= _ids(db, _SENT_UNDER, original.transaction_reference.upper())  # beside what it re-authorized
+    known: dict[int, Transaction] = {}
+    while waiting := found.keys() - known.keys():
+        for rowid in waiting:
+            if (item := rows.get(db, found[rowid])) is None:
+                del found[rowid]
+                continue
+            known[rowid] = item
+            if item.type is OperationType.RE_AUTH:
+                found |= _derived(db, item)
+    return [known[rowid] for rowid in sorted(known)]
+
+
+def original_facts(db: sqlite3.Connection, transaction: Transaction) -> Original | None:
+    """Return what an operation is done to as `counting` needs it, None where it has no original or none is known."""
+    if transaction.type in STANDALONE:
+        return None
+    identity = original_of(db, transaction)
+    original = rows.get(db, identity) if identity is not None else None
+    if original is None:
+        return None
+    before = takewhile(
+        lambda item: item.client_transaction_id != transaction.client_transaction_id, members(db, original)
+    )
+    return counting.original_of(original, before)
 
 
 #: Transactions of a chain that are looked at; a restaurant's bill has three.
@@ -88,27 +137,31 @@ MAX_CHAIN = 100_000
 
 
 def whole(db: sqlite3.Connection, transaction: Transaction, most: int = MAX_CHAIN) -> list[Transaction]:
-    """Return all that a transaction is linked with, itself first: by original, or by a reference that one of them gave
-    or was sent under. Of more than `most` no more are looked for. It need not be recorded yet.
+    """Return all that a transaction is linked with, itself first. Of more than `most` no more are looked for.
+
+    It need not be recorded yet.
     """
     found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
+    references: set[str] = set()
     while waiting and len(found) <= most:
         item = waiting.pop()
-        for identity in _beside(db, item):
+        for identity in _beside(db, item, references):
             if identity not in found and (other := rows.get(db, identity)) is not None:
                 found[identity] = other
                 waiting.append(other)
     return list(found.values())
 
 
-def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
-    """Yield the ids next to a transaction in its chain."""
-    yield from (name for name in (item.original, item.derives_from) if name is not None)
-    yield from _ids(db, "derives_from = ?", item.client_transaction_id).values()
-    references = (name.upper() for name in (item.given_reference, item.transaction_reference) if name)
-    for reference in dict.fromkeys(references):
-        yield from _ids(db, "given_reference = ?", reference).values()
-        yield from _ids(db, _SENT_UNDER, reference).values()
+def _beside(db: sqlite3.Connection, item: Transaction, references: set[str]) -> Iterator[str]:
+    """Yield the ids next to a transaction in its chain; `references` of unknown originals are looked up once."""
+    yield from _derived(db, item).values()
+    if (original := original_of(db, item)) is not None:
+        yield original
+    above = (item.derives_from or item.original) is None and item.transaction_reference
+    if above and above.upper() not in references:
+        references.add(above.upper())
+        if with_reference(db, above, None) is None:
+            yield from _ids(db, _SENT_UNDER, above.upper()).values()
 
 
 # Placing what is to be started in its chain, inside the commit of its intent. The rules: `payments.operations`,
@@ -175,13 +228,20 @@ def _named_instead(unit: Unit, kind: OperationType, original: Transaction) -> st
 
 def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
     """The till names the reference itself: it is sent as it is; what it belongs to is found where it is known here."""
-    original = with_reference(unit.db, transaction.transaction_reference or "")
-    if original is None:
-        return transaction
-    if original.type is not None and (fault := rules.misfit(kind, original, by_reference=True)):
-        raise _unknown(kind, fault)
-    above = original.derives_from if original.type is OperationType.RE_AUTH else None
-    return msgspec.structs.replace(transaction, derives_from=above or original.client_transaction_id)
+    reference = transaction.transaction_reference or ""
+    match with_reference(unit.db, reference, transaction.terminal):
+        case None:
+            return transaction
+        case Repeated(ids=ids):
+            raise _unknown(
+                kind,
+                f"several payments were approved with the reference {reference} ({', '.join(ids)}, …), so it does not "
+                "tell which one is meant; give `original`, the id of the payment, instead",
+            )
+        case original:
+            if original.type is not None and (fault := rules.misfit(kind, original, by_reference=True)):
+                raise _unknown(kind, fault)
+            return msgspec.structs.replace(transaction, derives_from=_root(original))
 
 
 def _refuse_beside(

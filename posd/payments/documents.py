@@ -352,7 +352,7 @@ def transaction_document(
         original=transaction.original or transaction.derives_from
         if db is None
         else chains.original_of(db, transaction),
-        derived=[] if db is None else chains.derived_ids(db, identity, transaction.given_reference),
+        derived=[] if db is None else chains.derived_ids(db, transaction),
         created_at=transaction.created_at,
         updated_at=transaction.updated_at,
         last_search=transaction.last_search,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import replace
 
 from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, Wire
 from posd.payments import chains, journal, rows
+from posd.payments.counting import Of, effect, operation_of
 from posd.payments.lifecycle import Status
 from posd.payments.model import EvidenceKind, OperationType, Outcome, Result, Transaction
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
@@ -32,6 +34,11 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     tip: Annotated[Exact | None, Meta(description="what the cardholder added at the terminal")]
     currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
+    of: Annotated[Of | None, Meta(description="what it moves, null where that is not known")]
+    counted: Annotated[
+        Exact | None,
+        Meta(description="what of it is in totals: negative where it gave back, null where it moved no money"),
+    ]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
     ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
     reversal: Annotated[str | None, Meta(description="of an approved void or refund, as in the outcome")]
@@ -91,6 +98,7 @@ def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
 
 def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *, metadata: bool) -> FeedOutcome:
     final = _final_event(db, transaction) if outcome is transaction.outcome else None
+    stands = effect(operation_of(replace(transaction, outcome=outcome)), chains.original_facts(db, transaction))
     return FeedOutcome(
         result=outcome.result,
         status=outcome.status,
@@ -102,7 +110,9 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
         amount=AMOUNT.decode(transaction.amount),
         authorized_amount=outcome.authorized_amount,
         tip=outcome.tip,
-        currency=final.currency if final else None,
+        currency=outcome.currency or (final.currency if final else None),
+        of=stands.of,
+        counted=stands.counted,
         transaction_reference=outcome.transaction_reference,
         ticket_number=outcome.ticket_number,
         reversal=outcome.reversal,

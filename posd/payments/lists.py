@@ -1,7 +1,6 @@
 """The list of transactions: its filters, its pages, and totals (local API, GET /transactions)."""
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import starmap
@@ -12,9 +11,10 @@ from msgspec import Meta
 
 from posd.base import index_words
 from posd.base.json_types import AMOUNT, Exact
-from posd.base.money import EXACT, ZERO, total
-from posd.payments import model, rows
+from posd.base.money import ZERO, numbers, total
+from posd.payments import chains, model, rows
 from posd.payments.amounts import TIP
+from posd.payments.counting import STANDALONE, Of, Operation, Original, effect
 from posd.payments.documents import Transaction
 from posd.payments.model import OperationType, Result
 from posd.payments.rows import Sum, Walk
@@ -37,10 +37,12 @@ class Totals(msgspec.Struct, frozen=True):
 
     type: Annotated[OperationType | None, Meta(description="null where the type is not known")]
     result: Annotated[Result | None, Meta(description="null for those that are not final")]
+    of: Annotated[Of | None, Meta(description="what they move; null where that is not known")]
+    currency: Annotated[str | None, Meta(description="as the terminals' final events say it")]
     count: Annotated[int, Meta(description="how many there are")]
     amount: Annotated[Exact, Meta(description="what was asked for: the sum of `amount` but for `tip`")]
     authorized_amount: Annotated[
-        Exact, Meta(description="the sum of `authorized_amount` of their outcomes, where there is one")
+        Exact, Meta(description="of approved ones what they took, gave back, reserved or released, as far as known")
     ]
     tips: Annotated[Exact, Meta(description="the sum of `tip` of their `amount`")]
 
@@ -101,52 +103,60 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.Transactio
 
 
 def read_totals(db: sqlite3.Connection, page: Page) -> Generator[None, None, list[Totals]]:
-    """Return the totals of all that the filters of a page let through, by type and result; each step is short."""
-    found: defaultdict[tuple[str | None, str | None], _Sums] = defaultdict(_Sums)
+    """Return the totals of all that the filters of a page let through; each step is short."""
+    found: dict[_Key, Totals] = {}
     done = 0
     for walk, also in _walks(db, msgspec.structs.replace(page, cursor=None)):
         for row in rows.sums(db, walk, also):
-            found[row.type, row.result].add(row)
+            _add(found, row, _original(db, row))
             done += 1
             if done % _STEP == 0:
                 yield
-    totals = [sums.document(kind, result) for (kind, result), sums in found.items()]
-    return sorted(totals, key=lambda item: (_TYPES.index(item.type), _RESULTS.index(item.result)))
+    return sorted(found.values(), key=_place)
 
 
+#: Type, result, what is moved, currency.
+_Key = tuple[OperationType | None, Result | None, Of | None, str | None]
 #: The order of totals.
-_TYPES, _RESULTS = (*OperationType, None), (*Result, None)
-_AUTHORIZED = msgspec.json.Decoder(Decimal | None)
+_TYPES, _RESULTS, _OFS = (*OperationType, None), (*Result, None), (*Of, None)
+_NUMBER = msgspec.json.Decoder(Decimal | None)
 
 
-class _Sums:
-    """The sums of one type and result."""
+def _place(item: Totals) -> tuple[int, int, int, str]:
+    return (_TYPES.index(item.type), _RESULTS.index(item.result), _OFS.index(item.of), item.currency or "")
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._amount = self._authorized = self._tips = ZERO
 
-    def add(self, row: Sum) -> None:
-        """Add a transaction."""
-        self._count += 1
-        for name, value in AMOUNT.decode(row.amount).items():
-            if name == TIP and isinstance(value, Decimal):
-                self._tips = EXACT.add(self._tips, value)
-            else:
-                self._amount = total((self._amount, *(value.values() if isinstance(value, dict) else (value,))))
-        if row.authorized_amount is not None:
-            self._authorized = EXACT.add(self._authorized, _AUTHORIZED.decode(row.authorized_amount) or ZERO)
+def _original(db: sqlite3.Connection, row: Sum) -> Original | None:
+    """Return what it is done to, where that makes a difference."""
+    if row.type in STANDALONE:
+        return None
+    transaction = rows.get(db, row.client_transaction_id)
+    return chains.original_facts(db, transaction) if transaction is not None else None
 
-    def document(self, kind: str | None, result: str | None) -> Totals:
-        """Return them as the local API shows them."""
-        return Totals(
-            type=None if kind is None else OperationType(kind),
-            result=None if result is None else Result(result),
-            count=self._count,
-            amount=self._amount,
-            authorized_amount=self._authorized,
-            tips=self._tips,
-        )
+
+def _add(found: dict[_Key, Totals], row: Sum, original: Original | None) -> None:
+    amount = AMOUNT.decode(row.amount)
+    tip = amount.get(TIP)
+    tip = tip if isinstance(tip, Decimal) else ZERO
+    asked = total(numbers(amount))
+    facts = Operation(
+        type=None if row.type is None else OperationType(row.type),
+        result=None if row.result is None else Result(row.result),
+        requested=asked,
+        authorized=_NUMBER.decode(row.authorized_amount or "null"),
+        added_tip=_NUMBER.decode(row.tip or "null"),
+    )
+    moved = effect(facts, original)
+    came_to = abs(moved.amount or ZERO) if facts.result is Result.APPROVED else ZERO
+    key = (facts.type, facts.result, moved.of, row.currency)
+    old = found.get(key) or Totals(*key, count=0, amount=ZERO, authorized_amount=ZERO, tips=ZERO)
+    found[key] = Totals(
+        *key,
+        count=old.count + 1,
+        amount=total((old.amount, asked, -tip)),
+        authorized_amount=total((old.authorized_amount, came_to)),
+        tips=total((old.tips, tip)),
+    )
 
 
 def _walks(db: sqlite3.Connection, page: Page) -> Iterator[tuple[Walk, Condition]]:

@@ -136,6 +136,7 @@ class Outcome(msgspec.Struct, frozen=True):
     tip: Annotated[
         Exact | None, Meta(description="what the cardholder added at the terminal, where the final event says it")
     ] = None
+    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")] = None
 
     @property
     def stated_by_terminal(self) -> bool:

@@ -122,6 +122,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
         reading_type=event.reading_type or transaction.reading_type,
         authorized_amount=authorized(transaction, event) if response else None,
         tip=added_tip(transaction, event),
+        currency=event.currency,
         receipt=Receipt(
             authorization_code=response.authorization_code,
             franchise=response.franchise,

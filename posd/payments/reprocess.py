@@ -165,10 +165,11 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Leave out of the derived outcome the tip that a version before did not read."""
+    """Leave out of the derived outcome what a version before did not read."""
     if stored is not None and derived is not None:
-        if stored["tip"] is None:
-            derived["tip"] = None
+        for name in ("tip", "currency"):
+            if stored[name] is None:
+                derived[name] = None
         _without_unasked(stored["supersedes"], derived["supersedes"])
 
 

@@ -308,19 +308,33 @@ def select(db: sqlite3.Connection, walk: Walk, also: Condition, limit: int) -> l
 
 
 class Sum(NamedTuple):
-    """What totals need of a transaction: its amount, and what was authorized (None without an outcome), as JSON."""
+    """What totals need of a transaction: its amount, and of its outcome what was authorized, as JSON."""
 
+    client_transaction_id: str
     type: str | None
     result: str | None
     amount: str
     authorized_amount: str | None
+    tip: str | None
+    currency: str | None
+
+
+#: Of an outcome that an earlier version decided, its final event tells the currency.
+_CURRENCY = (
+    "CASE WHEN outcome -> 'currency' IS NOT NULL THEN outcome ->> 'currency' ELSE"
+    " (SELECT CASE json_valid(CAST(e.body AS TEXT)) WHEN 1 THEN CAST(e.body AS TEXT) ->> '$.operation.amount.currency'"
+    " END FROM events e WHERE e.seq = transactions.final_event) END"
+)
 
 
 def sums(db: sqlite3.Connection, walk: Walk, also: Condition) -> Iterator[Sum]:
     """Yield what totals need of the transactions of a walk that meet another condition."""
     source, parameters = _source(walk, also)
     result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
-    query = f"SELECT type, {result}, amount, outcome -> 'authorized_amount' {source}"
+    query = (
+        f"SELECT client_transaction_id, type, {result}, amount, outcome -> 'authorized_amount', outcome -> 'tip',"
+        f" {_CURRENCY} {source}"
+    )
     return map(Sum._make, db.execute(query, parameters))
 
 

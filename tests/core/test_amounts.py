@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.amounts import AmountRules, excess, read_amount
+from posd.payments.amounts import AmountRules, read_amount
+from posd.payments.counting import excess
 from posd.payments.model import OperationType, Result, Transaction
 from posd.payments.request import read_start
 from posd.payments.transitions import Seen, advance, resolved

@@ -91,10 +91,11 @@ async def test_totals_are_of_the_whole_filter_whatever_the_page(shop: Shop) -> N
     for result in (Result.APPROVED, Result.DECLINED, Result.APPROVED):
         await ended_so(shop, result, batch)
     await shop.started(metadata={"batch": batch})
+    of = {"of": "payment", "currency": None}
     expected = [
-        {"type": "charge", "result": "approved", "count": 2, **sums("22.4", "22.40", "1.0")},
-        {"type": "charge", "result": "declined", "count": 1, **sums("11.2", "0", "0.5")},
-        {"type": "charge", "result": None, "count": 1, **sums("11.2", "0", "0")},
+        {"type": "charge", "result": "approved", **of, "count": 2, **sums("22.4", "22.40", "1.0")},
+        {"type": "charge", "result": "declined", **of, "count": 1, **sums("11.2", "0", "0.5")},
+        {"type": "charge", "result": None, **of, "count": 1, **sums("11.2", "0", "0")},
     ]
     first = (await shop.daemon.call("GET", f"/transactions?{mine}&totals=true&limit=1")).json
     assert len(first["transactions"]) == 1

@@ -56,6 +56,8 @@ async def test_a_change_has_the_outcome_once_there_is_one(shop: Shop) -> None:
         "authorized_amount": Decimal("11.20"),
         "tip": 0,
         "currency": "USD",
+        "of": "payment",
+        "counted": Decimal("11.20"),
         "transaction_reference": final["raw_response"]["transaction_reference"],
         "ticket_number": "000123",
         "reversal": None,

@@ -85,7 +85,7 @@ def collect(
 def totals(
     ctx: click.Context, output: Output, day: str, last: str | None, timezone: str | None, as_table: bool
 ) -> None:
-    """Total what the lanes have charged, by day, lane and type, as `posd report` counts it."""
+    """Total what the lanes have charged, by day, lane, type and currency, as `posd report` counts it."""
     from posd.collect.questions import Total
     from posd.collect.questions import totals as ask
 
@@ -103,17 +103,33 @@ def totals(
         rows = [{**row._asdict(), "total": row.total} for row in found]
         output.json(_EXACT.encode({"timezone": zone, "totals": rows}))
         return
-    columns = ("day", "merchant", "lane", "type", "payments", "total")
+    columns = ("day", "merchant", "lane", "type", "payments", "total", "currency")
     cells = [
-        (row.day.isoformat(), row.merchant, row.lane, row.kind, str(row.payments), money(row.total)) for row in found
+        (
+            row.day.isoformat(),
+            row.merchant,
+            row.lane,
+            row.kind,
+            str(row.payments),
+            money(row.total),
+            _code(row.currency),
+        )
+        for row in found
     ]
     if as_table:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *cells])
         return
-    output.table(columns, [(*cell[:4], Number(cell[4]), Number(cell[5])) for cell in cells])
-    payments, total = sum(row.payments for row in found), sum((row.total for row in found), ZERO)
-    output.note(f"{counted(payments, 'payment')}, {money(total)}; days of {zone}")
+    output.table(columns, [(*cell[:4], Number(cell[4]), Number(cell[5]), cell[6]) for cell in cells])
+    for currency in sorted({_code(row.currency) for row in found}) or [""]:
+        of_it = [row for row in found if _code(row.currency) == currency]
+        sums = f"{money(sum((row.total for row in of_it), ZERO))} {currency}".rstrip()
+        output.note(f"{counted(sum(row.payments for row in of_it), 'payment')}, {sums}; days of {zone}")
+
+
+def _code(currency: str | None) -> str:
+    """Return a currency as letters and digits, so that no cell of it is a formula."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "?" for letter in currency or "")
 
 
 @collect.command()

@@ -73,7 +73,7 @@ class Fleet(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What a lane's payments of a day and kind come to."""
+    """What a lane's payments of a day, kind and currency come to. `currency` is None where no terminal named it."""
 
     day: date
     merchant: str
@@ -81,6 +81,7 @@ class Total(NamedTuple):
     kind: str
     payments: int
     total: Decimal
+    currency: str | None
 
 
 async def lanes(connection: AsyncConnection[Any]) -> list[Lane]:
@@ -159,10 +160,10 @@ async def retire(connection: AsyncConnection[Any], merchant: str, lane: str) -> 
 
 
 async def totals(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> list[Total]:
-    """Return the totals of the days from `first` to `last` in a time zone, by day, lane and kind."""
+    """Return the totals of the days from `first` to `last` in a time zone, by day, lane, kind and currency."""
     async with connection.transaction():
         await connection.execute("SELECT set_config('TimeZone', %s, true)", (zone,))
-        query = "SELECT * FROM posd.totals WHERE day BETWEEN %s AND %s ORDER BY 1, 2, 3, 4"
+        query = "SELECT * FROM posd.totals WHERE day BETWEEN %s AND %s ORDER BY 1, 2, 3, 4, currency"
         return [Total(*row) for row in await _rows(connection, query, (first, last))]
 
 

@@ -15,7 +15,7 @@ from posd.collect.reading import KEPT_BYTES, Message, Row, Unreadable
 from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
 
 #: The version of the tables that this program knows: of each version a file in `tables` makes it out of the one before.
-VERSION = 2
+VERSION = 3
 #: Any number: who changes the tables holds this lock.
 LOCK = 0x706F7364
 #: What is wrong with what a message says, not with the server.

@@ -42,6 +42,15 @@ def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None)
     return own[0] if len(own) == 1 else Repeated([item.client_transaction_id for item in found])
 
 
+def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> str | None:
+    """Return the id of another transaction that gave the same reference, None where its reference is its own."""
+    if transaction.given_reference is None:
+        return None
+    query = "SELECT client_transaction_id FROM transactions WHERE given_reference = ? LIMIT 2"
+    found = (identity for (identity,) in db.execute(query, (transaction.given_reference,)))
+    return next((identity for identity in found if identity != transaction.client_transaction_id), None)
+
+
 def named(db: sqlite3.Connection, original: str | None, reference: str | None) -> Transaction | None:
     """Return what a till names as the original, by its id or else by its reference; None where it is not known."""
     found = rows.get(db, original) if original is not None else with_reference(db, reference or "", None)

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
-from posd.payments import rows
+from posd.payments import chains, rows
 from posd.payments.entries import Unlikely
 from posd.payments.lifecycle import APPROVAL
 from posd.payments.model import Result, Transaction
@@ -36,7 +36,7 @@ class Doubts:
         if not _approves(before, after, event):
             return None
         currencies = self._currencies(db, after, event.currency)
-        return unlikely(after, event, currencies, came_at)
+        return unlikely(after, event, currencies, came_at, chains.another_with_reference(db, after))
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
         """Return the time at which an event has just come, None where the clock is not believed or no rule asks."""

@@ -27,11 +27,16 @@ _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (
 
 
 def unlikely(
-    transaction: Transaction, event: TransactionEvent, currencies: frozenset[str], received_at: datetime | None
+    transaction: Transaction,
+    event: TransactionEvent,
+    currencies: frozenset[str],
+    received_at: datetime | None,
+    same_reference: str | None = None,
 ) -> Unlikely | None:
     """Say what of an approval contradicts its request, None where nothing does.
 
     `currencies`: those that it may have, empty: any. `received_at`: when it came by a clock that is sure, else None.
+    `same_reference`: the id of another payment that was approved with the same reference, None where there is none.
     """
     reasons = [*_sum(transaction, event)]
     by_sum = bool(reasons)
@@ -41,6 +46,8 @@ def unlikely(
     reasons += _type(transaction, event)
     if received_at is not None:
         reasons += _date(transaction, event, received_at)
+    if same_reference is not None:
+        reasons.append(f"its reference is that of {same_reference} too: name it by `original`, never by the reference")
     return Unlikely(tuple(reasons), by_sum) if reasons else None
 
 

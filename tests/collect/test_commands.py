@@ -51,7 +51,7 @@ async def test_no_lane_forges_a_line_or_a_cell(config: Path) -> None:
         assert_lines(done.stdout, tabs=True)
         assert_lines(done.stderr)
     assert len(check.stdout.splitlines()[0].split("\t")) == len(check.stdout.splitlines()[1].split("\t"))
-    assert {len(line.split("\t")) for line in totals.stdout.splitlines()} == {6}
+    assert {len(line.split("\t")) for line in totals.stdout.splitlines()} == {7}
     for arguments in (("--check",), ("totals", "--day", "2026-01-01"), ("ids", "--lane", "a", "--since", "2026-01-01")):
         json.loads((await run(config, *arguments, "--json")).stdout)
 

@@ -14,7 +14,7 @@ import pytest
 
 from posd.base.times import iso, parse_iso
 from tests.e2e.conftest import some
-from tests.support.chains import FITS, approved, operation, taking
+from tests.support.chains import FITS, Operation, approved, operation, taking
 from tests.support.connections import shut
 from tests.support.daemon import running
 from tests.support.shop import AMOUNT, Shop, acknowledging
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: What the scripted terminal says it has authorized, of whatever it was asked (tests/support/chains.py).
 CHARGED = Decimal("11.20")
 TILLS = 8
+NIL = "00000000-0000-0000-0000-000000000000"
 
 
 async def refused(shop: Shop, code: str, **request: Any) -> Any:
@@ -168,6 +169,59 @@ async def test_the_terminal_is_that_of_the_original(shop: Shop, way: str) -> Non
     assert (reply.status, reply.json["terminal"]) == (201, charge.serial), reply.body
     unknown = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", {"type": "void", way: str(uuid4())})
     assert unknown.json["code"] == "unknown_terminal"
+
+
+async def ended(item: Operation, authorized: float | None, **request: Any) -> Operation:
+    """Start an operation and let its terminal approve it, with that as `authorized_amount`."""
+    await item.begin(**request)
+    return await item.finish(raw_response=item.answer(authorized_amount=authorized))
+
+
+async def test_the_sign_of_an_answer_does_not_raise_what_is_allowed(shop: Shop) -> None:
+    charge = await ended(operation(shop, "charge"), 10, amount={"subtotal_iva0": 10})
+    await ended(operation(shop, "refund", charge), -10, original=charge.identity, amount={"subtotal_iva0": 10})
+    further = {"original": charge.identity, "repeat": True, "amount": {"subtotal_iva0": 20}}
+    assert (await operation(shop, "refund", charge).refused("amount_exceeds", **further))["allowed"] == 0
+
+    held = await ended(operation(shop, "pre-auth"), 100, amount={"subtotal_iva0": 100})
+    capture = {"original": held.identity, "amount": {"subtotal_iva0": 60}, "repeat": True}
+    await ended(operation(shop, "capture", held), -60, **capture)
+    assert (await operation(shop, "capture", held).refused("amount_exceeds", **capture))["allowed"] == 40
+
+
+async def test_a_tip_that_is_answered_with_the_new_total_is_the_tip(shop: Shop) -> None:
+    charge = await ended(operation(shop, "charge"), 10, amount={"subtotal_iva0": 10})
+    await ended(operation(shop, "post-tip", charge), 12, original=charge.identity, amount={"tip": 2})
+    refund = {"original": charge.identity, "amount": {"subtotal_iva0": 22}}
+    assert (await operation(shop, "refund", charge).refused("amount_exceeds", **refund))["allowed"] == 12
+
+
+async def test_of_an_approval_of_0_there_is_nothing_to_give_back(shop: Shop) -> None:
+    charge = await ended(operation(shop, "charge"), 0, amount={"subtotal_iva0": 10})
+    problem = await operation(shop, "refund", charge).refused("amount_exceeds", original=charge.identity)
+    assert (problem["asked"], problem["allowed"]) == (10, 0)
+
+
+@pytest.mark.parametrize("reference", [NIL, "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"])
+async def test_customers_with_the_same_reference_do_not_block_each_other(shop: Shop, reference: str) -> None:
+    charges = []
+    for _ in range(2):
+        charge = await operation(shop, "charge").begin()
+        await charge.finish(raw_response=charge.answer(transaction_reference=reference))
+        charges.append(charge)
+    first, second = charges
+    (told,) = (await second.get())["attention"]
+    assert told["code"] == "approval_unlikely"
+    assert first.identity in told["detail"]
+    for charge in charges:
+        document = await charge.get()
+        assert document["derived"] == []
+        await ended(operation(shop, "refund", charge), 11.20, original=charge.identity)
+    for kind in (
+        ("refund", "void") if reference != NIL else ()
+    ):  # named by the reference on a third terminal, it does not tell which is meant
+        problem = await operation(shop, kind).refused("unknown_original", transaction_reference=reference)
+        assert first.identity in problem["detail"]
 
 
 # `not_after`.

@@ -109,6 +109,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "to ask once": transactions.to_ask_once,
     "next ones": lambda db: transactions.by_rowid(db, 3, 5),
     "with a reference": lambda db: chains.with_reference(db, "r", "SN-1"),
+    "another with the reference": lambda db: chains.another_with_reference(db, payment(db)),
     "derived": lambda db: chains.derived_ids(db, payment(db)),
     "members": lambda db: chains.members(db, payment(db), "R"),
     "original": lambda db: chains.original_of(db, payment(db)),

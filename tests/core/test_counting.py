@@ -1,0 +1,192 @@
+"""What an operation came to, by vectors; and that no answer of a terminal raises what a chain still allows."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.json_types import encode
+from posd.payments.amounts import AmountRules
+from posd.payments.counting import Of, charged, effect, excess, operation_of, original_of, tipped
+from posd.payments.model import OperationType, Outcome, Result, Transaction
+from posd.payments.outcomes import inferred
+from posd.records.model import Phase
+from tests.core.scenarios import NOW, starting
+from tests.support.tables import every
+
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text())
+CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
+CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
+VOID, REFUND = OperationType.VOID, OperationType.REFUND
+
+
+def operation(
+    kind: OperationType | None,
+    amount: Decimal | None,
+    authorized: Decimal | None = None,
+    result: Result | None = Result.APPROVED,
+    *,
+    tip: Decimal = Decimal(0),
+    reversal: str | None = None,
+    added: Decimal | None = None,
+) -> Transaction:
+    """Make an operation that came to this."""
+    asked = b"{}" if amount is None else encode({"subtotal_iva0": amount, "tip": tip})
+    outcome: Outcome | None = None
+    if result is not None:
+        answer = {"authorized_amount": authorized, "reversal": reversal, "tip": added}
+        outcome = msgspec.structs.replace(inferred(result, (), NOW), **answer)
+    return starting(type=kind, amount=asked, outcome=outcome, phase=Phase.FINAL if outcome else Phase.ACTIVE)
+
+
+def number(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
+
+
+@every("case", VECTORS, ids=lambda case: case["about"])
+def test_what_an_operation_came_to(case: dict[str, Any]) -> None:
+    made = [
+        operation(
+            row["type"] and OperationType(row["type"]),
+            number(row["amount"]),
+            number(row["authorized_amount"]),
+            row["result"] and Result(row["result"]),
+            reversal=row["reversal"],
+        )
+        for row in case["rows"]
+    ]
+    named = case["rows"][-1]["original"]
+    original = None
+    if named is not None:
+        members = [item for item, row in zip(made[:-1], case["rows"], strict=False) if row["original"] == named]
+        original = original_of(made[named], members)
+    found = effect(operation_of(made[-1]), original)
+    assert (found.kind, found.counted) == (case["kind"], number(case["counted"]))
+
+
+def test_a_release_is_of_what_was_reserved_last() -> None:
+    pre_auth, again = operation(PRE_AUTH, Decimal(100)), operation(RE_AUTH, Decimal(150))
+    found = effect(operation_of(operation(VOID, None)), original_of(pre_auth, [again]))
+    assert (found.kind, found.of, found.amount, found.counted) == ("release", Of.RESERVATION, -150, None)
+
+
+# Limits.
+
+D = Decimal
+RULES = AmountRules()
+
+
+@every(
+    ("asked", "original", "others", "allowed"),
+    [
+        # the sign of an answer changes nothing
+        (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(10), D(-10))], 0),
+        (operation(CAPTURE, D(60)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(-60))], 40),
+        (operation(REFUND, D(11)), operation(CHARGE, D(10), D(-10)), [], 10),
+        # a tip that was answered with the new total is the tip
+        (operation(REFUND, D(22)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(12))], 12),
+        # an approval of 0 took nothing, so there is nothing to give back
+        (operation(REFUND, None), operation(CHARGE, D(10), D(0)), [], 0),
+        # the larger of two numbers is what was given back or captured
+        (operation(REFUND, D(7)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(1))], 6),
+        (operation(REFUND, D(1)), operation(CHARGE, D(10)), [operation(REFUND, D(4), D(10))], 0),
+        (operation(CAPTURE, D(50)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(10))], 40),
+        # the smaller of two is what was taken or reserved
+        (operation(REFUND, D(11)), operation(CHARGE, D(10), D(1000)), [], 10),
+        (operation(CAPTURE, D(101)), operation(PRE_AUTH, D(100), D(500)), [], 100),
+        (operation(VOID, D(12)), operation(CHARGE, D(10)), [operation(POST_TIP, D(2), D(1))], 11),
+        # what the cardholder added at the terminal was charged, and is not of the reservation
+        (operation(REFUND, D(13)), operation(CHARGE, D(10), D(12), added=D(2)), [], 12),
+        (operation(CAPTURE, D(41)), operation(PRE_AUTH, D(100)), [operation(CAPTURE, D(60), D(62), added=D(2))], 40),
+        # of an unknown amount one refund is sent
+        (operation(REFUND, D(5)), operation(CHARGE, None), [], None),
+        (operation(REFUND, D(5)), operation(CHARGE, None), [operation(REFUND, D(5))], 0),
+        (operation(CAPTURE, D(5)), operation(PRE_AUTH, None), [], None),
+        (operation(VOID, D(5)), operation(CHARGE, None), [], None),
+        (operation(REFUND, D(5)), operation(CHARGE, None, D(4)), [], 4),
+    ],
+    ids=str,
+)
+def test_no_answer_raises_what_is_allowed(
+    asked: Transaction, original: Transaction, others: list[Transaction], allowed: int | None
+) -> None:
+    found = excess(asked, original, others, RULES)
+    assert (found and found.allowed) == allowed
+
+
+AMOUNTS = st.decimals("0.01", "200", places=2)
+ANSWERS = st.none() | st.just(D(0)) | st.decimals("-400", "400", places=2)
+
+
+def allowance(kind: OperationType, original: Transaction, members: list[Transaction]) -> Decimal:
+    """Return the largest sum that is let through, by asking for far more."""
+    found = excess(operation(kind, D(10**6)), original, members, RULES)
+    assert found is not None
+    return found.allowed
+
+
+@given(
+    st.sampled_from([CHARGE, CAPTURE]),
+    AMOUNTS,
+    ANSWERS,
+    st.lists(st.tuples(st.sampled_from([POST_TIP, REFUND, REFUND]), AMOUNTS | st.none(), ANSWERS), max_size=6),
+)
+def test_refunds_never_exceed_what_was_taken(
+    kind: OperationType,
+    asked: Decimal,
+    answer: Decimal | None,
+    steps: list[tuple[OperationType, Decimal | None, Decimal | None]],
+) -> None:
+    original = operation(kind, asked, answer)
+    members: list[Transaction] = []
+    given_back = D(0)
+    taken = charged(original) or D(0)
+    for step, amount, said in steps:
+        before = allowance(REFUND, original, members)
+        amount = D(1) if amount is None and step is POST_TIP else amount
+        wanted = operation(step, amount, None, None)
+        if excess(wanted, original, members, RULES) is not None:
+            continue
+        done = operation(step, amount, said)
+        after = allowance(REFUND, original, [*members, done])
+        as_asked = allowance(REFUND, original, [*members, operation(step, amount)])
+        assert after <= as_asked  # whatever the answer
+        if step is POST_TIP:
+            taken += tipped(done)
+            assert before <= after <= before + (amount or 0)
+        else:
+            given_back += amount if amount is not None else taken
+            assert after < before
+        members.append(done)
+        assert after + given_back <= taken
+        assert taken <= asked + sum((item.total for item in members if item.type is POST_TIP), D(0))
+
+
+@given(
+    AMOUNTS, ANSWERS, st.lists(st.tuples(st.sampled_from([RE_AUTH, CAPTURE, CAPTURE]), AMOUNTS, ANSWERS), max_size=6)
+)
+def test_captures_never_exceed_what_is_reserved(
+    asked: Decimal, answer: Decimal | None, steps: list[tuple[OperationType, Decimal, Decimal | None]]
+) -> None:
+    original = operation(PRE_AUTH, asked, answer)
+    members: list[Transaction] = []
+    used, most = D(0), asked
+    for step, amount, said in steps:
+        before = allowance(CAPTURE, original, members)
+        if excess(operation(step, amount, None, None), original, members, RULES) is not None:
+            continue
+        done = operation(step, amount, said)
+        after = allowance(CAPTURE, original, [*members, done])
+        assert after <= allowance(CAPTURE, original, [*members, operation(step, amount)])
+        if step is RE_AUTH:
+            most = max(most, amount)
+            assert after <= max(D(0), amount - used)
+        else:
+            used += amount
+            assert after <= before - amount
+        members.append(done)
+        assert used <= most

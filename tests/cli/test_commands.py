@@ -167,9 +167,9 @@ def test_list_shows_those_of_a_result_and_what_all_come_to(shop: Sandbox) -> Non
     rows = [row.split("\t") for row in listed.stdout.splitlines()]
     assert rows[-4:] == [
         [""],
-        ["type", "result", "payments", "amount", "tips", "authorized_amount"],
-        ["charge", "approved", "2", "12.50", "1.00", "13.50"],
-        ["charge", "declined", "1", "6.00", "0.00", "0.00"],
+        ["type", "of", "result", "currency", "payments", "amount", "tips", "authorized_amount"],
+        ["charge", "payment", "approved", "USD", "2", "12.50", "1.00", "13.50"],
+        ["charge", "payment", "declined", "-", "1", "6.00", "0.00", "0.00"],
     ]
     program = posd("list", "--since", since, "--totals", "--limit", "1", "--all", "--json", config=shop.config_path)
     pages = [json.loads(line) for line in program.stdout.splitlines()]

@@ -256,7 +256,7 @@ def show_list(
         output.line(f"No {subject.word}s.")
     if "totals" in params:
         output.line()
-        output.table(("type", "result", f"{subject.word}s", *SUMS), map(_totals_row, totals))
+        output.table(("type", "of", "result", "currency", f"{subject.word}s", *SUMS), map(_totals_row, totals))
     if "attention" in params:
         show_what_to_do(
             output,
@@ -307,7 +307,8 @@ def _list_row(subject: Subject, document: Document, extra: Mapping[str, Callable
 
 def _totals_row(totals: Document) -> Cells:
     sums = (Number(money(totals[name])) for name in SUMS)
-    return totals["type"] or "-", totals["result"] or "open", Number(totals["count"]), *sums
+    words = (totals["type"] or "-", totals["of"] or "-", totals["result"] or "open", totals["currency"] or "-")
+    return *words, Number(totals["count"]), *sums
 
 
 # Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.

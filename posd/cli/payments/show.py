@@ -318,7 +318,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
-@click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type and result.")
+@click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type, result and currency.")
 @full_ids_option
 @json_option
 @click.pass_context

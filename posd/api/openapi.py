@@ -18,8 +18,9 @@ from posd import __version__
 from posd.api import routes
 from posd.api.shifts import Shift, ShiftRequest, Shifts
 from posd.base.json_types import Wire, decode, encode
-from posd.base.problems import PROBLEMS, Problem
+from posd.base.problems import NOT_OF_UNKNOWN_ID, PROBLEMS, UNKNOWN_ID, Problem, StartStep
 from posd.calls import parameters
+from posd.calls.app import STARTS
 from posd.calls.parameters import METADATA, PLACE, Parameter
 from posd.calls.route import Answer, Route
 from posd.calls.streams import STREAM
@@ -239,23 +240,38 @@ def schema(schemas: Schemas, code: str, *, printing: bool = False) -> Schema:
     row = PROBLEMS[code]
     own = {field: schemas.of(kind) for field, kind in (row.print_extra if printing else row.extra).items()}
     properties = _members(_constant(f"urn:posd:problem:{code}"), _constant(row.status), _constant(code))
+    starting = _next_step(_constant(row.next_step.value)) if row.next_step is not None else {}
+    if starting and code not in NOT_OF_UNKNOWN_ID:
+        starting |= _unknown_id(schemas)
     return {
         "type": "object",
         "description": f"{row.title}: {row.when}",
-        "properties": properties | own,
+        "properties": properties | starting | own,
         "required": [*properties, *(() if row.optional else own)],
     }
 
 
-def later_schema() -> Schema:
+def later_schema(schemas: Schemas) -> Schema:
     """Return the schema of problems with none of the codes of `PROBLEMS`."""
     properties = _members({"type": "string"}, {"type": "integer"}, {"type": "string", "not": {"enum": list(PROBLEMS)}})
+    words = _opened(_words([step.value for step in StartStep]))
     return {
         "type": "object",
         "description": "A problem of a code that this description lacks: a later posd may have more",
-        "properties": properties,
+        "properties": properties | _next_step(words) | _unknown_id(schemas),
         "required": list(properties),
     }
+
+
+def _next_step(step: Schema) -> Schema:
+    """Return the member that a problem has in the calls that start something."""
+    words = "in the calls that start something: what the till does. A word that it does not know means `ask_person`"
+    return {"next_step": step | {"description": words}}
+
+
+def _unknown_id(schemas: Schemas) -> Schema:
+    """Return the members that a problem has where an id was looked up and is not known."""
+    return {field: schemas.of(kind) for field, kind in UNKNOWN_ID.items()}
 
 
 def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
@@ -339,6 +355,9 @@ OPERATORS = ("Operators", "what a person does to the records as a whole")
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
+#: The calls that start something.
+STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
+
 #: Stands for all calls that have no example of a code for themselves.
 EVERY_CALL = "*"
 
@@ -370,7 +389,8 @@ class Examples(msgspec.Struct, frozen=True):
         """Return the example of a code in these calls."""
         fields = self.problems[code][calls]
         own = {"outcome": self._document(fields["outcome"])} if "outcome" in fields else {}
-        return Problem(code, **fields | own).document()
+        starts = all(call in STARTING for call in calls.split())
+        return Problem(code, **fields | own).document(starts=starts)
 
     def _document(self, found: Any) -> Any:
         return self.documents[found] if isinstance(found, str) else found
@@ -409,7 +429,7 @@ def describe() -> Schema:
         schemas.components[name(code)] = schema(schemas, code)
         if PROBLEMS[code].print_extra:
             schemas.components[name(code, printing=True)] = schema(schemas, code, printing=True)
-    schemas.components[LATER] = later_schema()
+    schemas.components[LATER] = later_schema(schemas)
     samples = {
         example_name(code, calls): {"value": examples.problem(code, calls)}
         for code, found in examples.problems.items()

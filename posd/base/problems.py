@@ -1,6 +1,7 @@
 """Problems: the stable codes with which posd refuses a call (local API, Problems; RFC 9457)."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -26,11 +27,20 @@ class IdentityClaim(msgspec.Struct, frozen=True):
     proof: Annotated[str, Meta(description="what shows that the terminal is there: `pinned`, `ca` or `none`")]
 
 
+class StartStep(StrEnum):
+    """What the till does after a problem of a call that starts something."""
+
+    FIX_CALL = "fix_call"
+    SAME_CALL = "same_call"
+    ASK_PERSON = "ask_person"
+    NEW_ID_OK = "new_id_ok"
+
+
 class Row(NamedTuple):
     """A code: HTTP status, title, when it comes, and the fields of its own: name -> type.
 
     `optional`: these are not in every problem of the code. `print_extra`: those in the calls for print jobs, where they
-    are others.
+    are others. `next_step`: in the calls that start something, None where none of them answers the code.
     """
 
     status: int
@@ -39,27 +49,55 @@ class Row(NamedTuple):
     extra: Mapping[str, Any] = {}
     optional: bool = False
     print_extra: Mapping[str, Any] = {}
+    next_step: StartStep | None = None
 
+
+#: Members of a problem about an id that was looked up and is not known, beside those of its code.
+UNKNOWN_ID: Mapping[str, Any] = {
+    "never_started": Annotated[
+        bool,
+        Meta(description="`true`: nothing was ever sent under this id. Else an earlier call may have started it"),
+    ],
+    "records_missing_from": Annotated[
+        Moment | None,
+        Meta(
+            description="a restore lost records: a payment that was asked for after this moment may be missing; null: "
+            "any payment before `records_missing_until` may be"
+        ),
+    ],
+    "records_missing_until": Annotated[
+        Moment,
+        Meta(description="no later record is missing: an id that the till made after this moment was never started"),
+    ],
+}
+
+#: Codes of which no problem has these members: the id is known, may have become known, or was not looked up.
+NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, Row] = {
-    "malformed_json": Row(400, "The body is not JSON", "the body is not JSON"),
+    "malformed_json": Row(400, "The body is not JSON", "the body is not JSON", next_step=StartStep.FIX_CALL),
     "invalid_request": Row(
         422,
         "The request is not as described",
         "a body or parameter is not as described, or there is one that is not described",
         {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
+        next_step=StartStep.FIX_CALL,
     ),
     "unknown_terminal": Row(
         422,
         "The terminal is not in the fleet",
         "the serial is not in the fleet, or none is named and the fleet has several",
         {"fleet": Annotated[list[str], Meta(description="serial numbers of the fleet")]},
+        next_step=StartStep.FIX_CALL,
     ),
     "terminal_offline": Row(
-        503, "The terminal cannot be reached", "no address of the terminal is known, or an abort did not reach it"
+        503,
+        "The terminal cannot be reached",
+        "no address of the terminal is known, or an abort did not reach it",
+        next_step=StartStep.SAME_CALL,
     ),
     "identity_conflict": Row(
         503,
@@ -67,33 +105,42 @@ PROBLEMS: Mapping[str, Row] = {
         "several devices claim the serial of the terminal, it moved and cannot prove who it is, or the device at its "
         "address says that it is another one; a person decides",
         {"claims": Annotated[list[IdentityClaim], Meta(description="who claims to be the terminal")]},
+        next_step=StartStep.SAME_CALL,
     ),
     "terminal_busy": Row(
         409,
         "The terminal is busy",
         "an open transaction holds the terminal",
         {"blocking_transaction": Annotated[Uuid, Meta(description="its id")]},
+        next_step=StartStep.SAME_CALL,
     ),
     "id_reused": Row(
         409,
         "The id belongs to another request",
         "the id was used for something else; that stands as it is",
         {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: all of it")]},
+        next_step=StartStep.ASK_PERSON,
     ),
     "sale_conflict": Row(
-        409, "The sale has another payment", "another payment of this `sale` is open or approved", _TRANSACTIONS
+        409,
+        "The sale has another payment",
+        "another payment of this `sale` is open or approved",
+        _TRANSACTIONS,
+        next_step=StartStep.ASK_PERSON,
     ),
     "already_derived": Row(
         409,
         "The original has another such operation",
         "for the same original there is another operation of this type that is open or approved",
         _TRANSACTIONS,
+        next_step=StartStep.ASK_PERSON,
     ),
     "chain_conflict": Row(
         409,
         "Another operation of the chain is in the way",
         "another operation of the same chain, of any type, is open or has ended it",
         _TRANSACTIONS,
+        next_step=StartStep.ASK_PERSON,
     ),
     "amount_exceeds": Row(
         422,
@@ -104,6 +151,7 @@ PROBLEMS: Mapping[str, Row] = {
             "allowed": Annotated[Exact, Meta(description="the sum that is allowed")],
             "transactions": Annotated[list[Uuid], Meta(description="ids of those that were counted")],
         },
+        next_step=StartStep.FIX_CALL,
     ),
     "expired": Row(
         409,
@@ -113,11 +161,13 @@ PROBLEMS: Mapping[str, Row] = {
             "not_after": Annotated[Moment, Meta(description="until when it could be sent")],
             "now": Annotated[Moment, Meta(description="the time by the clock of this machine")],
         },
+        next_step=StartStep.NEW_ID_OK,
     ),
     "unknown_original": Row(
         422,
         "Nothing can be derived from that original",
         "the original is not known, is not approved, or is of a type that does not fit; of a reprint: it is not known",
+        next_step=StartStep.FIX_CALL,
     ),
     "restore_unseen": Row(
         409,
@@ -127,8 +177,9 @@ PROBLEMS: Mapping[str, Row] = {
             "since": Annotated[Moment, Meta(description="when it was restored, or found to have gone back")],
             "how": Annotated[str, Meta(description="what happened, and by which command a person confirms it")],
         },
+        next_step=StartStep.ASK_PERSON,
     ),
-    "not_found": Row(404, "Not found", "there is no such thing here"),
+    "not_found": Row(404, "Not found", "there is no such thing here", next_step=StartStep.FIX_CALL),
     "pruned": Row(
         410,
         "Its record was removed",
@@ -141,6 +192,7 @@ PROBLEMS: Mapping[str, Row] = {
             "ended_on": Annotated[str, Meta(description="the day on which it ended")],
         },
         optional=True,
+        next_step=StartStep.ASK_PERSON,
     ),
     "past_point_of_no_return": Row(
         409, "The acquirer was already asked", "abort: the acquirer was asked; only the outcome can tell"
@@ -161,6 +213,7 @@ PROBLEMS: Mapping[str, Row] = {
         "The clock of this machine cannot be believed",
         "something that needs the time is asked for while the clock is not believed; of payments that is `not_after` "
         "alone",
+        next_step=StartStep.SAME_CALL,
     ),
     "not_abortable": Row(
         409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"
@@ -168,8 +221,18 @@ PROBLEMS: Mapping[str, Row] = {
     "call_outstanding": Row(
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
     ),
-    "not_configured": Row(501, "Not available", "the terminal does not take such a call by the configured profile"),
-    "queue_full": Row(503, "Too many print jobs are waiting", "too many print jobs wait for their terminals"),
+    "not_configured": Row(
+        501,
+        "Not available",
+        "the terminal does not take such a call by the configured profile",
+        next_step=StartStep.FIX_CALL,
+    ),
+    "queue_full": Row(
+        503,
+        "Too many print jobs are waiting",
+        "too many print jobs wait for their terminals",
+        next_step=StartStep.SAME_CALL,
+    ),
     "limit_reached": Row(
         429,
         "A limit of what one program may have is reached",
@@ -178,26 +241,38 @@ PROBLEMS: Mapping[str, Row] = {
             "limit": Annotated[str, Meta(description="which one (docs/hostile.md)")],
             "retry_after_seconds": Annotated[int, Meta(description="after which it is worth to ask again")],
         },
+        next_step=StartStep.SAME_CALL,
     ),
     "storage_unavailable": Row(
-        503, "The database cannot be written", "the database cannot be read or written (disk full, I/O error)"
+        503,
+        "The database cannot be written",
+        "the database cannot be read or written (disk full, I/O error)",
+        next_step=StartStep.SAME_CALL,
     ),
-    "draining": Row(503, "posd is stopping", "posd is stopping; ask again in a moment"),
-    "forbidden": Row(403, "Not allowed on this socket", "a call of the admin socket on the till socket"),
-    "method_not_allowed": Row(405, "Method not allowed", "the path has no such method"),
-    "request_timeout": Row(408, "The request took too long", "the body did not come in time"),
+    "draining": Row(503, "posd is stopping", "posd is stopping; ask again in a moment", next_step=StartStep.SAME_CALL),
+    "forbidden": Row(
+        403, "Not allowed on this socket", "a call of the admin socket on the till socket", next_step=StartStep.FIX_CALL
+    ),
+    "method_not_allowed": Row(405, "Method not allowed", "the path has no such method", next_step=StartStep.FIX_CALL),
+    "request_timeout": Row(
+        408, "The request took too long", "the body did not come in time", next_step=StartStep.FIX_CALL
+    ),
     "payload_too_large": Row(
         413,
         "The body is too large",
         "the body is too large",
         {"limit_bytes": Annotated[int, Meta(description="so much is possible")]},
+        next_step=StartStep.FIX_CALL,
     ),
-    "unsupported_media_type": Row(415, "The body must be JSON", "the body says that it is something else than JSON"),
+    "unsupported_media_type": Row(
+        415, "The body must be JSON", "the body says that it is something else than JSON", next_step=StartStep.FIX_CALL
+    ),
     "internal_error": Row(
         500,
         "A fault of posd",
         "posd failed; after a call that starts something repeat the same call with the same id",
         {"error_id": Annotated[str, Meta(description="the log has it under this id")]},
+        next_step=StartStep.SAME_CALL,
     ),
 }
 
@@ -219,8 +294,11 @@ class Problem(Exception):
         """The HTTP status of the code."""
         return PROBLEMS[self.code].status
 
-    def document(self) -> dict[str, Any]:
-        """Return the body of the problem response; no field of a code's own takes the place of a problem's."""
+    def document(self, *, starts: bool = False) -> dict[str, Any]:
+        """Return the body of the problem response; `starts`: of a call that starts something.
+
+        No field of a code's own takes the place of a problem's.
+        """
         row = PROBLEMS[self.code]
         own = {
             "type": f"urn:posd:problem:{self.code}",
@@ -229,4 +307,6 @@ class Problem(Exception):
             "detail": self.detail,
             "code": self.code,
         }
+        if starts:
+            own["next_step"] = row.next_step or StartStep.ASK_PERSON
         return own | self.extra | own

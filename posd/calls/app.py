@@ -21,6 +21,8 @@ from posd.httpd import bodies
 
 #: A start request is at most 16 KiB of free form and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
+#: The method of the calls that start something, and of no other.
+STARTS = "PUT"
 #: A till on the same machine sends its body at once. Seconds.
 BODY_SECONDS = 10.0
 
@@ -41,19 +43,24 @@ class NotAllowed(Problem):
         self.allowed = allowed
 
 
-def problem_response(problem: Problem) -> Response:
-    """Return a problem response (RFC 9457)."""
+def problem_response(problem: Problem, *, starts: bool = False) -> Response:
+    """Return a problem response (RFC 9457); `starts`: of a call that starts something."""
     headers = {"retry-after": "1"} if problem.status == 503 else {}
     if (seconds := problem.extra.get("retry_after_seconds")) is not None:
         headers["retry-after"] = str(seconds)
     if isinstance(problem, NotAllowed):
         headers["allow"] = problem.allowed
-    return Response(encode(problem.document()), problem.status, headers, media_type="application/problem+json")
+    return Response(
+        encode(problem.document(starts=starts)), problem.status, headers, media_type="application/problem+json"
+    )
 
 
 def connection_refused(problem: Problem) -> bytes:
-    """Return a problem response on the wire, for a connection that is closed after it."""
-    response = problem_response(problem)
+    """Return a problem response on the wire, for a connection that is closed after it.
+
+    Its call was not read: it may be one that starts something.
+    """
+    response = problem_response(problem, starts=True)
     head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))
     return b"HTTP/1.1 %d \r\n%s\r\n%s" % (response.status_code, head, response.body)
 
@@ -95,9 +102,9 @@ class LocalApp:
         except HungUp:
             return
         except Problem as problem:
-            await _answer(problem_response(problem), scope, receive, send, early=early)
+            await _answer(_refused(problem, scope), scope, receive, send, early=early)
         except Exception:  # noqa: BLE001 - the till needs an answer
-            await _answer(problem_response(_fault(scope)), scope, receive, send, early=early)
+            await _answer(_refused(_fault(scope), scope), scope, receive, send, early=early)
         else:
             await _answer(response, scope, receive, send, early=early)
             crash_point("till.answered")
@@ -131,6 +138,12 @@ class LocalApp:
                 scope["path_params"] = found.groupdict()
                 return methods
         raise Problem("not_found", f"there is nothing at {scope['path']}; {self._others}")
+
+
+def _refused(problem: Problem, scope: Any) -> Response:
+    """Return the problem response to a request. Another method in place of PUT was meant to start something too."""
+    wrong_method = isinstance(problem, NotAllowed) and STARTS in problem.allowed.split(", ")
+    return problem_response(problem, starts=scope["method"] == STARTS or wrong_method)
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:

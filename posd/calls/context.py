@@ -10,6 +10,7 @@ from posd.calls.long_poll import HungUp, T
 from posd.calls.streams import Streams
 from posd.httpd.connection import Pieces
 from posd.records.intake import Intake
+from posd.records.start import Missing, unknown_id
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -19,8 +20,15 @@ from posd.storage.writer import Unit
 class Context:
     """Shared by the handlers."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime], intake: Intake | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        intake: Intake | None = None,
+        missing: Missing = lambda: None,
+    ) -> None:
         self._store = store
+        self._missing = missing
         self.now = now
         self.intake = intake or Intake()
         self.streams = Streams(store.hub, self.intake.reached)
@@ -39,6 +47,12 @@ class Context:
     def moved(self) -> str | None:
         """Which file of the database is not where it was opened, None where all are."""
         return self._store.writer.moved
+
+    def not_here(self, problem: Problem) -> Problem:
+        """Return the problem of an id that is not here; of one that is not known it says whether it never was."""
+        if problem.code == "not_found":
+            problem.extra |= unknown_id(self._missing())
+        return problem
 
     async def probe_write(self) -> None:
         """Commit something that is never read, to see whether it can be: a full disk takes an empty commit."""

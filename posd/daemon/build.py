@@ -27,7 +27,7 @@ from posd.base.clocks import monotonic
 from posd.base.ids import Channel
 from posd.base.limits import Limit, Reached
 from posd.base.negotiation import Language
-from posd.base.times import released
+from posd.base.times import iso, released
 from posd.calls.app import LocalApp, connection_refused
 from posd.calls.context import Context
 from posd.calls.route import Call, served
@@ -72,6 +72,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.commissions import Commissions
 from posd.records.intake import Intake, limit_reached, tell
 from posd.records.quarantine import Reprocessing
+from posd.records.start import Missing
 from posd.records.terminal_addresses import Decisions
 from posd.records.witness_file import WitnessFile
 from posd.storage.connection import unusable
@@ -185,7 +186,7 @@ def payments(base: Base) -> PaymentParts:
     """Build the use cases of payments."""
     config, store, fleet, now = base.config, base.store, base.terminals.fleet, base.surroundings.now
     outstanding = CallsInFlight()
-    unseen = Unseen(store, WitnessFile(config.database.witness), now)
+    unseen = Unseen(store, WitnessFile(config.database.witness), now, partial(_forgets_before, base))
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
@@ -231,6 +232,7 @@ def payments(base: Base) -> PaymentParts:
             AmountRules(**msgspec.structs.asdict(config.amounts)),
             lambda: base.clock.doubt,
             base.surroundings.elapsed,
+            unseen.missing_records,
         ),
         aborts,
         searching,
@@ -241,6 +243,12 @@ def payments(base: Base) -> PaymentParts:
         IdentityConflicts(store, fleet, outstanding, now),
         PaymentRecords(inbox, outstanding),
     )
+
+
+def _forgets_before(base: Base) -> str:
+    """Return the moment before which records are removed by their age, "" where they are kept for ever."""
+    days = base.config.database.retention_days
+    return iso(base.clock.confirmed - timedelta(days=days)) if days else ""
 
 
 def _tell(clock: WallClock, moved: payment_record.Moved) -> None:
@@ -270,11 +278,11 @@ class PrintParts(msgspec.Struct, frozen=True):
     records: PrintRecords
 
 
-def printing(base: Base) -> PrintParts:
+def printing(base: Base, missing: Missing) -> PrintParts:
     """Build the use cases of print jobs."""
     store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
     now = base.surroundings.now
-    jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake)
+    jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake, missing)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, fleet, turns, limits, now, base.surroundings.chance)
     inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)
@@ -367,7 +375,7 @@ def local_doors(
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     now, clock, database = base.surroundings.now, base.clock, config.database
-    context = Context(store, now, base.intake)
+    context = Context(store, now, base.intake, paying.unseen.missing_records)
     retention = Retention(
         store,
         database.retention_days,

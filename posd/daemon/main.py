@@ -132,7 +132,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     intake = build.intake(config)
     base = build.Base(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)
     paying = build.payments(base)
-    prints = build.printing(base)
+    prints = build.printing(base, paying.unseen.missing_records)
     door = build.webhook_door(base, certificate, paying, prints, listening)
     presence = build.presence(base, door)
     tally = Tally(store.hub, around.fleet)

@@ -336,7 +336,7 @@ class TransactionCalls:
         language = self._language_of(request)
 
         def view(db: sqlite3.Connection) -> documents.Transaction:
-            found = _known(db, identity)
+            found = self._known(db, identity)
             return self._view(None if _stands_alone(found) else db, found, now, language)
 
         try:
@@ -439,7 +439,14 @@ class TransactionCalls:
         return json_response(found, language=language)
 
     async def _get(self, identity: str) -> model.Transaction:
-        return await self._context.look_up(partial(_known, identity=identity))
+        return await self._context.look_up(partial(self._known, identity=identity))
+
+    def _known(self, db: sqlite3.Connection, identity: str) -> model.Transaction:
+        """Return the transaction of that id. Raise Problem."""
+        found = rows.get(db, identity)
+        if found is None:
+            raise self._context.not_here(pruned.missing_payment(db, identity))
+        return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
         """Answer with the current state of a transaction."""
@@ -474,12 +481,12 @@ class TransactionCalls:
 
     def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> Outcome | None:
         """Return the outcome of a transaction, None while it has none. Raise Problem."""
-        transaction = _known(db, identity)
+        transaction = self._known(db, identity)
         return documents.outcome_document(db, transaction, self._step(transaction, self._context.now()), language)
 
     def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> Standing:
         """Return how a transaction stands. Raise Problem."""
-        transaction, now = _known(db, identity), self._context.now()
+        transaction, now = self._known(db, identity), self._context.now()
         step = self._step(transaction, now)
         lacks = self._reconciler.missing_proof(db, transaction)
         return Standing(
@@ -517,11 +524,3 @@ def _stands_alone(transaction: model.Transaction) -> bool:
     """Whether no other row is needed to show it."""
     known = transaction.derives_from or transaction.transaction_reference is None
     return transaction.outcome is None and bool(known) and transaction.phase is not Phase.IN_DOUBT
-
-
-def _known(db: sqlite3.Connection, identity: str) -> model.Transaction:
-    """Return the transaction of that id. Raise Problem."""
-    found = rows.get(db, identity)
-    if found is None:
-        raise pruned.missing_payment(db, identity)
-    return found

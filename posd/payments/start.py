@@ -48,10 +48,12 @@ from posd.records.request import Fault, MalformedJson, check, malformed, unsigna
 from posd.records.start import (
     RETRY_STORING_SECONDS,
     Destination,
+    Missing,
     Running,
     destination,
     draining,
     not_known,
+    of_unknown_id,
     require_same,
     unavailable,
 )
@@ -136,6 +138,7 @@ class Payments:
         amounts: AmountRules = NOTHING_MORE,
         clock_doubt: Callable[[], str | None] = lambda: None,
         elapsed: Callable[[], float] = kernel.elapsed,
+        missing: Missing = lambda: None,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
 
@@ -157,6 +160,7 @@ class Payments:
         self._amounts = amounts
         self._clock_doubt = clock_doubt
         self._elapsed = elapsed
+        self._missing = missing
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
@@ -194,12 +198,13 @@ class Payments:
         async with self._running.alone(identity):
             known = await self._look_up(identity)
             if known is None:
-                if refusal is not None:
-                    raise refusal
-                draft, way = await self._draft(identity, request, faults)
-                self._intake.require_free(FREE_FOR_PAYMENTS, "cannot start")
-                self._intake.payments.require(sender, len(body), "cannot start")
-                known, started = await self._run(draft, way)
+                with of_unknown_id(self._missing):
+                    if refusal is not None:
+                        raise refusal
+                    draft, way = await self._draft(identity, request, faults)
+                    self._intake.require_free(FREE_FOR_PAYMENTS, "cannot start")
+                    self._intake.payments.require(sender, len(body), "cannot start")
+                    known, started = await self._run(draft, way)
                 if started:
                     self._intake.payments.take(sender, len(body))
                     return known, True
@@ -293,10 +298,23 @@ class Payments:
                 f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
                 "confirmed (posd clock)",
             )
-        now, elapsed = self._now(), self._elapsed()
-        until = Until(moment, elapsed + (moment - now).total_seconds())
-        _refuse_late(until, now, elapsed)
+        until = Until(moment, self._elapsed() + (moment - self._now()).total_seconds())
+        self._refuse_late(until)
         return until
+
+    def _refuse_late(self, until: Until) -> None:
+        """Raise Problem where it may be sent no more."""
+        now = self._now()
+        if until.passed(now, self._elapsed()):
+            self._refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
+            raise Problem(
+                "expired",
+                f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
+                "sent, and nothing will be. If the customer is still there, ask the customer and start anew, under a "
+                "new id",
+                not_after=iso(until.moment),
+                now=iso(now),
+            )
 
     async def _way(self, identity: str, terminal: str, until: Until | None, row: Row, amount_unit: AmountUnit) -> Way:
         """Return where its request would go, and where its events would come to."""
@@ -372,7 +390,7 @@ class Payments:
             return existing, None
         pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
-            _refuse_late(way.until, self._now(), self._elapsed())  # expired
+            self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
         transaction = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
@@ -469,18 +487,6 @@ class Payments:
         problem = not_known(error)
         log.warning("payment.not_readable", transaction=identity, error=str(error), error_id=problem.extra["error_id"])
         return problem
-
-
-def _refuse_late(until: Until, now: datetime, elapsed: float) -> None:
-    """Raise Problem where it may be sent no more."""
-    if until.passed(now, elapsed):
-        raise Problem(
-            "expired",
-            f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was sent, "
-            "and nothing will be. If the customer is still there, ask the customer and start anew, under a new id",
-            not_after=iso(until.moment),
-            now=iso(now),
-        )
 
 
 def _refuse_sale(unit: Unit, transaction: Transaction) -> None:

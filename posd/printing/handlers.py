@@ -46,7 +46,9 @@ class PrintJobCalls:
     async def get_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
         return json_response(
-            await self._context.look_up(partial(_document, identity=parameters.path(request, parameters.PRINT_JOB_ID)))
+            await self._context.look_up(
+                partial(self._shown, identity=parameters.path(request, parameters.PRINT_JOB_ID))
+            )
         )
 
     async def await_print_job(self, request: Request) -> Response:
@@ -54,18 +56,18 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         timeout = request.state.query["timeout"]
 
-        hub, look = self._context.hub, partial(self._context.look_up, partial(_ended, identity=identity))
+        hub, look = self._context.hub, partial(self._context.look_up, partial(self._ended, identity=identity))
         found = await wait_until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
         if found is not None:
             return json_response(found)
-        return json_response(await self._context.look_up(partial(_document, identity=identity)), 202)
+        return json_response(await self._context.look_up(partial(self._shown, identity=identity)), 202)
 
     async def get_print_history(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
         def read(db: sqlite3.Connection) -> PrintHistory:
-            return documents.history_document(db, _get(db, identity))
+            return documents.history_document(db, self._get(db, identity))
 
         return json_response(await self._context.read(read))
 
@@ -73,7 +75,7 @@ class PrintJobCalls:
         """`POST /print-jobs/{id}/reconcile`: ask the terminal now, also for one that has ended."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         parameters.check_no_body(request)
-        job = await self._context.look_up(partial(_get, identity=identity))
+        job = await self._context.look_up(partial(self._get, identity=identity))
         try:
             answer = await self._spooler.ask(job)
         except (StorageUnavailable, CommitUncertain) as error:
@@ -81,7 +83,7 @@ class PrintJobCalls:
             raise Problem("storage_unavailable", detail) from error
         status = answer.report.status if isinstance(answer, Answered) else None
         reason = answer.reason if isinstance(answer, NoAnswer) else None
-        document = await self._context.look_up(partial(_document, identity=identity))
+        document = await self._context.look_up(partial(self._shown, identity=identity))
         return json_response(AskedPrintJob(status, reason, document))
 
     async def resolve_print_job(self, request: Request) -> Response:
@@ -100,7 +102,7 @@ class PrintJobCalls:
             job = await self._operators.decide(identity, decision)
         except Problem as problem:
             if problem.code == "already_final":
-                problem.extra["outcome"] = await self._context.look_up(partial(_document, identity=identity))
+                problem.extra["outcome"] = await self._context.look_up(partial(self._shown, identity=identity))
             raise
         return json_response(await self._document(job))
 
@@ -115,6 +117,20 @@ class PrintJobCalls:
 
         return json_response(await self._context.read(read))
 
+    def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
+        """Return the job of that id. Raise Problem."""
+        job = rows.get(db, identity)
+        if job is None:
+            raise self._context.not_here(pruned.missing_print_job(db, identity))
+        return job
+
+    def _shown(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob:
+        return documents.job_document(db, self._get(db, identity))
+
+    def _ended(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
+        job = self._get(db, identity)
+        return documents.job_document(db, job) if job.phase is Phase.FINAL else None
+
     async def _document(self, job: model.PrintJob) -> documents.PrintJob:
         """Return a job with the jobs that print it again, where they can be read now.
 
@@ -124,22 +140,6 @@ class PrintJobCalls:
             return await self._context.look_up(partial(documents.job_document, job=job))
         except Problem:
             return documents.job_document(None, job)
-
-
-def _get(db: sqlite3.Connection, identity: str) -> model.PrintJob:
-    job = rows.get(db, identity)
-    if job is None:
-        raise pruned.missing_print_job(db, identity)
-    return job
-
-
-def _document(db: sqlite3.Connection, identity: str) -> documents.PrintJob:
-    return documents.job_document(db, _get(db, identity))
-
-
-def _ended(db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
-    job = _get(db, identity)
-    return documents.job_document(db, job) if job.phase is Phase.FINAL else None
 
 
 # Calls on print jobs.

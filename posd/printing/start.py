@@ -37,11 +37,13 @@ from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed, unsignable
 from posd.records.start import (
     RETRY_STORING_SECONDS,
+    Missing,
     Running,
     destination,
     draining,
     identity_conflict,
     not_known,
+    of_unknown_id,
     require_same,
     unavailable,
 )
@@ -123,8 +125,10 @@ class Printing:
         turns: Turns,
         now: Callable[[], datetime],
         intake: Intake | None = None,
+        missing: Missing = lambda: None,
     ) -> None:
         self._intake = intake or Intake()
+        self._missing = missing
         self._store = store
         self._fleet = fleet
         self._callback_urls = callback_urls
@@ -173,12 +177,13 @@ class Printing:
                 raise _not_known(print_job_id, "its intent is not on disk for certain")
             known = await self._look_up(print_job_id)
             if known is None:
-                if refusal is not None:
-                    raise refusal
-                draft, problem = await self._plan(print_job_id, request, faults)
-                self._intake.require_free(FREE_FOR_EXTRAS, "cannot print")
-                self._intake.print_jobs.require(sender, len(body), "cannot print")
-                started = await self._begin(draft, problem)
+                with of_unknown_id(self._missing):
+                    if refusal is not None:
+                        raise refusal
+                    draft, problem = await self._plan(print_job_id, request, faults)
+                    self._intake.require_free(FREE_FOR_EXTRAS, "cannot print")
+                    self._intake.print_jobs.require(sender, len(body), "cannot print")
+                    started = await self._begin(draft, problem)
                 if started is not None:
                     self._intake.print_jobs.take(sender, len(body))
                     _tell_unknown(started)

@@ -6,13 +6,14 @@ where nothing can be started now.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
-from posd.base.problems import Problem
+from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
+from posd.storage.marks import MissingRecords
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Dispute, Trusted
 
@@ -121,6 +122,29 @@ def not_known(why: object) -> Problem:
         "check the disk",
         error_id=secrets.token_hex(8),
     )
+
+
+#: Returns the time of which records may be missing, None where none are.
+Missing = Callable[[], MissingRecords | None]
+
+
+def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
+    """Return what a problem says of an id that was looked up and is not known (`base.problems.UNKNOWN_ID`)."""
+    if missing is None:
+        return {"never_started": True}
+    times = {"records_missing_from": missing.since, "records_missing_until": missing.until}
+    return {"never_started": False} | times
+
+
+@contextmanager
+def of_unknown_id(missing: Missing) -> Iterator[None]:
+    """Add that to each Problem of a call whose id is not known."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.code not in NOT_OF_UNKNOWN_ID:
+            problem.extra |= unknown_id(missing())
+        raise
 
 
 def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_for: str) -> None:

@@ -91,6 +91,12 @@ def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: Cause) -> Iden
     return fresh
 
 
+def newest_change_at(db: sqlite3.Connection) -> str | None:
+    """Return the time of the newest line of the feed, None where there is none."""
+    row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
+    return row[0] if row else None
+
+
 def last_seq(db: sqlite3.Connection) -> int:
     """Return the highest number of a change that was given out, whether the change is still there or not."""
     return numbers.newest(db, "changes")

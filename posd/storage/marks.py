@@ -34,6 +34,13 @@ class OldFile(StrEnum):
     MISSING = "missing"
 
 
+class MissingRecords(msgspec.Struct, frozen=True):
+    """Records of what was started between these two moments may be missing; `since` is None where that is not known."""
+
+    since: str | None
+    until: str
+
+
 class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
@@ -56,11 +63,19 @@ class Restored(msgspec.Struct, frozen=True):
     ids_taken_over: Annotated[
         int, Meta(description="those of them that nothing else knew; these payments were taken over in doubt")
     ] = 0
+    newest_at: Annotated[
+        Moment | None, Meta(description="the newest change in the backup, null where there is none")
+    ] = None
 
     @property
     def doubtful(self) -> bool:
         """Whether a payment that is not in the database may have been started."""
         return self.old is not OldFile.READ or self.ids_taken_over > 0
+
+    @property
+    def missing(self) -> MissingRecords | None:
+        """When a payment was started that may be missing; None where none is."""
+        return MissingRecords(self.newest_at or self.made_at, self.at) if self.doubtful else None
 
     @property
     def words(self) -> str:
@@ -120,6 +135,14 @@ class GoneBack(msgspec.Struct, frozen=True):
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="by what it was found, in words")]
     taken_over: Annotated[int, Meta(description="payments that the witness knew and the database did not")]
+    newest_at: Annotated[Moment | None, Meta(description="the newest change that it had, null where it had none")] = (
+        None
+    )
+
+    @property
+    def missing(self) -> MissingRecords:
+        """When a payment was started that may be missing."""
+        return MissingRecords(self.newest_at, self.at)
 
     @property
     def words(self) -> str:
@@ -169,6 +192,17 @@ def unseen_restores(db: sqlite3.Connection) -> list[Restored]:
 def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
     """Return how often the database was found to have gone back since a person looked, oldest first."""
     return [msgspec.json.decode(detail, type=GoneBack) for detail in _unseen(db, GONE_BACK)]
+
+
+def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
+    """Return the time from the first to the last restore since then that may have lost records, seen or not."""
+    restores = [msgspec.json.decode(detail, type=Restored).missing for detail in details(db, RESTORED)]
+    gone_back = [msgspec.json.decode(detail, type=GoneBack).missing for detail in details(db, GONE_BACK)]
+    found = [item for item in (*restores, *gone_back) if item is not None and item.until >= since]
+    if not found:
+        return None
+    known = [item.since for item in found if item.since is not None]
+    return MissingRecords(min(known) if len(known) == len(found) else None, max(item.until for item in found))
 
 
 def _unseen(db: sqlite3.Connection, kind: str) -> list[str]:

@@ -119,6 +119,7 @@ class Restore:
             files.create_private(self._fresh)
             with closing(sqlite3.connect(self._fresh, isolation_level=None, uri=True)) as db:
                 self._fill(db, file, look)
+                newest_at = database_id.newest_change_at(db)
                 old, taken = self._take_over(db, look, named)
                 missing = not_in(db, named)
                 db.execute("BEGIN")
@@ -136,6 +137,7 @@ class Restore:
                     print_jobs_by_id=taken.print_jobs_by_id,
                     ids=len(named),
                     ids_taken_over=len(missing),
+                    newest_at=newest_at,
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
                 database_id.renew(db, mark.at, taken.first_seq, database_id.Cause.RESTORED)

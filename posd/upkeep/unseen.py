@@ -24,7 +24,7 @@ from posd.records.witness import Started, Witness
 from posd.records.witness_file import KEPT, WitnessFile
 from posd.storage import database_id, marks
 from posd.storage.database_id import Cause, Identity
-from posd.storage.marks import GoneBack, Restored
+from posd.storage.marks import GoneBack, MissingRecords, Restored
 from posd.storage.store import Store
 from posd.storage.writer import Change, Unit
 
@@ -56,10 +56,19 @@ class _Found(msgspec.Struct, frozen=True):
 class Unseen:
     """`begin` at the start, before anything else is recorded; then the guard of new payments, and the witness."""
 
-    def __init__(self, store: Store, file: WitnessFile, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        file: WitnessFile,
+        now: Callable[[], datetime],
+        forgets_before: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`forgets_before`: the moment up to which records are removed by their age, "" where none are."""
         self._store = store
+        self._forgets_before = forgets_before
         self._file = file
         self._now = now
+        self._missing: MissingRecords | None = None
         self._restores: list[Restored] = []
         self._gone_back: list[GoneBack] = []
         self._since = ""  # since when new payments are refused, "" where they are not
@@ -115,6 +124,7 @@ class Unseen:
         """Read what no person has looked at, and refuse new payments where it makes that necessary."""
         self._restores = await self._store.read(marks.unseen_restores)
         self._gone_back = await self._store.read(marks.unseen_gone_back)
+        self._missing = await self._store.read(partial(marks.missing_records, since=self._forgets_before()))
         doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
         doubtful += [(item.at, item.words) for item in self._gone_back]
         doubtful.sort()
@@ -132,6 +142,11 @@ class Unseen:
                 since=self._since,
                 how=f"{self._how} To confirm that a person has looked: {SEEN}",
             )
+
+    def missing_records(self) -> MissingRecords | None:
+        """Return the time of which records may be missing, also where a person has looked; None where none are."""
+        missing = self._missing
+        return missing if missing is not None and missing.until >= self._forgets_before() else None
 
     @property
     def refuses(self) -> bool:
@@ -184,7 +199,7 @@ def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
     known, seq = database_id.all_of(db), database_id.last_seq(db)
     unknown = not_in(db, left.started)
     why = witness.why_gone_back(left, known, seq, len(unknown))
-    gone_back = None
+    gone_back, newest_at = None, database_id.newest_change_at(db)
     if why is not None:
         from posd.upkeep import (
             merge,  # megabytes, with what it needs, that a database of which nothing is missing never has
@@ -194,7 +209,7 @@ def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
         merge.leave_out_numbers(db, left.seq)
         known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, Cause.GONE_BACK))
         take_over_by_id(unit, unknown.values(), at, "the witness beside the database knows")
-        gone_back = GoneBack(iso(at), why, len(unknown))
+        gone_back = GoneBack(iso(at), why, len(unknown), newest_at)
         marks.add(db, iso(at), marks.GONE_BACK, gone_back)
     witnessed = marks.newest(db, marks.WITNESSED) is not None
     if not witnessed:

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from posd.api import routes
 from posd.base.ids import canonical_uuid
 from posd.base.problems import PROBLEMS, Problem
 from posd.base.times import iso, parse_iso
+from posd.calls.app import STARTS
 from tests.support.tables import every
 
 
@@ -17,6 +19,32 @@ def test_every_problem_has_its_document(code: str) -> None:
     assert (document["code"], document["detail"], document["extra"]) == (code, "what to do", 1)
     assert document["status"] == Problem(code, "").status
     assert 400 <= document["status"] < 600
+
+
+#: What a till does after a problem of a call that starts something (local API, Problems).
+STEPS = {
+    "fix_call": "malformed_json invalid_request unknown_terminal unknown_original amount_exceeds not_configured "
+    "not_found method_not_allowed request_timeout payload_too_large unsupported_media_type forbidden",
+    "same_call": "terminal_busy terminal_offline identity_conflict limit_reached storage_unavailable draining "
+    "clock_unsure internal_error queue_full",
+    "ask_person": "id_reused pruned restore_unseen sale_conflict already_derived chain_conflict",
+    "new_id_ok": "expired",
+}
+
+
+def test_each_code_of_a_call_that_starts_something_says_what_the_till_does() -> None:
+    said = {code: row.next_step for code, row in PROBLEMS.items() if row.next_step is not None}
+    assert said == {code: step for step, codes in STEPS.items() for code in codes.split()}
+    starting = [route for route in routes.ALL if route.method == STARTS]
+    assert [route.name for route in starting] == [route.name for route in routes.ALL if route.judges_refusal]
+    answered = {code for route in starting for code in route.problems} | {"not_found", "method_not_allowed"}
+    assert answered - said.keys() == set()
+
+
+def test_what_the_till_does_is_said_in_the_calls_that_start_something_alone() -> None:
+    problem = Problem("terminal_busy", "words", blocking_transaction="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
+    assert problem.document(starts=True) == problem.document() | {"next_step": "same_call"}
+    assert Problem("already_final", "words").document(starts=True)["next_step"] == "ask_person", "the table has none"
 
 
 def test_moments_are_utc_with_milliseconds() -> None:

@@ -94,6 +94,9 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", f"{NEW}/history", None, 404, "not_found"),
     ("DELETE", KNOWN, None, 405, "method_not_allowed"),
     ("POST", "/version", {}, 405, "method_not_allowed"),
+    ("PUT", "/version", {}, 405, "method_not_allowed"),
+    ("PUT", "/nothing", {}, 404, "not_found"),
+    ("PUT", "/transactions/", {}, 404, "not_found"),
     ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
 ]
 
@@ -117,12 +120,12 @@ async def start_known(shop: Shop, known: str) -> None:
     assert (await shop.daemon.call("PUT", f"/transactions/{known}", CHARGE)).status in (200, 201)
 
 
-def assert_problem(reply: Reply, status: int, code: str) -> Any:
-    """The exact shape of a problem; return it."""
+def assert_problem(reply: Reply, status: int, code: str, *more: str) -> Any:
+    """The exact shape of a problem with these members more; return it."""
     assert reply.status == status, reply.body
     assert reply.headers["content-type"] == "application/problem+json"
     problem = reply.json
-    assert set(problem) == {"type", "title", "status", "detail", "code"} | EXTRA.get(code, set())
+    assert set(problem) == {"type", "title", "status", "detail", "code", *more} | EXTRA.get(code, set())
     assert (problem["code"], problem["status"]) == (code, status)
     assert (problem["type"], problem["title"]) == (f"urn:posd:problem:{code}", PROBLEMS[code].title)
     assert len(problem["detail"]) > 20
@@ -144,7 +147,14 @@ async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, 
     new = str(uuid4())
     seen = len(shop.terminal.requests)
     reply = await shop.daemon.call(method, path.format(new=new, known=known), content)
-    problem = assert_problem(reply, status, code)
+    starts = method == "PUT" or (method, path) == ("DELETE", KNOWN)
+    unknown = path.startswith(NEW) and method in ("PUT", "GET")
+    more = ["next_step"] * starts + ["never_started"] * unknown
+    problem = assert_problem(reply, status, code, *more)
+    if starts:
+        assert problem["next_step"] == PROBLEMS[code].next_step
+    if unknown:
+        assert problem["never_started"] is True
     if code == "unknown_terminal":
         assert problem["fleet"][:2] == ["SN-000", "SN-001"]
         assert len(problem["fleet"]) > TERMINALS
@@ -171,10 +181,10 @@ async def test_a_body_has_to_be_json(shop: Shop) -> None:
         reply = await shop.daemon.call(
             "PUT", f"/transactions/{identity}", json.dumps(CHARGE).encode(), headers={"content-type": kind}
         )
-        assert_problem(reply, status, "unsupported_media_type")
+        assert_problem(reply, status, "unsupported_media_type", "next_step", "never_started")
     for kind in ("application/json; charset=utf-8", "application/vnd.till+json"):
         reply = await shop.daemon.call("PUT", f"/transactions/{identity}", b"{", headers={"content-type": kind})
-        assert_problem(reply, 400, "malformed_json")
+        assert_problem(reply, 400, "malformed_json", "next_step", "never_started")
 
 
 @pytest.mark.parametrize("size", [b"content-length: 900000", b"transfer-encoding: chunked"])

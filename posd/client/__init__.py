@@ -8,9 +8,9 @@
         match payment.outcome().paid:
             case Paid.PAID: ...
 
-`AsyncPosd` is the same for asyncio. A `Problem` of a call that starts something means that this call sent nothing
-(after `IdMayBeUsed` a person looks: the id may have been used before); `Unreachable` means that nothing is known:
-repeat the same call with the same id. It imports nothing else of posd, and httpx2 once a client is made.
+`AsyncPosd` is the same for asyncio. A call that starts something raises `Problem` or `Unreachable`. Both say what the
+till does: `never_started` (True: it is not paid, and the id can be forgotten), else `next_step`, and the till keeps the
+id. It imports nothing else of posd, and httpx2 once a client is made.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from posd.client.states import (
     Check,
     Declined,
     Display,
+    Effect,
     Evidence,
     Failure,
     FeedChange,
@@ -38,6 +39,8 @@ from posd.client.states import (
     PrintJob,
     Receipt,
     Rejected,
+    Reserved,
+    Reversed,
     State,
     Terminal,
     TerminalFailure,
@@ -64,6 +67,7 @@ __all__ = [
     "Check",
     "Declined",
     "Display",
+    "Effect",
     "Evidence",
     "Failure",
     "FeedChange",
@@ -79,6 +83,8 @@ __all__ = [
     "PrintJob",
     "Receipt",
     "Rejected",
+    "Reserved",
+    "Reversed",
     "State",
     "StoredPayment",
     "Terminal",

@@ -5,8 +5,9 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from posd.client import calls, connection, plans
 from posd.client.calls import Call, Id, Lists, PaymentCalls, Reply, Starts, StreamItem
@@ -37,8 +38,19 @@ from posd.client.plans import (
     R,
     Show,
 )
-from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
-from posd.client.store import Store
+from posd.client.states import (
+    Change,
+    E,
+    FeedChange,
+    Health,
+    Outcome,
+    PrintJob,
+    State,
+    Terminal,
+    Transaction,
+    Version,
+)
+from posd.client.store import Store, StoredPayment
 
 T = TypeVar("T")
 
@@ -126,7 +138,7 @@ class AsyncConnection:
 Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
-class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transaction]]):
+class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transaction]], Generic[E]):
     """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
 
     async def _state(self, call: Call, *, once: bool = False) -> Transaction:
@@ -136,7 +148,7 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
     async def _look(self, call: Call) -> Transaction:
         return await self._posd._look(call, Transaction, self._latest)
 
-    async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome:
+    async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
         `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
@@ -144,19 +156,20 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show)
+        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show, self._stored_at)
         return await self._posd.connection.run(plan)
 
     async def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
         """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
 
         Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
-        it was not started. Raise OutcomeUnknown where posd's database was restored, or Unreachable.
+        it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
+        not stored later, or Unreachable.
         """
-        plan = plans.is_known(self._posd.socket, self.id, within, self._posd._troubled())
+        plan = plans.is_known(self._posd.socket, self.id, self._stored_at, within, self._posd._troubled())
         return await self._posd.connection.run(plan)
 
-    async def watch(self) -> AsyncGenerator[Change | State | Outcome, None]:
+    async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
         """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
 
         Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
@@ -194,7 +207,14 @@ class AsyncPrint(Handle["AsyncPosd", PrintJob]):
 
 
 class AsyncPosd(
-    Starts[Answer["AsyncPayment"], Answer["AsyncPrint"]], Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]]
+    Starts[
+        Answer["AsyncPayment[Paid]"],
+        Answer["AsyncPayment[Reserved]"],
+        Answer["AsyncPayment[Reversed]"],
+        Answer["AsyncPayment"],
+        Answer["AsyncPrint"],
+    ],
+    Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]],
 ):
     """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
 
@@ -236,9 +256,10 @@ class AsyncPosd(
         """End the client; what was started goes on."""
         await self.connection.close()
 
-    def transaction(self, id: Id) -> AsyncPayment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id; posd is not asked yet."""
-        return AsyncPayment(self, calls.transaction_id(id))
+    def transaction(self, id: Id | StoredPayment) -> AsyncPayment:  # noqa: A002 - the field's name
+        """Return the handle of a payment by its id, or as it is stored; posd is not asked yet."""
+        known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
+        return AsyncPayment(self, calls.transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> AsyncPrint:  # noqa: A002 - the field's name
         """Return the handle of a print job by its id; posd is not asked yet."""
@@ -289,13 +310,16 @@ class AsyncPosd(
         return await self.connection.run(plans.look(self.socket, call, kind, self._troubled(), latest))
 
     def _troubled(self) -> Away:
-        return Away(self.patience, self.on_away, plans.TROUBLED)
+        return Away(self.patience, self.on_away, plans.passes)
 
-    async def _begin(self, identity: str, call: Call) -> AsyncPayment:
-        if isinstance(stored := self._stored(identity, call), Awaitable):
-            await stored
-        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)
-        return AsyncPayment(self, identity, await self.connection.run(plan))
+    async def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> AsyncPayment:
+        stored = self.store and self.store(payment)
+        if isinstance(stored, Awaitable):
+            stored = await stored
+        stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
+        call = calls.Call("PUT", calls.transaction_path(payment.id), body=payment.body)
+        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
+        return AsyncPayment(self, payment.id, await self.connection.run(plan), stored_at)
 
     async def _begin_print(self, identity: str, call: Call) -> AsyncPrint:
         plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)

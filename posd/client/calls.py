@@ -3,9 +3,9 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import quote
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from posd.client.store import Store, StoredPayment
 REPLY_SECONDS = 60.0
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+#: The nil and the max UUID (RFC 9562).
+NEVER_MEANT = frozenset({str(UUID(int=0)), str(UUID(int=2**128 - 1))})
 _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -60,10 +62,11 @@ HEALTH = Call("GET", "/health", also={503})  # posd that fails says so, and how
 def transaction_id(given: UUID | str) -> str:
     """Return an id as posd writes it. Raise ValueError."""
     text = str(given).lower()
-    if not _UUID.fullmatch(text):
+    if not _UUID.fullmatch(text) or text in NEVER_MEANT:
+        unset = " It is what a variable has that was never set: two payments would share it" * (text in NEVER_MEANT)
         raise ValueError(
             f"{given!r} is no id of a transaction: it is a UUID that the till makes (uuid.uuid4()) and stores before "
-            "the call, so that it can ask again"
+            f"the call, so that it can ask again.{unset}"
         )
     return text
 
@@ -139,7 +142,10 @@ def moment(value: object) -> str:
 # The type parameters are what they answer: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
 # `Awaitable[Transaction]`.
 
-Started = TypeVar("Started", covariant=True)
+PaidOne = TypeVar("PaidOne", covariant=True)
+ReservedOne = TypeVar("ReservedOne", covariant=True)
+ReversedOne = TypeVar("ReversedOne", covariant=True)
+AnyOne = TypeVar("AnyOne", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
 PrintJobs = TypeVar("PrintJobs", covariant=True)
@@ -203,7 +209,7 @@ class PrintFilters(ListFilters, total=False):
     external_reference: str | None
 
 
-class Starts(ABC, Generic[Started, Printed]):
+class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     """The calls that start a payment or a print job.
 
     `id` is a UUID that the till has made **and stored** before the call (the client's `store` does that): asked again
@@ -217,9 +223,8 @@ class Starts(ABC, Generic[Started, Printed]):
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
 
-    Raise Problem (this call sent nothing; after IdMayBeUsed a person looks at what this id was used for before),
-    Unreachable (nothing is known: repeat the same call with the same id), or TypeError and ValueError for what is no
-    amount, id or time: nothing was sent.
+    Raise Problem or Unreachable, whose `never_started` and `next_step` say what the till does, or TypeError and
+    ValueError for what is no amount, id or time: this call sent nothing.
     """
 
     #: Members of an amount beyond those that posd knows by itself: `[amounts]` of its configuration.
@@ -228,8 +233,8 @@ class Starts(ABC, Generic[Started, Printed]):
     store: Store | None = None
 
     @abstractmethod
-    def _begin(self, identity: str, call: Call) -> Started:
-        """Make the call that starts."""
+    def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
+        """Store a payment and make the call that starts it. `stored_at`: when it was stored first, where known."""
 
     @abstractmethod
     def _begin_print(self, identity: str, call: Call) -> Printed:
@@ -237,57 +242,54 @@ class Starts(ABC, Generic[Started, Printed]):
 
     def _start(
         self, kind: str, given: Id, amount: Amount | None, fields: StartFields, names: type = StartFields
-    ) -> Started:
+    ) -> Any:
         identity = transaction_id(given)
         parts = None if amount is None and kind in WITHOUT_AMOUNT else check_amount(amount, self.amount_members)
         known = _known(fields, names)
         if (last := known.get("not_after")) is not None:
             known["not_after"] = moment(last)
-        return self._begin(identity, put(transaction_path(identity), {"type": kind, "amount": parts, **known}))
+        body = put("", {"type": kind, "amount": parts, **known}).body
+        return self._begin(StoredPayment(identity, body, datetime.now(UTC)), None)
 
-    def _derive(self, kind: str, given: Id, amount: Amount | None, fields: DerivedFields) -> Started:
+    def _derive(self, kind: str, given: Id, amount: Amount | None, fields: DerivedFields) -> Any:
         if original := fields.get("original"):
             fields["original"] = transaction_id(original)
         if reference := fields.get("transaction_reference"):
             fields["transaction_reference"] = str(reference)
         return self._start(kind, given, amount, fields, DerivedFields)
 
-    def _stored(self, identity: str, call: Call) -> object:
-        """Have a payment stored; return what `store` returned."""
-        return None if self.store is None else self.store(StoredPayment(identity, call.body))
-
-    def start(self, payment: StoredPayment) -> Started:
+    def start(self, payment: StoredPayment) -> AnyOne:
         """Start a payment as it is stored, or hear that it was started: the same call, after a crash of the till."""
-        identity = transaction_id(payment.id)
-        return self._begin(identity, Call("PUT", transaction_path(identity), body=payment.readable_body()))
+        payment.readable_body()
+        return cast(AnyOne, self._begin(replace(payment, id=transaction_id(payment.id)), payment.stored_at))
 
-    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002 - the field's name
+    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> PaidOne:  # noqa: A002 - the field's name
         """Charge a card."""
-        return self._start("charge", id, amount, fields)
+        return cast(PaidOne, self._start("charge", id, amount, fields))
 
-    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002
+    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> ReservedOne:  # noqa: A002
         """Reserve an amount on a card, to capture it later."""
-        return self._start("pre-auth", id, amount, fields)
+        return cast(ReservedOne, self._start("pre-auth", id, amount, fields))
 
-    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> ReservedOne:  # noqa: A002
         """Change what a pre-authorization reserves."""
-        return self._derive("re-auth", id, amount, fields)
+        return cast(ReservedOne, self._derive("re-auth", id, amount, fields))
 
-    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
         """Charge what a pre-authorization reserves."""
-        return self._derive("capture", id, amount, fields)
+        return cast(PaidOne, self._derive("capture", id, amount, fields))
 
-    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
         """Add a tip to an approved charge."""
-        return self._derive("post-tip", id, amount, fields)
+        return cast(PaidOne, self._derive("post-tip", id, amount, fields))
 
-    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
         """Reverse a charge, a capture or a pre-authorization; no amount is needed."""
-        return self._derive("void", id, amount, fields)
+        return cast(ReversedOne, self._derive("void", id, amount, fields))
 
-    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
         """Give back a charge or a capture, or `amount` of it."""
-        return self._derive("refund", id, amount, fields)
+        return cast(ReversedOne, self._derive("refund", id, amount, fields))
 
     def print_job(
         self,

@@ -1,18 +1,26 @@
 """What a call can raise.
 
-Of a call that starts something there are two kinds, and the difference is money: a `Problem` means that this call sent
-nothing; `Unreachable` means that nothing is known, and then the same call is repeated with the same id. One kind of
-problem says no more than that of this call: after `IdMayBeUsed` a person looks first.
+A call that starts something raises `Problem` (posd refused) or `Unreachable` (posd did not answer). Both have the two
+fields that a till goes by. `never_started`: True means that nothing was ever sent under this id, and the customer may
+pay otherwise. False means that the till keeps the id and does what `next_step` says.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from posd.client.states import PrintJob, Transaction
 
-#: Members that every problem has (RFC 9457); the others are the code's own.
-_COMMON = frozenset({"type", "title", "status", "detail", "code"})
+#: Members that a problem of any code can have; the others are the code's own.
+_COMMON = frozenset({"type", "title", "status", "detail", "code", "next_step", "never_started"})
+#: What a till does where posd says nothing, or a word that this client does not know.
+ASK_PERSON = "ask_person"
+_NEXT_STEPS = frozenset({"fix_call", "same_call", "new_id_ok", ASK_PERSON})
+
+#: The longest step of the clock that posd does not notice ([clock] max_step_seconds).
+CLOCK_STEP = timedelta(seconds=300)
 
 
 #: What a till can catch: all of this is in `posd.client` too.
@@ -27,7 +35,6 @@ __all__ = [
     "Expired",
     "Forbidden",
     "ForeignAnswer",
-    "IdMayBeUsed",
     "IdReused",
     "IdentityConflict",
     "InternalError",
@@ -67,6 +74,9 @@ class Unreachable(Exception):
     True where waiting cannot help.
     """
 
+    next_step: ClassVar[str] = "same_call"
+    never_started: ClassVar[bool] = False
+
     def __init__(self, socket: str, reason: str, *, sent: bool, lasting: bool = False, advice: str = "") -> None:
         super().__init__(f"cannot reach posd on {socket}: {reason}" + (f"; {advice}" if advice else ""))
         self.socket = socket
@@ -102,19 +112,27 @@ class StillOpen(Exception):
 class OutcomeUnknown(Exception):
     """posd answers, and not with the outcome: a person looks before it is paid again.
 
-    `problem` is what posd said, `extra` what it added. NotFound: its database was lost or replaced. InternalError: it
+    `problem` is what posd said, `extra` what it added. NotFound: posd has no record of it. InternalError: it
     fails, and goes on failing. Pruned: the record was removed; `extra["result"]` is how it ended.
 
-    It is no Problem, for it says nothing of what was sent: the customer may have paid.
+    It is no Problem: the customer may have paid, unless `never_started` is True.
     """
 
     def __init__(self, id: str, problem: "Problem") -> None:  # noqa: A002 - the field's name
-        unknown = f"how transaction {id} ended is not known: {problem.detail}"
-        advice = "look at the terminal and ask the acquirer before it is paid again"
-        super().__init__(problem.detail if isinstance(problem, Pruned) else f"{unknown}; {advice}")
         self.id = id
         self.problem = problem
         self.extra = problem.extra
+        self.never_started = problem.never_started
+        if isinstance(problem, Pruned):
+            words = problem.detail
+        elif self.never_started:
+            words = f"transaction {id} was never started: nothing was sent, and the customer has not paid"
+        else:
+            words = (
+                f"how transaction {id} ended is not known: {problem.detail}; "
+                "look at the terminal and ask the acquirer before it is paid again"
+            )
+        super().__init__(words)
 
 
 class StillPrinting(Exception):
@@ -129,13 +147,28 @@ class StillPrinting(Exception):
 class Problem(Exception):
     """posd answered with a problem: its stable `code`, HTTP `status`, what to do (`detail`), the code's own `extra`.
 
+    Of a call that starts something this call sent nothing (InternalError apart), and two fields say what the till does.
+    `never_started`: True means that nothing was ever sent under this id: it is not paid. False says nothing of an
+    earlier call with this id: keep it. `next_step`: `fix_call`, `same_call`, `ask_person`, `new_id_ok`; `ask_person`
+    where posd is older, or newer and says another word.
+
     A code that this client does not know is a plain Problem.
     """
 
     #: The class of each code.
     BY_CODE: ClassVar[dict[str, type["Problem"]]] = {}
 
-    def __init__(self, code: str, status: int, detail: str, extra: Mapping[str, Any], raw: bytes = b"") -> None:
+    def __init__(
+        self,
+        code: str,
+        status: int,
+        detail: str,
+        extra: Mapping[str, Any],
+        raw: bytes = b"",
+        *,
+        next_step: object = None,
+        never_started: object = None,
+    ) -> None:
         super().__init__(detail)
         self.code = code
         self.status = status
@@ -143,6 +176,9 @@ class Problem(Exception):
         self.extra = extra
         #: The answer's bytes.
         self.raw = raw
+        self.next_step = next_step if isinstance(next_step, str) and next_step in _NEXT_STEPS else ASK_PERSON
+        self.never_started = never_started is True
+        self._looked_up = never_started is not None
 
     def __init_subclass__(cls, *, code: str = "", **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -151,8 +187,30 @@ class Problem(Exception):
 
     @property
     def means_nothing_sent(self) -> bool:
-        """Whether it says, of a call that starts something, that nothing was sent (and not only that posd failed)."""
+        """Whether this call, if it is one that starts something, sent nothing."""
         return self.status < 500 or self.status in (501, 503)
+
+    @property
+    def passes(self) -> bool:
+        """Whether posd could not look up what was asked for, and can later."""
+        return not self._looked_up and (self.status == 429 or (self.status >= 500 and self.status != 501))
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """The seconds after which posd wants the same call, None where it names none."""
+        seconds = self.extra.get("retry_after_seconds")
+        return float(seconds) if isinstance(seconds, int) else None
+
+    def compare(self, stored_at: datetime | None) -> Self:
+        """Set `never_started` where posd lost records, and the payment was first stored after all of them.
+
+        A time before them proves nothing: a payment can be stored, and asked for much later.
+        """
+        until = self.extra.get("records_missing_until")
+        if self._looked_up and stored_at is not None and isinstance(until, str):
+            with suppress(ValueError, TypeError):  # it is no aware time
+                self.never_started |= stored_at > datetime.fromisoformat(until) + CLOCK_STEP
+        return self
 
 
 def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
@@ -161,14 +219,9 @@ def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
         return None
     detail = document.get("detail") or document.get("title") or code
     extra = {name: value for name, value in document.items() if name not in _COMMON}
-    return Problem.BY_CODE.get(code, Problem)(code, status, str(detail), extra, raw)
-
-
-class IdMayBeUsed(Problem):
-    """This call sent nothing, and an earlier one with the same id may have: a person looks before anything is paid.
-
-    It is one of IdReused, Pruned, RestoreUnseen, and StorageUnavailable (which passes: repeat the call).
-    """
+    kind = Problem.BY_CODE.get(code, Problem)
+    said = {name: document.get(name) for name in ("next_step", "never_started")}
+    return kind(code, status, str(detail), extra, raw, **said)
 
 
 class MalformedJson(Problem, code="malformed_json"):
@@ -195,7 +248,7 @@ class TerminalBusy(Problem, code="terminal_busy"):
     """An open transaction holds the terminal: `extra["blocking_transaction"]`."""
 
 
-class IdReused(IdMayBeUsed, code="id_reused"):
+class IdReused(Problem, code="id_reused"):
     """The id belongs to another request, which was started; `extra["fields"]` differ."""
 
 
@@ -223,7 +276,7 @@ class UnknownOriginal(Problem, code="unknown_original"):
     """Nothing can be derived from that original."""
 
 
-class RestoreUnseen(IdMayBeUsed, code="restore_unseen"):
+class RestoreUnseen(Problem, code="restore_unseen"):
     """posd's database was restored or has gone back: the id may have been sent before, and a person has to look."""
 
 
@@ -231,7 +284,7 @@ class NotFound(Problem, code="not_found"):
     """posd does not know it."""
 
 
-class Pruned(IdMayBeUsed, code="pruned"):
+class Pruned(Problem, code="pruned"):
     """It is so old that its record was removed; it was started once, and never will be again."""
 
 
@@ -267,7 +320,7 @@ class LimitReached(Problem, code="limit_reached"):
     """This program has too many connections or streams, or has started too much today: `extra["limit"]`."""
 
 
-class StorageUnavailable(IdMayBeUsed, code="storage_unavailable"):
+class StorageUnavailable(Problem, code="storage_unavailable"):
     """The database cannot be read or written now."""
 
 

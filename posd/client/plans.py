@@ -7,8 +7,9 @@ came of it. A sync and an async connection carry the same plans out. They read t
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
-from typing import Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from posd.client import calls, documents
 from posd.client.calls import Call, Reply, StreamItem
@@ -17,17 +18,15 @@ from posd.client.errors import (
     Draining,
     ForeignAnswer,
     InternalError,
-    LimitReached,
     NotFound,
     OutcomeUnknown,
     Problem,
     Pruned,
     StillOpen,
     StillPrinting,
-    StorageUnavailable,
     Unreachable,
 )
-from posd.client.states import Change, Health, Notice, Outcome, PrintJob, State, Transaction, read_outcome
+from posd.client.states import Change, Notice, Outcome, PrintJob, State, Transaction, read_outcome
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
@@ -74,10 +73,21 @@ START = "start"
 #: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
-#: Posd is away: stopped, starting, or stopping.
-AWAY = (Unreachable, Draining)
-#: It is there and cannot look or write just now. After a call that may have been read these say nothing about it.
-TROUBLED = (*AWAY, StorageUnavailable, LimitReached, InternalError)
+
+def is_away(error: Exception) -> bool:
+    """Whether posd is stopped, starting, or stopping."""
+    return isinstance(error, Unreachable | Draining) and not isinstance(error, ForeignAnswer)
+
+
+def passes(error: Exception) -> bool:
+    """Whether posd is away, or is there and could not look: the error says nothing of what was asked for."""
+    return is_away(error) or (isinstance(error, Problem) and error.passes)
+
+
+def is_awaited(error: Exception) -> bool:
+    """Whether a start that was refused is repeated: posd is away, or says after which time it is ready."""
+    later = isinstance(error, Problem) and error.next_step == "same_call" and error.retry_after_seconds is not None
+    return is_away(error) or later
 
 
 class Readable(Protocol):
@@ -104,11 +114,12 @@ Client = TypeVar("Client")
 class Handle(Generic[Client, T]):
     """Something that was started, or may have been: its id, and how it stood last."""
 
-    def __init__(self, posd: Client, identity: str, known: T | None = None) -> None:
+    def __init__(self, posd: Client, identity: str, known: T | None = None, stored_at: datetime | None = None) -> None:
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
         self._latest = Latest(known)
+        self._stored_at = stored_at
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
@@ -120,7 +131,7 @@ class Away:
 
     patience: float | None
     on_away: OnAway | None = None
-    passing: tuple[type[Exception], ...] = AWAY
+    passing: Callable[[Exception], bool] = is_away
     _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
@@ -129,17 +140,19 @@ class Away:
 
     def pause(self, error: Exception) -> float | None:
         """Return how many seconds to let pass before the next try, None where there is to be none."""
-        if isinstance(error, ForeignAnswer) or not isinstance(error, self.passing):
+        if not self.passing(error):
             return None
         now = time.monotonic()
+        named = error.retry_after_seconds if isinstance(error, Problem) else None
+        pause = max(RETRY_SECONDS, named or 0.0)
         self._since = now if self._since is None else self._since
         lasting = isinstance(error, InternalError) or (isinstance(error, Unreachable) and error.lasting)
         limits = (self.patience, LASTING_SECONDS if lasting else None)
-        if any(limit is not None and now - self._since + RETRY_SECONDS > limit for limit in limits):
+        if any(limit is not None and now - self._since + pause > limit for limit in limits):
             return None
         if self.on_away is not None:
             self.on_away(error)
-        return RETRY_SECONDS
+        return pause
 
 
 class Deadline:
@@ -190,10 +203,10 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
     return state
 
 
-def is_known(socket: str, identity: str, within: float, away: Away) -> Plan[bool]:
+def is_known(socket: str, identity: str, stored_at: datetime | None, within: float, away: Away) -> Plan[bool]:
     """Ask whether posd knows a transaction, until it does, or for `within` seconds. Raise OutcomeUnknown, or as `look`.
 
-    A posd whose database was restored may have forgotten it: then that it is not known says nothing.
+    False is what posd alone can say (`never_started`): where it lost records in a restore, it may have forgotten it.
     """
     call, deadline = calls.get(calls.transaction_path(identity)), Deadline(within)
     while True:
@@ -204,10 +217,9 @@ def is_known(socket: str, identity: str, within: float, away: Away) -> Plan[bool
         except NotFound as problem:
             away.back()
             if deadline.over():
-                health = yield from one(calls.HEALTH, Health, away)
-                if (restore := health.checks.get("restore")) is not None and restore.status != "ok":
-                    raise OutcomeUnknown(identity, problem) from problem
-                return False
+                if problem.compare(stored_at).never_started:
+                    return False
+                raise OutcomeUnknown(identity, problem) from problem
             call = replace(call, pause=min(ASK_AGAIN_SECONDS, deadline.left() or 0.0))
         else:
             return True
@@ -221,9 +233,15 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
     return rows, documents.maybe(body, "next_cursor")
 
 
-def begin(socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None) -> Plan[R]:
+def begin(
+    socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None, stored_at: datetime | None = None
+) -> Plan[R]:
     """Start something, and return how it then stands: see `start`."""
-    reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
+    try:
+        reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
+    except Problem as problem:
+        problem.compare(stored_at)
+        raise
     return kind.read(documents.document(reply.body))
 
 
@@ -232,25 +250,20 @@ def start(
 ) -> Plan[Reply]:
     """Start something: the same call, with the same id, until posd answers for it.
 
-    Raise Problem where posd says that nothing was sent, Unreachable where nothing is known after `patience` seconds;
-    `unsent_patience` is that of a call which provably did not reach posd.
+    Raise Problem where posd refuses: this call sent nothing. Raise Unreachable where nothing is known after `patience`
+    seconds; `unsent_patience` is that of a call which provably did not reach posd.
     """
-    unsent = Away(unsent_patience, on_away)
-    sent = Away(patience, on_away, TROUBLED)
+    unsent = Away(unsent_patience, on_away, is_awaited)
+    sent = Away(patience, on_away, passes)
     may_run = False
     while True:
         try:
             return (yield call)
         except (Unreachable, Problem) as error:
-            if isinstance(error, Unreachable):
-                may_run = may_run or error.sent
-            elif not error.means_nothing_sent:
-                may_run = True
-            elif not isinstance(error, TROUBLED if may_run else AWAY):
-                raise
+            may_run |= error.sent if isinstance(error, Unreachable) else not error.means_nothing_sent
             pause = (sent if may_run else unsent).pause(error)
             if pause is None:
-                if isinstance(error, ForeignAnswer):
+                if isinstance(error, ForeignAnswer) or not (passes(error) if may_run else is_away(error)):
                     raise
                 raise _unanswered(socket, error, may_run) from error
             call = replace(call, pause=pause)
@@ -262,18 +275,20 @@ def outcome(
     latest: Latest[Transaction],
     on_away: OnAway | None,
     show: Show | None = None,
-) -> Plan[Outcome]:
+    stored_at: datetime | None = None,
+) -> Plan[Any]:  # an Outcome with the effect of what the till started
     """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
-    deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
+    deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     shown, longest = None, None if show is None else 0.0
     while True:
         try:
             reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause, longest)
-            if reply.status == 200:
+            document = documents.document(reply.body)
+            if reply.status == 200 and "client_transaction_id" not in document:  # an older posd
                 reply = yield calls.get(calls.transaction_path(identity))
+                document = documents.document(reply.body)
             away.back()
             pause = 0.0
-            document = documents.document(reply.body)
             found = read_outcome(document)
             if found is None:
                 latest.state = Transaction.read(document)
@@ -281,7 +296,7 @@ def outcome(
             try:
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
-                raise OutcomeUnknown(identity, problem) from problem
+                raise OutcomeUnknown(identity, problem.compare(stored_at)) from problem
         else:  # what `show` raises is not posd's
             if show is not None:
                 longest, before = SHOW_SECONDS, shown
@@ -304,7 +319,7 @@ def print_outcome(
     socket: str, identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
 ) -> Plan[PrintJob]:
     """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look` does."""
-    deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
+    deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     while True:
         try:
             reply = yield _holding(calls.print_job_path(identity, "/outcome"), deadline, pause)
@@ -346,7 +361,7 @@ class Place(Generic[R]):
         self._seq = 0 if self.resume in ("", START) else int(self.resume.partition("-")[0])
         self._socket = socket
         self._kind = kind
-        self._away = Away(None, on_away, TROUBLED)
+        self._away = Away(None, on_away, passes)
         self._on_notice = on_notice
         self._unnumbered = unnumbered
         self._last: R | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, ClassVar, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 from posd.client import documents
 from posd.client.documents import Document, FromDocument
@@ -16,35 +16,78 @@ from posd.client.documents import Document, FromDocument
 # How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`.
 
 
-class Paid(Enum):
-    """Whether an outcome means that it is paid: three values, made to be looked at with `match`.
+class _ThreeValued(Enum):
+    """Whether an operation was done: yes, no, or unclear; made to be looked at with `match`.
 
-    `PAID`: it was done. The customer has paid (`authorized_amount` can be less than was asked for); of a pre-auth or
-    re-auth the amount is reserved, of a void or refund it is given back. `NOT_PAID`: it was not done, and that is sure:
-    pay again under a new id. `UNCLEAR`: a person looks, and nothing is paid again before.
+    It is neither true nor false, and is compared with its own kind alone: both raise TypeError, which says what to
+    write.
+    """
 
-    It is neither true nor false, and equals nothing but a `Paid`: both raise TypeError, which says what to write.
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self} is neither true nor false: {self._write()}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _ThreeValued):  # False could be taken for not done
+            raise TypeError(f"{self} cannot be compared with {other!r}: {self._write()}")
+        return self is other
+
+    __hash__ = Enum.__hash__
+
+    @classmethod
+    def _write(cls) -> str:
+        done, undone, unclear = (str(each) for each in cls)
+        return (
+            f"there are three answers. Write `match outcome.{cls.__name__.lower()}:` with `case {done}:`, "
+            f"`case {undone}:` and `case {unclear}:` (a person looks, and nothing is paid again before)"
+        )
+
+
+class Paid(_ThreeValued):
+    """Whether a charge, a capture or a tip is paid.
+
+    `PAID`: the customer has paid (`authorized_amount` can be less than was asked for). `NOT_PAID`: that is sure: pay
+    again under a new id. `UNCLEAR`: a person looks, and nothing is paid again before.
     """
 
     PAID = "paid"
     NOT_PAID = "not_paid"
     UNCLEAR = "unclear"
 
-    def __bool__(self) -> NoReturn:
-        raise TypeError(f"{self} is neither true nor false: {_WRITE}")
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Paid):
-            raise TypeError(f"{self} cannot be compared with {other!r}: {_WRITE}")  # False could be taken for not paid
-        return self is other
+class Reserved(_ThreeValued):
+    """Whether a pre-auth or a re-auth has reserved its amount: nothing is paid before a capture."""
 
-    __hash__ = Enum.__hash__
+    RESERVED = "reserved"
+    NOT_RESERVED = "not_reserved"
+    UNCLEAR = "unclear"
 
 
-_WRITE = (
-    "there are three answers. Write `match outcome.paid:` with `case Paid.PAID:`, `case Paid.NOT_PAID:` and "
-    "`case Paid.UNCLEAR:` (a person looks, and nothing is paid again before)"
-)
+class Reversed(_ThreeValued):
+    """Whether a void or a refund has given back what was paid, or released what was reserved."""
+
+    REVERSED = "reversed"
+    NOT_REVERSED = "not_reversed"
+    UNCLEAR = "unclear"
+
+
+#: What an operation did with the customer's money.
+Effect: TypeAlias = Paid | Reserved | Reversed
+
+#: Type of operation -> its effect.
+EFFECTS: dict[str | None, type[Effect]] = {
+    **dict.fromkeys(("charge", "capture", "post-tip"), Paid),
+    **dict.fromkeys(("pre-auth", "re-auth"), Reserved),
+    **dict.fromkeys(("void", "refund"), Reversed),
+}
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    E = DefaultTypeVar("E", bound=Effect, covariant=True, default=Effect)
+else:
+    E = TypeVar("E", covariant=True)
+#: One of the three.
+K = TypeVar("K", Paid, Reserved, Reversed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +140,10 @@ class Display:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Generic[E]):
     """What every outcome has.
 
-    `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
+    `amount` is what was asked for. `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
     terminal said contradicts itself). `display` is None from an older posd.
     `status` is the terminal's last state, None where none stands behind it.
     `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with the
@@ -109,6 +152,9 @@ class Ended:
 
     id: str
     type: str | None
+    terminal: str
+    sale: str | None
+    amount: Document
     next_step: str
     display: Display | None
     status: str | None
@@ -125,17 +171,36 @@ class Ended:
     result: ClassVar[str]
 
     @property
-    def paid(self) -> Paid:
-        """Whether it is paid: see `Paid`."""
+    def effect(self) -> E:
+        """What it did with the customer's money. `Paid.UNCLEAR` where the type of the operation is not known."""
+        kind: Any = EFFECTS.get(self.type)
+        if kind is None:
+            return Paid.UNCLEAR  # type: ignore[return-value]  # E is what the till started
+        done, undone, unclear = kind
         if self.next_step == "done" and self.result == "approved":
-            return Paid.PAID
+            return done  # type: ignore[no-any-return]
         if self.next_step == "new_id_ok" and self.result != "approved":
-            return Paid.NOT_PAID
-        return Paid.UNCLEAR  # `ask_person`, or a word of a newer posd
+            return undone  # type: ignore[no-any-return]
+        return unclear  # type: ignore[no-any-return]  # `ask_person`, or a word of a newer posd
+
+    @property
+    def paid(self: "Ended[Paid]") -> Paid:
+        """Whether a charge, a capture or a tip is paid."""
+        return _effect(self, Paid)
+
+    @property
+    def reserved(self: "Ended[Reserved]") -> Reserved:
+        """Whether a pre-auth or a re-auth has reserved its amount."""
+        return _effect(self, Reserved)
+
+    @property
+    def reversed(self: "Ended[Reversed]") -> Reversed:
+        """Whether a void or a refund has given back or released."""
+        return _effect(self, Reversed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approved(Ended):
+class Approved(Ended[E]):
     """The acquirer approved it.
 
     The references are None where the terminal did not send them. `reversal`, of a void: `cancellation` on the same
@@ -152,64 +217,79 @@ class Approved(Ended):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declined(Ended):
+class Declined(Ended[E]):
     """The acquirer declined it."""
 
     result: ClassVar[str] = "declined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected(Ended):
+class Rejected(Ended[E]):
     """The terminal could not do it."""
 
     result: ClassVar[str] = "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Canceled(Ended):
+class Canceled(Ended[E]):
     """It was canceled, at the terminal or by an abort."""
 
     result: ClassVar[str] = "canceled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotStarted(Ended):
+class NotStarted(Ended[E]):
     """It provably never ran on the terminal; `failure_reason` says why."""
 
     result: ClassVar[str] = "not_started"
 
 
-Outcome: TypeAlias = Approved | Declined | Rejected | Canceled | NotStarted
+def _effect(outcome: Ended, kind: type[K]) -> K:
+    """Return the effect, unclear where the type is not known. Raise AttributeError where it is of another kind."""
+    found: object = outcome.effect if outcome.type in EFFECTS else kind("unclear")
+    if isinstance(found, kind):
+        return found
+    right = type(found).__name__.lower()
+    raise AttributeError(
+        f"a {outcome.type} is never called {kind.__name__.lower()}: write `match outcome.{right}:`, or "
+        "`match outcome.effect:` where the type of the operation is known at run time only"
+    )
+
+
+Outcome: TypeAlias = Approved[E] | Declined[E] | Rejected[E] | Canceled[E] | NotStarted[E]
 
 TYPES: dict[str, type[Outcome]] = {kind.result: kind for kind in (Approved, Declined, Rejected, Canceled, NotStarted)}
 
 
-def read_outcome(transaction: Document) -> Outcome | None:
-    """Return the outcome of a transaction's document, None while there is none.
+def read_outcome(source: Document) -> Outcome | None:
+    """Return the outcome of a transaction, by its document or that of its outcome; None while there is none.
 
     Raise UnknownResult, or ValueError where it is no such document.
     """
-    outcome = documents.maybe_document(transaction, "outcome")
+    outcome = source if "result" in source else documents.maybe_document(source, "outcome")
     if outcome is None:
         return None
     # An older posd says it of the transaction alone.
-    return _read(transaction, outcome, documents.text(outcome if "next_step" in outcome else transaction, "next_step"))
+    return _read(source, outcome, documents.text(outcome if "next_step" in outcome else source, "next_step"))
 
 
-def _read(transaction: Document, outcome: Document, next_step: str) -> Outcome:
-    identity = documents.text(transaction, "client_transaction_id")
+def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
+    identity = documents.text(source, "client_transaction_id")
     kind = TYPES.get(result := documents.text(outcome, "result"))
     if kind is None:
-        raise UnknownResult(identity, result, transaction)
+        raise UnknownResult(identity, result, source)
     older = documents.maybe_document(outcome, "supersedes")
     return documents.build(
         kind,
         outcome,
         id=identity,
-        type=documents.maybe(transaction, "type"),
+        type=documents.maybe(source, "type"),
+        terminal=documents.text(source, "terminal"),
+        sale=documents.maybe(source, "sale"),
+        amount=documents.document(source.get("amount")),
         next_step=next_step,
         # What was corrected is nothing to act on: posd's advice is about the one that stands.
-        supersedes=None if older is None else _read(transaction, older, "ask_person"),
+        supersedes=None if older is None else _read(source, older, "ask_person"),
     )
 
 

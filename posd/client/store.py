@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 from uuid import UUID
@@ -18,10 +19,17 @@ class StoredPayment:
     """A payment as it is stored before its start: its id, and the body of the call, which has all of the request.
 
     `body` is None where the file is damaged: the call cannot be repeated, and its outcome is awaited by the id.
+    `stored_at`: when it was stored first, None where that is not known. After a restore of posd's database it can prove
+    that the payment was never started. Raise ValueError for a time without a zone.
     """
 
     id: str
     body: bytes | None = field(repr=False)
+    stored_at: datetime | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.stored_at is not None and self.stored_at.tzinfo is None:
+            raise ValueError(f"stored_at {self.stored_at!r} has no time zone: store datetime.now(UTC)")
 
     def readable_body(self) -> bytes:
         """Return the body. Raise IdReused where it is damaged: the same call cannot be made again."""
@@ -36,15 +44,20 @@ class StoredPayment:
         return {} if self.body is None else documents.document(documents.decode(self.body))
 
 
+#: The member of a file's second line.
+STORED_AT = "stored_at"
 #: The files of payments: a UUID each.
 _NAMES = "????????-????-????-????-????????????.json"
 
 #: Stores a payment, and returns once that is certain. What it raises keeps the payment from being started.
+#: It may return the payment as it was stored first, with that `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 
 class PaymentStore:
-    """A folder with a file for each payment that may be open: `ID.json`, the request. It is made where it is missing.
+    """A folder with a file for each payment that may be open: `ID.json`. It is made where it is missing.
+
+    The first line of a file is the request, the second says when it was stored first.
 
     `Posd(store=store.save)` stores each payment before it calls posd. What is there when the till starts was left open:
     `open_payments`. `remove` a payment once its result is booked.
@@ -59,8 +72,8 @@ class PaymentStore:
         with suppress(PermissionError):  # where the till may not read it, it has not made the folder
             _sync(self.folder.parent)
 
-    def save(self, payment: StoredPayment) -> None:
-        """Store a payment; when this returns, it outlives a crash and a power cut.
+    def save(self, payment: StoredPayment) -> StoredPayment:
+        """Store a payment; when this returns, it outlives a crash and a power cut. Return it as it was stored first.
 
         Raise IdReused where the id is stored with another request: that is another payment.
         """
@@ -72,13 +85,17 @@ class PaymentStore:
                 "of its own; start() repeats a stored one as it is stored"
             )
             raise IdReused("id_reused", 409, detail, {})
+        first = there or payment
         draft = path.with_name(f".{path.stem}")  # what a crash leaves of it was never started
         with open(draft, "wb", opener=_private) as file:
             file.write(body)
+            if first.stored_at is not None:
+                file.write(b"\n" + documents.encode({STORED_AT: first.stored_at.isoformat()}))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
         _sync(self.folder)
+        return first
 
     def open_payments(self) -> list[StoredPayment]:
         """Return what is stored and not removed, in the order in which it was stored."""
@@ -97,11 +114,17 @@ class PaymentStore:
 def _read(path: Path) -> StoredPayment | None:
     """Return what is stored in a file, None where there is none."""
     try:
-        payment = StoredPayment(path.stem, path.read_bytes())
+        content = path.read_bytes()
+        body, separator, last = content.rpartition(b"\n")
+        stored = documents.document(documents.decode(last)).get(STORED_AT) if separator else None
+        if stored is None:  # an older client stored the request alone
+            payment = StoredPayment(path.stem, content)
+        else:
+            payment = StoredPayment(path.stem, body, datetime.fromisoformat(stored))
         _ = payment.request
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return StoredPayment(path.stem, None)
     return payment
 

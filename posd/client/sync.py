@@ -3,19 +3,34 @@
 import os
 from collections.abc import Awaitable, Collection, Generator, Iterator
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 from posd.client import calls, connection, plans
 from posd.client.calls import Call, Id, Lists, PaymentCalls, Starts
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R, Show
-from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, State, Terminal, Transaction, Version
-from posd.client.store import Store
+from posd.client.states import (
+    Change,
+    E,
+    FeedChange,
+    Health,
+    Outcome,
+    Paid,
+    PrintJob,
+    Reserved,
+    Reversed,
+    State,
+    Terminal,
+    Transaction,
+    Version,
+)
+from posd.client.store import Store, StoredPayment
 
 
-class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
+class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]):
     """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
 
     def _state(self, call: Call, *, once: bool = False) -> Transaction:
@@ -25,7 +40,7 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
     def _look(self, call: Call) -> Transaction:
         return self._posd._look(call, Transaction, self._latest)
 
-    def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome:
+    def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
         `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
@@ -33,18 +48,21 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show)
-        return self._posd.connection.run(plan)
+        plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show, self._stored_at)
+        found: Outcome[E] = self._posd.connection.run(plan)
+        return found
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
         """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
 
         Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
-        it was not started. Raise OutcomeUnknown where posd's database was restored, or Unreachable.
+        it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
+        not stored later, or Unreachable.
         """
-        return self._posd.connection.run(plans.is_known(self._posd.socket, self.id, within, self._posd._troubled()))
+        plan = plans.is_known(self._posd.socket, self.id, self._stored_at, within, self._posd._troubled())
+        return self._posd.connection.run(plan)
 
-    def watch(self) -> Generator[Change | State | Outcome, None, None]:
+    def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
         """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
 
         Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
@@ -80,7 +98,10 @@ class Print(Handle["Posd", PrintJob]):
         )
 
 
-class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJob]]):
+class Posd(
+    Starts[Payment[Paid], Payment[Reserved], Payment[Reversed], Payment, Print],
+    Lists[Iterator[Transaction], Iterator[PrintJob]],
+):
     """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
 
     `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
@@ -119,9 +140,10 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         """End the client; what was started goes on."""
         self.connection.close()
 
-    def transaction(self, id: Id) -> Payment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id; posd is not asked yet."""
-        return Payment(self, calls.transaction_id(id))
+    def transaction(self, id: Id | StoredPayment) -> Payment:  # noqa: A002 - the field's name
+        """Return the handle of a payment by its id, or as it is stored; posd is not asked yet."""
+        known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
+        return Payment(self, calls.transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> Print:  # noqa: A002 - the field's name
         """Return the handle of a print job by its id; posd is not asked yet."""
@@ -170,13 +192,16 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         return self.connection.run(plans.look(self.socket, call, kind, self._troubled(), latest))
 
     def _troubled(self) -> Away:
-        return Away(self.patience, self.on_away, plans.TROUBLED)
+        return Away(self.patience, self.on_away, plans.passes)
 
-    def _begin(self, identity: str, call: Call) -> Payment:
-        if isinstance(stored := self._stored(identity, call), Awaitable):
+    def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Payment:
+        stored = self.store and self.store(payment)
+        if isinstance(stored, Awaitable):
             raise TypeError(f"`store` has stored nothing yet, it returned {stored!r}: that is for AsyncPosd")
-        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)
-        return Payment(self, identity, self.connection.run(plan))
+        stored_at = stored.stored_at if isinstance(stored, StoredPayment) else stored_at
+        call = calls.Call("PUT", calls.transaction_path(payment.id), body=payment.body)
+        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away, stored_at)
+        return Payment(self, payment.id, self.connection.run(plan), stored_at)
 
     def _begin_print(self, identity: str, call: Call) -> Print:
         plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)

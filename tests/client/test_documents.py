@@ -5,7 +5,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 
@@ -15,6 +15,7 @@ from posd.client import (
     Canceled,
     Declined,
     Display,
+    Effect,
     Evidence,
     Failure,
     NotStarted,
@@ -23,16 +24,19 @@ from posd.client import (
     Posd,
     Receipt,
     Rejected,
+    Reserved,
+    Reversed,
     TerminalFailure,
     UnknownResult,
     documents,
     states,
 )
 from posd.client.calls import DerivedFields
-from posd.client.states import TYPES, read_outcome
-from posd.payments.model import Result
+from posd.client.states import EFFECTS, TYPES, read_outcome
+from posd.payments.model import OperationType, Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.stub import Answer, Stub
+from tests.support.tables import every
 
 MOMENT = datetime(2026, 11, 20, 14, 2, 11, 123000, tzinfo=UTC)
 #: The schemas of the description of the API.
@@ -49,7 +53,7 @@ def ended(result: str, next_step: str, kind: str | None = "charge", **fields: An
 
 #: type of the client -> its schema in the description of the API, and its fields that come from elsewhere.
 DESCRIBED: dict[Any, tuple[str, set[str]]] = {
-    states.Approved: ("Outcome", {"id", "type", "next_step"}),
+    states.Approved: ("Outcome", {"id", "type", "next_step", "terminal", "sale", "amount"}),
     states.Attention: ("Attention", set()),
     states.Change: ("Event", {"status"}),
     states.Check: ("Check", set()),
@@ -83,7 +87,7 @@ def test_each_member_of_a_start_can_be_said_by_keyword() -> None:
 
 def test_each_result_of_the_contract_has_its_type() -> None:
     assert set(TYPES) == set(Result)
-    assert set(TYPES.values()) == set(get_args(Outcome))
+    assert set(TYPES.values()) == {get_origin(each) for each in get_args(Outcome)}
 
 
 def test_an_approval_has_all_that_the_contract_says() -> None:
@@ -112,7 +116,7 @@ def test_an_approval_has_all_that_the_contract_says() -> None:
     assert found.display == Display("paid", "PAID 11.20")
     assert found.evidence == (Evidence("event", MOMENT, {"at": AT, **EVENT}),)
     assert isinstance(found.supersedes, NotStarted)
-    assert found.supersedes.paid is Paid.UNCLEAR
+    assert found.supersedes.effect is Paid.UNCLEAR
     assert found.final_event == {"x": Decimal("1.10")}
     assert found.document["of_a_newer_posd"] == [1]
 
@@ -143,45 +147,65 @@ def test_what_the_terminal_said_itself_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("result", "next_step", "paid"),
+@every(
+    ("result", "next_step", "answer"),
     [
-        ("approved", "done", Paid.PAID),
-        *((result, "new_id_ok", Paid.NOT_PAID) for result in TYPES if result != "approved"),
-        *((result, "ask_person", Paid.UNCLEAR) for result in TYPES),
-        *((result, "of a newer posd", Paid.UNCLEAR) for result in TYPES),
-        ("approved", "new_id_ok", Paid.UNCLEAR),
-        ("declined", "done", Paid.UNCLEAR),
-        ("declined", "wait", Paid.UNCLEAR),
+        ("approved", "done", 0),
+        *((result, "new_id_ok", 1) for result in TYPES if result != "approved"),
+        *((result, "ask_person", 2) for result in TYPES),
+        *((result, "of a newer posd", 2) for result in TYPES),
+        ("approved", "new_id_ok", 2),
+        ("declined", "done", 2),
+        ("declined", "wait", 2),
     ],
 )
-def test_paid_and_not_paid_are_said_where_they_are_sure(result: str, next_step: str, paid: Paid) -> None:
-    found = ended(result, next_step)
-    assert (found.next_step, found.paid) == (next_step, paid)
-    older = outcome(result, EVENT)
-    older.pop("next_step", None)
-    found_there = read_outcome(transaction(outcome=older, next_step=next_step))
-    assert found_there is not None
-    assert (found_there.next_step, found_there.paid) == (next_step, paid)
+def test_done_and_not_done_are_said_where_they_are_sure(result: str, next_step: str, answer: int) -> None:
+    for operation in OperationType:
+        effect = list(EFFECTS[operation])[answer]
+        found = ended(result, next_step, operation)
+        assert (found.next_step, found.effect) == (next_step, effect)
+        older = outcome(result, EVENT)
+        older.pop("next_step", None)
+        found_there = read_outcome(transaction(type=operation, outcome=older, next_step=next_step))
+        assert found_there is not None
+        assert (found_there.next_step, found_there.effect) == (next_step, effect)
 
 
-@pytest.mark.parametrize("paid", Paid)
-def test_whether_it_is_paid_is_neither_true_nor_false(paid: Paid) -> None:
+WORDS = {Paid: "paid", Reserved: "reserved", Reversed: "reversed"}
+
+
+@every("operation", OperationType)
+def test_what_gives_back_or_reserves_is_never_called_paid(operation: OperationType) -> None:
+    """A till that books what is `paid` would book a refund as income."""
+    right = EFFECTS[operation]
+    for kind, word in WORDS.items():
+        if kind is right:
+            assert getattr(ended("approved", "done", operation), word) is next(iter(kind))
+            continue
+        with pytest.raises(AttributeError, match=f"a {operation} is never called {word}: write `match outcome"):
+            getattr(ended("approved", "done", operation), word)
+
+
+@every("operation", [None, "of_a_newer_posd"])
+def test_an_operation_that_is_not_known_is_unclear_by_every_word(operation: str | None) -> None:
+    found = ended("approved", "done", operation)
+    assert found.effect is Paid.UNCLEAR
+    assert {kind: getattr(found, word) for kind, word in WORDS.items()} == {kind: kind("unclear") for kind in WORDS}
+
+
+@every("answer", [each for kind in WORDS for each in kind])
+def test_an_answer_is_neither_true_nor_false(answer: Effect) -> None:
     """`if not outcome.paid:` would charge again where it is not clear."""
-    with pytest.raises(TypeError, match=r"neither true nor false.*match outcome\.paid.*Paid\.UNCLEAR"):
-        bool(paid)
-    for other in (True, False, None, "paid", "PAID"):
-        with pytest.raises(TypeError, match=r"cannot be compared with .*match outcome\.paid"):
-            _ = paid == other
+    kind, word = type(answer), WORDS[type(answer)]
+    with pytest.raises(TypeError, match=rf"neither true nor false.*match outcome\.{word}.*{kind.__name__}\.UNCLEAR"):
+        bool(answer)
+    for other in (True, False, None, word, word.upper()):
+        with pytest.raises(TypeError, match=rf"cannot be compared with .*match outcome\.{word}"):
+            _ = answer == other
         with pytest.raises(TypeError, match="cannot be compared"):
-            _ = paid != other
-    assert [paid == other for other in Paid].count(True) == 1
-    assert {paid: 1}[Paid(paid.value)] == 1
-
-
-def test_the_old_name_is_gone() -> None:
-    """`outcome.charged` was None where it was not clear, and that is false."""
-    assert not hasattr(ended("approved", "done"), "charged")
+            _ = answer != other
+    assert [answer == each for other in WORDS for each in other].count(True) == 1
+    assert {answer: 1}[kind(answer.value)] == 1
 
 
 @pytest.mark.parametrize("kind", [Declined, Rejected, Canceled])

@@ -23,6 +23,7 @@ from posd.client import (
     OutcomeUnknown,
     Paid,
     Posd,
+    Reserved,
     TerminalOffline,
     UnknownTerminal,
 )
@@ -123,7 +124,7 @@ async def test_a_chain_of_operations(shop: Shop) -> None:
         reserved = await client.pre_auth(first.identity, Decimal("11.20"), terminal=first.serial)
         assert await first.event("APPROVAL") == 200
         outcome = await reserved.outcome()
-        assert (isinstance(outcome, Approved), outcome.paid) == (True, Paid.PAID)
+        assert (isinstance(outcome, Approved), outcome.reserved) == (True, Reserved.RESERVED)
         capture = await client.capture(second.identity, "9.00", original=first.identity, terminal=first.serial)
         assert await second.event("APPROVAL") == 200
         assert (await capture.outcome()).paid is Paid.PAID

@@ -7,7 +7,7 @@ import pytest
 
 import posd.client
 from posd.base.problems import PROBLEMS
-from posd.client import IdMayBeUsed, Posd, Problem
+from posd.client import Posd, Problem, Unreachable
 from tests.cli.stub import Stub, problem
 from tests.support.tables import every
 
@@ -51,6 +51,30 @@ def test_a_code_that_this_client_does_not_know_is_a_plain_problem(tmp_path: Path
     assert (type(caught.value), caught.value.code) == (Problem, "moon_phase")
 
 
-def test_those_after_which_a_person_looks_are_of_one_kind() -> None:
-    looked_at = {code for code, kind in Problem.BY_CODE.items() if issubclass(kind, IdMayBeUsed)}
-    assert looked_at == {"id_reused", "pruned", "restore_unseen", "storage_unavailable"}
+#: What posd says -> what the client makes of it.
+SAID = [
+    ("", "ask_person", False),
+    (',"next_step":"fix_call","never_started":true', "fix_call", True),
+    (',"next_step":"same_call","never_started":false', "same_call", False),
+    (',"next_step":"new_id_ok","never_started":true', "new_id_ok", True),
+    (',"next_step":"of a newer posd"', "ask_person", False),
+    (',"next_step":null,"never_started":null', "ask_person", False),
+    (',"next_step":["fix_call"],"never_started":"true"', "ask_person", False),
+]
+
+
+@every(("said", "next_step", "never_started"), SAID)
+def test_two_fields_say_what_a_till_does_and_an_older_posd_means_a_person(
+    tmp_path: Path, said: str, next_step: str, never_started: bool
+) -> None:
+    refusal = problem(409, "terminal_busy", "wait", f',"blocking_transaction":"7f3c"{said}')
+    with Stub(tmp_path / "s", [refusal]) as stub, Posd(stub.socket) as client, pytest.raises(Problem) as caught:
+        client.charge(ID, "5.00")
+    assert (caught.value.next_step, caught.value.never_started) == (next_step, never_started)
+    assert caught.value.extra == {"blocking_transaction": "7f3c"}
+
+
+def test_no_answer_says_nothing_of_an_earlier_call(tmp_path: Path) -> None:
+    with Posd(tmp_path / "none", patience=0) as client, pytest.raises(Unreachable) as caught:
+        client.charge(ID, "5.00")
+    assert (caught.value.next_step, caught.value.never_started) == ("same_call", False)

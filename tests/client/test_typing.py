@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from posd.client import (
     Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
-    Problem, Rejected, State, StillOpen, TerminalBusy, Transaction, Unreachable,
+    Problem, Rejected, Reserved, Reversed, State, StillOpen, StoredPayment, TerminalBusy, Transaction, Unreachable,
 )
 from posd.client.commands import Cut, Text, document
 
@@ -31,7 +31,7 @@ TAIL = """
             assert_never(outcome)
 
 
-def book(outcome: Outcome) -> None:
+def book(outcome: Outcome[Paid]) -> None:
     match outcome.paid:
         case Paid.PAID:
             print("paid")
@@ -43,14 +43,42 @@ def book(outcome: Outcome) -> None:
             assert_never(outcome.paid)
 
 
+def book_any(outcome: Outcome) -> None:
+    match outcome.effect:
+        case Paid.PAID:
+            print("income")
+        case Reversed.REVERSED:
+            print("given back or released")
+        case Reserved.RESERVED:
+            print("no income yet")
+        case Paid.NOT_PAID | Reserved.NOT_RESERVED | Reversed.NOT_REVERSED:
+            print("nothing")
+        case Paid.UNCLEAR | Reserved.UNCLEAR | Reversed.UNCLEAR:
+            print("call the supervisor")
+        case _:
+            assert_never(outcome.effect)
+
+
+def each(posd: Posd, id: UUID, stored: StoredPayment) -> None:
+    for paid in (posd.charge(id, 1), posd.capture(id, 1, original=id), posd.post_tip(id, 1, original=id)):
+        book(paid.outcome())
+    reserved: Reserved = posd.pre_auth(id, 1).outcome().reserved
+    again: Outcome[Reserved] = posd.re_auth(id, 1, original=id).outcome()
+    back: Payment[Reversed] = posd.void(id, original=id)
+    reversed: Reversed = posd.refund(id, original=id).outcome().reversed
+    print(reserved, again.reserved, back.outcome().reversed, reversed)
+    for one in (posd.start(stored), posd.transaction(stored), back):
+        book_any(one.outcome())
+
+
 def sync(id: UUID) -> None:
     with Posd(patience=5) as posd:
         try:
-            payment: Payment = posd.charge(id, {"iva": Decimal("1.20"), "extra_taxes": {"ice": "1"}})
+            payment: Payment[Paid] = posd.charge(id, {"iva": Decimal("1.20"), "extra_taxes": {"ice": "1"}})
         except TerminalBusy as busy:
             raise SystemExit(busy.extra["blocking_transaction"]) from busy
         except (Problem, Unreachable) as error:
-            raise SystemExit(str(error)) from error
+            raise SystemExit(str(error) if error.never_started else error.next_step) from error
         for change in payment.watch():
             if isinstance(change, Change):
                 number: int = change.seq
@@ -58,7 +86,7 @@ def sync(id: UUID) -> None:
             elif isinstance(change, State):
                 print(change.display.text)
         try:
-            outcome: Outcome = payment.outcome(timeout=30)
+            outcome: Outcome[Paid] = payment.outcome(timeout=30)
         except StillOpen as still:
             state: Transaction | None = still.state
             print(state)
@@ -73,7 +101,9 @@ def sync(id: UUID) -> None:
 async def asynchronous() -> None:
     async with AsyncPosd("/run/posd/till.sock") as posd:
         payment = await posd.charge(str(uuid4()), 5, sale="s")
-        outcome: Outcome = await payment.outcome()
+        outcome: Outcome[Paid] = await payment.outcome()
+        given_back: Reversed = (await (await posd.refund(uuid4(), original=uuid4())).outcome()).reversed
+        print(given_back)
         state: Transaction = await payment.abort()
         async for change in payment.watch():
             if not isinstance(change, State):
@@ -106,7 +136,7 @@ def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -
     done = checked(tmp_path, *(case for case in CASES if case != forgotten))
     assert done.returncode == 1
     [error] = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert f'"{forgotten}"; expected "Never"' in error or f'"{forgotten}"; expected "NoReturn"' in error
+    assert f'"{forgotten}[Paid | Reserved | Reversed]"; expected "Never"' in error
 
 
 @pytest.mark.slow
@@ -128,3 +158,32 @@ def test_a_float_is_no_amount_and_an_outcome_that_is_not_awaited_is_seen(tmp_pat
     for keyword in ("sales", "original", "sold"):
         assert f'Unexpected keyword argument "{keyword}"' in done.stdout
     assert 'Argument "sale" to "void" of "Starts" has incompatible type "int"' in done.stdout
+
+
+#: A wrong line of a till -> what the type checker says of it.
+WRONG = {
+    "Posd().void(ID, original=ID).outcome().paid": "Approved[Reversed]",
+    "Posd().refund(ID, original=ID).outcome().paid": "Approved[Reversed]",
+    "Posd().refund(ID, original=ID).outcome().reserved": "Approved[Reversed]",
+    "Posd().pre_auth(ID, 1).outcome().paid": "Approved[Reserved]",
+    "Posd().re_auth(ID, 1, original=ID).outcome().paid": "Approved[Reserved]",
+    "Posd().charge(ID, 1).outcome().reversed": "Approved[Paid]",
+    "Posd().capture(ID, 1, original=ID).outcome().reserved": "Approved[Paid]",
+    "Posd().post_tip(ID, 1, original=ID).outcome().reversed": "Approved[Paid]",
+    "Posd().transaction(ID).outcome().paid": "Approved[Paid | Reserved | Reversed]",
+    'Posd().start(StoredPayment("x", None)).outcome().paid': "Approved[Paid | Reserved | Reversed]",
+    "next(Posd().transactions()).outcome.paid  # type: ignore[union-attr]": "Approved[Paid | Reserved | Reversed]",
+    "book(Posd().void(ID, original=ID).outcome())": 'to "book" has incompatible type "Approved[Reversed]',
+    "book(Posd().transaction(ID).outcome())": 'to "book" has incompatible type "Approved[Paid | Reserved | Reversed]',
+    "later: Payment[Paid] = Posd().pre_auth(ID, 1)": 'expression has type "Payment[Reserved]"',
+}
+
+
+@pytest.mark.slow
+def test_what_gives_back_or_reserves_cannot_be_booked_as_paid(tmp_path: Path) -> None:
+    done = checked(tmp_path, *CASES, tail=TAIL + "\nID = uuid4()\n" + "\n".join(WRONG))
+    first = (tmp_path / "till.py").read_text().count("\n") - len(WRONG) + 2
+    said = [line for line in done.stdout.splitlines() if "error:" in line]
+    for number, (line, words) in enumerate(WRONG.items(), first):
+        assert any(words in error for error in said if f"till.py:{number}:" in error), line
+    assert {int(error.split(":")[1]) for error in said} == set(range(first, first + len(WRONG)))

@@ -93,7 +93,7 @@ def start(
     except ForeignAnswer:
         raise
     except Unreachable as error:
-        if error.sent and isinstance(error.__cause__, plans.TROUBLED):
+        if error.sent and isinstance(error.__cause__, Unreachable | Problem):
             raise TimedOut from error
         raise (error.__cause__ or error) from None
 
@@ -134,7 +134,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
     A print job has no events to follow, only states.
     Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
     """
-    passing = plans.Away(None, passing=plans.TROUBLED)
+    passing = plans.Away(None, passing=plans.passes)
     while True:
         left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
         if left <= 0:
@@ -142,7 +142,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
         try:
             snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
         except (Unreachable, Problem) as error:
-            away = as_away(error, plans.TROUBLED)
+            away = as_away(error, plans.passes)
             if away is None or passing.pause(error) is None:
                 raise
             yield away
@@ -160,7 +160,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
     def told(error: Exception) -> None:
         if stop.is_set():
             raise error
-        updates.put(as_away(error, plans.TROUBLED) or error)
+        updates.put(as_away(error, plans.passes) or error)
 
     def look() -> None:
         snapshot = Snapshot(api.get(path))
@@ -177,7 +177,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
                     break
                 if event is not None:
                     updates.put(event)
-            away = plans.Away(None, told, plans.TROUBLED)
+            away = plans.Away(None, told, plans.passes)
             updates.put(Snapshot(api.run(plans.steady(calls.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             updates.put(error)
@@ -188,14 +188,14 @@ def _glance(api: Api, path: str) -> Update:
     try:
         return Snapshot(api.get(path))
     except (Unreachable, Problem) as error:
-        away = as_away(error, plans.TROUBLED)
+        away = as_away(error, plans.passes)
         if away is None:
             raise
         return away
 
 
-def as_away(error: Exception, passing: tuple[type[Exception], ...] = plans.AWAY) -> Away | None:
+def as_away(error: Exception, passing: Callable[[Exception], bool] = plans.is_away) -> Away | None:
     """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
-    if isinstance(error, ForeignAnswer) or not isinstance(error, passing):
+    if not passing(error):
         return None
     return Away(error.reason if isinstance(error, Unreachable) else str(error))

@@ -24,7 +24,7 @@ from posd.calls.app import STARTS
 from posd.calls.parameters import METADATA, PLACE, Parameter
 from posd.calls.route import Answer, Route
 from posd.calls.streams import STREAM
-from posd.payments.documents import Outcome
+from posd.payments.documents import TransactionOutcome
 from posd.payments.model import NextStep, Result
 from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
@@ -178,7 +178,9 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            return schema | {"additionalProperties": self.of(more, asked=asked)}
+            # Of a body generators make no index signature of it, with which a misspelt field would compile.
+            word = "unevaluatedProperties" if asked else "additionalProperties"
+            return schema | {word: self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})
 
 
@@ -417,7 +419,13 @@ def describe() -> Schema:
     """Return the description."""
     schemas, examples = (
         Schemas(
-            {"Outcome": Outcome, "PrintJob": PrintJob, "Shift": Shift, "Shifts": Shifts, "ShiftRequest": ShiftRequest}
+            {
+                "TransactionOutcome": TransactionOutcome,
+                "PrintJob": PrintJob,
+                "Shift": Shift,
+                "Shifts": Shifts,
+                "ShiftRequest": ShiftRequest,
+            }
         ),
         Examples.read(),
     )

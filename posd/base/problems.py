@@ -201,7 +201,7 @@ PROBLEMS: Mapping[str, Row] = {
         409,
         "It has already ended",
         "abort, release, resolve: it has ended",
-        {"outcome": Annotated[Any, Wire("Outcome | None"), Meta(description="how")]},
+        {"outcome": Annotated[Any, Wire("TransactionOutcome | None"), Meta(description="how")]},
         optional=True,
         print_extra={"outcome": Annotated[Any, Wire("PrintJob | None"), Meta(description="the job")]},
     ),

@@ -44,7 +44,10 @@ from posd.client.states import (
     FeedChange,
     Health,
     Outcome,
+    Paid,
     PrintJob,
+    Reserved,
+    Reversed,
     State,
     Terminal,
     Transaction,
@@ -208,11 +211,11 @@ class AsyncPrint(Handle["AsyncPosd", PrintJob]):
 
 class AsyncPosd(
     Starts[
-        Answer["AsyncPayment[Paid]"],
-        Answer["AsyncPayment[Reserved]"],
-        Answer["AsyncPayment[Reversed]"],
-        Answer["AsyncPayment"],
-        Answer["AsyncPrint"],
+        Answer[AsyncPayment[Paid]],
+        Answer[AsyncPayment[Reserved]],
+        Answer[AsyncPayment[Reversed]],
+        Answer[AsyncPayment],
+        Answer[AsyncPrint],
     ],
     Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]],
 ):

@@ -143,14 +143,14 @@ class Display:
 class Ended(Generic[E]):
     """What every outcome has.
 
-    `amount` is what was asked for. `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
-    terminal said contradicts itself). `display` is None from an older posd.
-    `status` is the terminal's last state, None where none stands behind it.
+    `amount` is what was asked for. `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a
+    new id); `ask_person` (what the terminal said contradicts itself). `display` is None from an older posd. `status` is
+    the terminal's last state, None where none stands behind it.
     `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with the
     members that this client does not know.
     """
 
-    id: str
+    id: str = field(metadata={"member": "client_transaction_id"})
     type: str | None
     terminal: str
     sale: str | None

@@ -49,6 +49,15 @@ from posd.terminals.attempt import Attempt, Replied
 
 # Fields that several documents have.
 
+Id = Annotated[Uuid, Meta(description="the id that the till chose")]
+Serial = Annotated[str, Meta(description="serial number of the terminal that was asked")]
+Operation = Annotated[
+    OperationType | None, Meta(description="null for one that was rebuilt from events that do not say it")
+]
+Sale = Annotated[str | None, Meta(description="the till's key for what is being paid")]
+AmountAsked = Annotated[
+    Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
+]
 PhaseNow = Annotated[
     Phase,
     Meta(description="posd's own view; `in_doubt`: it is not known whether it runs or ran. `final` has an outcome"),
@@ -89,15 +98,23 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
     ] = None
 
 
+class TransactionOutcome(Outcome, frozen=True, kw_only=True):
+    """How a transaction ended, and what the till asked for."""
+
+    client_transaction_id: Id
+    terminal: Serial
+    type: Operation
+    sale: Sale
+    amount: AmountAsked
+
+
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one operation on one terminal."""
 
-    client_transaction_id: Annotated[Uuid, Meta(description="the id that the till chose")]
-    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked")]
-    type: Annotated[
-        OperationType | None, Meta(description="null for one that was rebuilt from events that do not say it")
-    ]
-    sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
+    client_transaction_id: Id
+    terminal: Serial
+    type: Operation
+    sale: Sale
     phase: PhaseNow
     status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
     reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
@@ -106,9 +123,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
     missing_proof: MissingNow
-    amount: Annotated[
-        Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
-    ]
+    amount: AmountAsked
     metadata: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, of what it is derived from")]
@@ -312,6 +327,23 @@ def outcome_document(
         return None
     final = journal.final_event(db, transaction) if db is not None else None
     return _outcome(transaction.outcome, step, display(transaction, step, language), final)
+
+
+def transaction_outcome(
+    db: sqlite3.Connection, transaction: model.Transaction, step: NextStep, language: Language
+) -> TransactionOutcome | None:
+    """Return the outcome with what the till asked for, None while there is none."""
+    outcome = outcome_document(db, transaction, step, language)
+    if outcome is None:
+        return None
+    return TransactionOutcome(
+        **msgspec.structs.asdict(outcome),
+        client_transaction_id=transaction.client_transaction_id,
+        terminal=transaction.terminal,
+        type=transaction.type,
+        sale=transaction.sale,
+        amount=AMOUNT.decode(transaction.amount),
+    )
 
 
 def _outcome(outcome: model.Outcome, step: NextStep, said: Display, final_event: bytes | None = None) -> Outcome:

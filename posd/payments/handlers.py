@@ -40,7 +40,7 @@ from posd.calls.streams import (
 from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.documents import Event, Events, History, Outcome, State, Transaction
+from posd.payments.documents import Event, Events, History, State, Transaction, TransactionOutcome
 from posd.payments.lists import Page, TransactionPage
 from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
@@ -67,7 +67,7 @@ EVENTS = (
         State,
         "how the payment stands: at the start, and each time that this changes, also by time alone; without an id",
     ),
-    Message("outcome", Outcome, "the end: the outcome, after which the stream closes"),
+    Message("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
     Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
     *ENDS,
 )
@@ -107,7 +107,10 @@ ROUTES = (
         f"{ONE}/outcome",
         "await_outcome",
         "Wait for the outcome. It is held until there is one, over everything but a restart of posd: then ask again.",
-        {200: Answer("the outcome", Outcome), 202: Answer("`timeout` passed: still open, nothing else", Transaction)},
+        {
+            200: Answer("the outcome", TransactionOutcome),
+            202: Answer("`timeout` passed: still open, nothing else", Transaction),
+        },
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
         headers=_SHOWN,
@@ -213,7 +216,7 @@ class Standing(msgspec.Struct, frozen=True):
     """How a payment stands, and its outcome, if it has one; `again`: after so many seconds it may stand otherwise."""
 
     state: State
-    outcome: Outcome | None
+    outcome: TransactionOutcome | None
     again: float | None
 
 
@@ -479,10 +482,10 @@ class TransactionCalls:
             missing_proof=self._reconciler.missing_proof(db, transaction),
         )
 
-    def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> Outcome | None:
+    def _outcome(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionOutcome | None:
         """Return the outcome of a transaction, None while it has none. Raise Problem."""
         transaction = self._known(db, identity)
-        return documents.outcome_document(db, transaction, self._step(transaction, self._context.now()), language)
+        return documents.transaction_outcome(db, transaction, self._step(transaction, self._context.now()), language)
 
     def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> Standing:
         """Return how a transaction stands. Raise Problem."""
@@ -491,7 +494,7 @@ class TransactionCalls:
         lacks = self._reconciler.missing_proof(db, transaction)
         return Standing(
             documents.state_document(transaction, step, language, lacks),
-            documents.outcome_document(db, transaction, step, language),
+            documents.transaction_outcome(db, transaction, step, language),
             self._again(transaction, now),
         )
 

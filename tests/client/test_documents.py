@@ -53,7 +53,7 @@ def ended(result: str, next_step: str, kind: str | None = "charge", **fields: An
 
 #: type of the client -> its schema in the description of the API, and its fields that come from elsewhere.
 DESCRIBED: dict[Any, tuple[str, set[str]]] = {
-    states.Approved: ("Outcome", {"id", "type", "next_step", "terminal", "sale", "amount"}),
+    states.Approved: ("TransactionOutcome", {"next_step"}),
     states.Attention: ("Attention", set()),
     states.Change: ("Event", {"status"}),
     states.Check: ("Check", set()),

@@ -27,6 +27,11 @@ NAME = "x-name"
 OPEN_UNION = "x-posd-open"
 
 
+def _more(schema: Schema) -> Any:
+    """Return what a schema takes as further members, None for anything."""
+    return schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+
+
 class Comparison:
     """Compares two descriptions. `faults` has what is broken: where, and what."""
 
@@ -187,12 +192,13 @@ class Comparison:
         for name, schema in old.get("properties", {}).items():
             if name in known:
                 yield from self._asked(f"{at}/{name}", schema, known[name])
-            elif new.get("additionalProperties") is False:
+            elif _more(new) is False:
                 yield f"{at}/{name}: the field is not taken any more"
-        more = old.get("additionalProperties", {})
-        if new.get("additionalProperties") is False and more is not False:
+        if _more(new) is False and _more(old) is not False:
             yield f"{at}: further members are not taken any more"
-        for name in ("items", "additionalProperties", "propertyNames"):
+        elif isinstance(_more(new), dict) and _more(old) is not False:
+            yield from self._asked(f"{at}/*", _more(old) or {}, _more(new))
+        for name in ("items", "propertyNames"):
             if isinstance(new.get(name), dict) and old.get(name) is not False:
                 yield from self._asked(f"{at}/{name}", old.get(name, {}), new[name])
 

@@ -113,6 +113,9 @@ FORBIDDEN: dict[str, Change] = {
     ].append("more"),
     "another pattern": lambda new: field(new, "PrintRequest", "reprint_of").update(pattern="^a$"),
     "no further members": lambda new: schema(new, "AskedAmount").update(additionalProperties=False),
+    "further members of another kind": lambda new: schema(new, "AskedAmount").update(
+        unevaluatedProperties={"type": "boolean"}
+    ),
     "a required body": lambda new: operation(new, "/v1/prune", "post")["requestBody"].update(required=True),
     "no body": lambda new: drop(operation(new, method="put"), "requestBody"),
 }

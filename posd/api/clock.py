@@ -17,10 +17,8 @@ from posd.clock.rules import Doubt, Kernel, TerminalTimes
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
-    MalformedJson,
-    Reader,
     check,
-    malformed,
+    read_body,
 )
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
@@ -118,10 +116,7 @@ class ClockCalls:
 
 def read_confirmation(body: bytes) -> ClockRequest:
     """Read the body of `POST /clock/confirm`. Raise Problem."""
-    try:
-        reader = Reader(body, ClockRequest.__struct_fields__)
-    except MalformedJson as error:
-        raise malformed(error, "nothing was changed") from error
+    reader = read_body(ClockRequest, body, "nothing was changed")
     operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
     note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
     check(reader.faults, "the clock was not confirmed")

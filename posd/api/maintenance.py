@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from posd.api import documents
 from posd.api.documents import PruneProgress, Quarantine, Reprocessed, RestoresSeen
 from posd.base.ids import Channel
-from posd.base.json_types import Object, Wire, decode
+from posd.base.json_types import Wire
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls import parameters
@@ -31,7 +31,7 @@ from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantinedBody, Reprocessing
-from posd.records.request import Fault, MalformedJson, check, decided, malformed
+from posd.records.request import check, decided, read_body
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -86,22 +86,22 @@ class PruneRequest(msgspec.Struct, frozen=True):
 
 def read_backup(body: bytes) -> BackupRequest:
     """Read the body of `POST /backup`. Raise Problem."""
-    document, faults = _members(body, BackupRequest, "no backup was made")
-    path, into, keep, send = (document.get(name) for name in BackupRequest.__struct_fields__)
+    reader = read_body(BackupRequest, body, "no backup was made")
+    path, into, keep, send = (reader.value(name) for name in BackupRequest.__struct_fields__)
     for name, value in (("path", path), ("into", into)):
         if value is not None and (not isinstance(value, str) or not value):
-            faults.append(Fault(f"/{name}", "must be a string: an absolute path"))
+            reader.fault(f"/{name}", "must be a string: an absolute path")
     if not isinstance(send, bool | None):
-        faults.append(Fault("/send", "must be true or false"))
+        reader.fault("/send", "must be true or false")
     if keep is not None:
         if not _is_whole(keep, 1, MOST_KEPT):
-            faults.append(Fault("/keep", f"must be a whole number of 1 to {MOST_KEPT}"))
+            reader.fault("/keep", f"must be a whole number of 1 to {MOST_KEPT}")
         elif into is None:
-            faults.append(Fault("/keep", "belongs to /into: the directory of which so many are kept"))
-    if [bool(path), bool(into), bool(send)].count(True) != 1 and not faults:
+            reader.fault("/keep", "belongs to /into: the directory of which so many are kept")
+    if [bool(path), bool(into), bool(send)].count(True) != 1 and not reader.faults:
         message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
-        faults.append(Fault("/path", message))
-    check(faults, "nothing was done")
+        reader.fault("/path", message)
+    check(reader.faults, "nothing was done")
     kept = KEEP if keep is None else int(keep)
     return BackupRequest(Path(path) if path else None, Path(into) if into else None, kept, bool(send))
 
@@ -111,33 +111,19 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
 
     `configured` is for how many days records are kept, 0 for ever.
     """
-    document, faults = _members(body or b"{}", PruneRequest, "nothing was removed")
-    days, dry_run = document.get("older_than_days"), document.get("dry_run", False)
+    reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
+    days, dry_run = reader.value("older_than_days"), reader.members.get("dry_run", False)
     if days is None:
         days = configured
-        if not days and not faults:
+        if not days and not reader.faults:
             message = "is required, for the configuration keeps everything (database.retention_days is 0)"
-            faults.append(Fault("/older_than_days", message))
+            reader.fault("/older_than_days", message)
     elif not _is_whole(days, 0, MOST_DAYS):
-        faults.append(Fault("/older_than_days", f"must be a whole number of 0 to {MOST_DAYS}"))
+        reader.fault("/older_than_days", f"must be a whole number of 0 to {MOST_DAYS}")
     if not isinstance(dry_run, bool):
-        faults.append(Fault("/dry_run", "must be true or false"))
-    check(faults, "nothing was removed")
+        reader.fault("/dry_run", "must be true or false")
+    check(reader.faults, "nothing was removed")
     return PruneRequest(int(days), bool(dry_run))
-
-
-def _members(body: bytes, kind: type[msgspec.Struct], undone: str) -> tuple[Object, list[Fault]]:
-    """Return the members of a body, and what is wrong with their names. Raise Problem where it is not JSON."""
-    try:
-        document = decode(body)
-    except ValueError as error:
-        raise malformed(MalformedJson(str(error)), undone) from error
-    if not isinstance(document, Object):
-        return Object(), [Fault("", "must be a JSON object")]
-    fields = kind.__struct_fields__
-    message = f"is not a field of this call; fields are {', '.join(fields)}"
-    unknown = [Fault(f"/{name}", message) for name in document if name not in fields]
-    return document, unknown + [Fault(f"/{name}", "stands more than once") for name in sorted(document.repeated)]
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:

@@ -219,10 +219,12 @@ def _can_be_unset(hint: Any) -> bool:
 
 MEDIA = "application/problem+json"
 
+_RETRY_AFTER: Schema = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 #: Headers of the answers with that status.
 HEADERS: dict[int, Schema] = {
     405: {"Allow": {"description": "the methods that the path has", "schema": {"type": "string"}}},
-    503: {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
 }
 
 

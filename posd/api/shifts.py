@@ -18,10 +18,8 @@ from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
     Fault,
-    MalformedJson,
-    Reader,
     check,
-    malformed,
+    read_body,
 )
 from posd.storage import database_id, marks
 from posd.storage.writer import Unit
@@ -99,10 +97,7 @@ class Shifts(msgspec.Struct, frozen=True):
 def read_close(body: bytes) -> ShiftRequest:
     """Read the body of `POST /shifts`. Raise Problem."""
     nothing = "no shift was closed"
-    try:
-        reader = Reader(body, ShiftRequest.__struct_fields__)
-    except MalformedJson as error:
-        raise malformed(error, "nothing was changed") from error
+    reader = read_body(ShiftRequest, body, "nothing was changed")
     if reader.readable:
         reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
         reader.text("note", MAX_NOTE_CHARACTERS, least=0)

@@ -20,6 +20,22 @@ def canonical_uuid(text: str) -> str | None:
     return lowered if _UUID.fullmatch(lowered) else None
 
 
+#: RFC 9562, 5.9 and 5.10: what an id has where a program has not set it. Two payments would share it.
+NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
+#: The same as a pattern of a UUID.
+NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
+
+
+def chosen_uuid(text: object) -> str:
+    """Return a UUID that a program chose, in canonical lower case. Raise ValueError with the reason."""
+    canonical = canonical_uuid(text) if isinstance(text, str) else None
+    if canonical is None:
+        raise ValueError("must be a UUID, such as 7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
+    if canonical in NIL_AND_MAX:
+        raise ValueError("must not be the nil or the max UUID: an id that was never set is not the id of one payment")
+    return canonical
+
+
 ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from posd.base.ids import NIL_OR_MAX
 from posd.base.money import MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS
 
 # JSON as it comes from outside: strict (RFC 8259, UTF-8), every number exact, repeated names noticed.
@@ -61,6 +62,8 @@ def exact(text: str) -> Any:
 
 def check(body: bytes) -> str:
     """Return the text of JSON. Raise ValueError with the reason, TooDeep where it is nested deeper than MAX_DEPTH."""
+    if not body.strip():
+        raise ValueError("it is not JSON: it is empty")
     if deeper_than(body, MAX_DEPTH):  # first: how deep the decoders go depends on what the stack has left
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
@@ -69,7 +72,33 @@ def check(body: bytes) -> str:
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(f"it is not JSON: {error}") from error
+        raise ValueError(_more_than_json(body) or f"it is not JSON: {error}") from error
+
+
+#: Digits of a whole number: what `int` reads without a limit of its own.
+_MAX_DIGITS = 4300
+
+
+def _more_than_json(body: bytes) -> str:
+    """Say what in a text is JSON by its grammar and cannot be used all the same; "" where it is no JSON."""
+    long: list[str] = []
+
+    def note(literal: str) -> str:
+        long.extend([literal] if len(literal) > _MAX_DIGITS else [])
+        return ""
+
+    try:
+        members = json.loads(body, parse_int=note, parse_constant=_refuse)
+        json.dumps(members, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "a text in it has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character"
+    except ValueError:
+        return ""
+    return f"a number in it has more than {_MAX_DIGITS} digits" if long else ""
+
+
+def _refuse(literal: str) -> None:
+    raise ValueError(f"{literal} is no number of JSON")
 
 
 def deeper_than(text: bytes, levels: int) -> bool:
@@ -136,6 +165,8 @@ Uuid = Annotated[
         extra_json_schema={"format": "uuid"},
     ),
 ]
+#: One that a program chose: neither nil nor max.
+ChosenUuid = Annotated[Uuid, Meta(extra_json_schema={"not": {"type": "string", "pattern": NIL_OR_MAX}})]
 #: An amount that posd writes: a JSON number with the digits that it has.
 Exact = Annotated[Decimal, Meta(description="an exact decimal: read it as one, never as a binary float")]
 #: An amount that posd reads.

@@ -20,6 +20,21 @@ def shown(text: str) -> str:
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
+def composed(text: str) -> str:
+    """Return a text in Unicode's composed form (NFC): the same letters from any keyboard are the same text."""
+    if text.isascii():
+        return text
+    import unicodedata  # a megabyte
+
+    return unicodedata.normalize("NFC", text)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return the question for one who wrote `name`, with a space after it, or "" where no known name is like it."""
+    near = nearest(name.lower(), known)
+    return f"Did you mean {near}? " if near is not None else ""
+
+
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that one who wrote `name` may have meant, None where none is like it."""
     import difflib  # a quarter of a megabyte, and nobody has to be asked what they meant in most lives of a daemon

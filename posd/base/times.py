@@ -5,6 +5,9 @@ from functools import lru_cache
 
 from posd import RELEASED
 
+#: The edges of the calendar.
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
 
 @lru_cache(maxsize=8)  # one moment is written in several places
 def iso(moment: datetime) -> str:
@@ -17,6 +20,28 @@ def parse_iso(text: str) -> datetime:
     """Read any ISO 8601 moment; one without an offset is UTC. Raise ValueError where it is none."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def read_moment(text: object) -> datetime:
+    """Read a moment of a caller, in UTC; one that UTC puts outside the calendar is at its edge.
+
+    Raise ValueError with the reason where it is none, or has no offset: it could be meant in any zone.
+    """
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError('must be a moment with its offset, such as "2026-11-20T10:42:03Z"')
+    return in_utc(moment)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC, at the edge of the calendar where UTC puts it outside."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return FIRST if moment.year == 1 else LAST
 
 
 def released() -> datetime:

@@ -148,7 +148,10 @@ def _refused(problem: Problem, scope: Any) -> Response:
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:
     """Return the problem of a body that says that it is something else than JSON; one that says nothing is taken."""
-    essence = dict(scope["headers"]).get(b"content-type", b"").split(b";", 1)[0].strip().lower()
+    headers = dict(scope["headers"])
+    if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+        return Problem("unsupported_media_type", "the body must not be compressed; leave content-encoding out")
+    essence = headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
     if not body or not essence or essence == b"application/json" or essence.endswith(b"+json"):
         return None
     return Problem("unsupported_media_type", "the body must be JSON; send it with content-type: application/json")

@@ -5,16 +5,16 @@ What is not described is refused by name (problem `invalid_request`).
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
-from posd.base.ids import ID_PATTERN, ID_RULE, canonical_uuid, is_print_job_id
+from posd.base.ids import ID_PATTERN, ID_RULE, NIL_AND_MAX, NIL_OR_MAX, canonical_uuid, chosen_uuid, is_print_job_id
 from posd.base.problems import Problem
-from posd.base.times import iso, parse_iso
+from posd.base.text import composed
+from posd.base.times import iso, read_moment
 from posd.records import feed_cursor, pages
 from posd.records.model import Phase
 
@@ -57,9 +57,17 @@ def invalid(path: str, message: str) -> Problem:
 
 
 def path(request: Request, parameter: Parameter) -> Any:
-    """Return a parameter of the path as it is read. Raise Problem."""
+    """Return a parameter of the path as it is read. Raise Problem.
+
+    An operator sees and settles what an earlier version started under an id that no till may choose.
+    """
+    text = request.path_params[parameter.name]
+    if parameter is TRANSACTION_ID and request.state.admin and request.method != "PUT":
+        text = canonical_uuid(text) or text
+        if text in NIL_AND_MAX:
+            return text
     try:
-        return parameter.kind.read(request.path_params[parameter.name])
+        return parameter.kind.read(text)
     except ValueError as error:
         raise invalid(parameter.name, str(error)) from error
 
@@ -174,17 +182,7 @@ def _amounts(text: str) -> bool:
 
 def _moment(text: str) -> str:
     """Return a moment as stored."""
-    try:
-        return iso(parse_iso(text).astimezone(UTC))
-    except (ValueError, OverflowError) as error:
-        raise ValueError("must be an ISO 8601 time, such as 2026-11-20T10:42:00Z") from error
-
-
-def _uuid(text: str) -> str:
-    canonical = canonical_uuid(text)
-    if canonical is None:
-        raise ValueError("must be a UUID, such as 7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
-    return canonical
+    return iso(read_moment(text))
 
 
 def _uuid_prefix(text: str) -> str:
@@ -211,7 +209,7 @@ TEXT = Kind(str, {"type": "string"})
 FLAG = Kind(_flag, {"type": "boolean"})
 SECONDS = Kind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT_SECONDS})
 MOMENT = Kind(_moment, {"type": "string", "format": "date-time"})
-UUID = Kind(_uuid, {"type": "string", "format": "uuid"})
+UUID = Kind(chosen_uuid, {"type": "string", "format": "uuid", "not": {"type": "string", "pattern": NIL_OR_MAX}})
 JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
 CURSOR = Kind(pages.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
@@ -241,7 +239,7 @@ TIMEOUT = Parameter(
 PHASE = Parameter("phase", one_of(Phase), "only those in this phase", example="active")
 OPEN = Parameter("open", FLAG, "`true`: only those that are not final", default=False)
 TERMINAL = Parameter("terminal", TEXT, "only those of this terminal", example="SN-0001")
-SALE = Parameter("sale", TEXT, "only those of this sale", example="2026-11-20/till-3/1042")
+SALE = Parameter("sale", Kind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042")
 EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
 ATTENTION = Parameter("attention", FLAG, "`true`: only those that a person should look at", default=False)
 SINCE = Parameter("since", MOMENT, "only those created then or later", example="2026-11-20T00:00:00Z")

@@ -11,7 +11,7 @@ import msgspec
 
 from posd.base.json_types import AMOUNT, encode
 from posd.base.money import ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
-from posd.base.text import nearest
+from posd.base.text import did_you_mean
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
 
@@ -119,12 +119,11 @@ def _number(place: tuple[str, ...], value: object, known: Sequence[str], faults:
 
 def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     names = known if len(place) > 1 else (*known, NESTED)
-    near = nearest(place[-1].lower(), names)
-    meant = f"Did you mean {near}? " if near is not None else ""
     key = NESTED if len(place) > 1 else "members"
     return (
-        f"is not a member that is known here, so it might be charged to no customer. {meant}Known are "
-        f"{', '.join(names)}; [amounts] {key} in the configuration admits further ones"
+        "is not a member that is known here, so it might be charged to no customer. "
+        f"{did_you_mean(place[-1], names)}Known are {', '.join(names)}; [amounts] {key} in the configuration admits "
+        "further ones"
     )
 
 

@@ -281,7 +281,7 @@ def _what_to_do(kind: OperationType, found: rules.InTheWay) -> str:
     if undecided(other):
         return "Wait for its outcome first, or have it aborted; nothing lifts this before."
     if found.by_repeat:
-        return f'Look at it first; if this {kind} is meant beside it, say so with "repeat": true.'
+        return f'Look at it first; if this {kind} is meant beside it, say so with "additional": true.'
     if kind is OperationType.VOID and other.type is OperationType.CAPTURE:
         return f"To give the money back, void the capture: its id is {other.client_transaction_id}."
     if other.type is OperationType.VOID:

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import AskedAmount, Moment, Object, Uuid, Wire, deeper_than, encode
+from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Object, Wire, deeper_than, encode
 from posd.base.money import AmountUnit, to_decimal
+from posd.base.text import composed
+from posd.base.times import read_moment
 from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountFault, AmountRules, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, OperationType, Result, Transaction
@@ -84,11 +86,11 @@ class StartRequest(msgspec.Struct, frozen=True):
         ),
     ] = b"{}"
     transaction_reference: Annotated[
-        Uuid | None,
+        ChosenUuid | None,
         Meta(description="the acquirer's, of what a capture, re-auth, post-tip, void or refund is for; or `original`"),
     ] = None
     original: Annotated[
-        Uuid | None,
+        ChosenUuid | None,
         Meta(description="client_transaction_id of what a capture, re-auth, post-tip, void or refund is for"),
     ] = None
     options: Annotated[
@@ -100,14 +102,18 @@ class StartRequest(msgspec.Struct, frozen=True):
             extra_json_schema={"propertyNames": {"not": {"enum": sorted(RESERVED)}}},
         ),
     ] = b"{}"
-    repeat: Annotated[
+    additional: Annotated[
         bool,
         Wire(bool | None),
         Meta(
             description="a further payment of the same `sale`, or from the same original, is meant: lifts what is "
-            "approved, never what is open or was ended by a void"
+            "approved, never what is open or was ended by a void. It is not for a call that is made again"
         ),
     ] = False
+    repeat: Annotated[
+        bool | None,
+        Meta(description="the old name of `additional`", extra_json_schema={"deprecated": True}),
+    ] = None
     not_after: Annotated[
         datetime | None,
         Wire(Moment | None),
@@ -118,6 +124,8 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
 
 
+#: The two names of one field, the old one last.
+ADDITIONAL = ("additional", "repeat")
 FIELDS = StartRequest.__struct_fields__
 
 
@@ -152,27 +160,22 @@ class _Reader(Reader):
             self.fault(f"/{name}", f"cannot be read: {error}")
         return None
 
-    def flag(self, name: str) -> bool:
-        """Return true or false, false where there is none."""
+    def flag(self, name: str) -> bool | None:
+        """Return true or false, None where there is none."""
         value = self.value(name)
         if value is None or isinstance(value, bool):
-            return bool(value)
+            return value
         self.fault(f"/{name}", "must be true or false")
-        return False
+        return None
 
     def moment(self, name: str) -> datetime | None:
-        """Return a moment, None where there is none. One without an offset could be meant in any zone."""
-        text = self.value(name)
-        if text is None:
-            return None
+        """Return a moment, None where there is none."""
+        value = self.value(name)
         try:
-            moment = datetime.fromisoformat(text)
-        except (TypeError, ValueError):
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            self.fault(f"/{name}", 'must be a moment with its offset, such as "2026-11-20T10:42:03Z"')
-            return None
-        return moment
+            return None if value is None else read_moment(value)
+        except ValueError as error:
+            self.fault(f"/{name}", str(error))
+        return None
 
     def object(self, name: str) -> bytes:
         """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
@@ -198,16 +201,20 @@ def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartR
     if not reader.readable:
         return StartRequest(), tuple(reader.faults)
     kind = _type(reader)
+    additional, repeat = map(reader.flag, ADDITIONAL)
+    if None not in (additional, repeat) and additional != repeat:
+        reader.fault("/repeat", "is the old name of `additional`, which says otherwise; leave it out")
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=kind,
         amount=_amount(reader, kind, amounts),
-        sale=reader.text("sale", MAX_SALE_CHARACTERS),
+        sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
         metadata=reader.object("metadata"),
         transaction_reference=reader.uuid("transaction_reference"),
         original=reader.uuid("original"),
         options=_options(reader),
-        repeat=reader.flag("repeat"),
+        additional=bool(repeat if additional is None else additional),
+        repeat=repeat,
         not_after=reader.moment("not_after"),
     )
     if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
@@ -285,7 +292,10 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
     found = [fault for fault in faults if fault.path != "/not_after"]
-    return differing(request, recorded, found, but=("not_after",))
+    names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
+    if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):
+        names.add(ADDITIONAL[request.repeat is not None])
+    return sorted(names)
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
@@ -316,7 +326,7 @@ class Resolution(Signed, frozen=True):
     """A person says how it ended."""
 
     result: Annotated[Result, Meta(description="how")]
-    transaction_reference: Annotated[Uuid | None, Meta(description="the acquirer's, of an approval alone")] = None
+    transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
 
 
 class Acknowledgement(Signed, frozen=True):

@@ -258,7 +258,7 @@ class Payments:
             options=request.options,
             transaction_reference=request.transaction_reference,
             original=request.original,
-            repeat=request.repeat,
+            repeat=request.additional,
             sent_to=way.to.base_url,
             answer_unit=units.answered,
             callback_host=way.callback.host,
@@ -508,7 +508,7 @@ def _refuse_sale(unit: Unit, transaction: Transaction) -> None:
             "sale_conflict",
             f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
             f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
-            'with "repeat": true',
+            'with "additional": true',
             transactions=others,
         )
 

@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from posd.base import canonical_json
-from posd.base.ids import canonical_uuid
+from posd.base.ids import chosen_uuid
 from posd.base.json_types import Object, TooDeep, decode
 from posd.base.problems import Problem
+from posd.base.text import did_you_mean
 
 #: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
 MAX_FREE_FORM_DEPTH = 64
@@ -39,7 +40,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 def malformed(error: MalformedJson, nothing: str) -> Problem:
     """Return the problem of a body that is not JSON; `nothing` says what was not done."""
-    return Problem("malformed_json", f"the body is not JSON ({error}); {nothing}")
+    return Problem("malformed_json", f"the body cannot be read: {error}; {nothing}")
 
 
 def check(faults: Iterable[Fault], cannot: str) -> None:
@@ -159,7 +160,8 @@ class Reader:
             self.fault(f"/{path}", "stands more than once, with different values")
         for name in document:
             if name not in fields:
-                message = f"is not a field of this {self.NAME}; fields are {', '.join(fields)}"
+                meant = did_you_mean(name, fields)
+                message = f"is not a field of this {self.NAME}. {meant}Fields are {', '.join(fields)}"
                 self.fault(f"/{pointer_token(name)}", message)
 
     def repeated(self, document: Object) -> Iterator[str]:
@@ -204,10 +206,19 @@ class Reader:
     def uuid(self, name: str) -> str | None:
         """Return a UUID in its canonical form, None where there is none."""
         value = self.value(name)
-        canonical = canonical_uuid(value) if isinstance(value, str) else None
-        if value is not None and canonical is None:
-            self.fault(f"/{name}", "must be a UUID")
-        return canonical
+        try:
+            return None if value is None else chosen_uuid(value)
+        except ValueError as error:
+            self.fault(f"/{name}", str(error))
+        return None
+
+
+def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> Reader:
+    """Return a reader of the fields of a type. Raise Problem malformed_json, which ends with `nothing`."""
+    try:
+        return Reader(body, kind.__struct_fields__)
+    except MalformedJson as error:
+        raise malformed(error, nothing) from error
 
 
 Decision = TypeVar("Decision")

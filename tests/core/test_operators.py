@@ -133,7 +133,7 @@ def test_faults_are_one_problem_that_names_each_of_them() -> None:
 
 
 def test_a_decision_that_cannot_be_read_is_a_problem_that_says_what_was_not_done() -> None:
-    with pytest.raises(Problem, match=r"^the body is not JSON \(.*\); nothing was changed$") as refused:
+    with pytest.raises(Problem, match=r"^the body cannot be read: .*; nothing was changed$") as refused:
         decided(DECISIONS["release"], b"{", None, "cannot release")
     assert refused.value.code == "malformed_json"
     with pytest.raises(Problem, match=r"^cannot release: /operator is required: .*; /note is required: "):

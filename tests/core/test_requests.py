@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.payments.model import Transaction
-from posd.payments.request import MAX_FREE_FORM_BYTES, StartRequest, differing_fields, read_start, start_body
+from posd.payments.request import (
+    MAX_FREE_FORM_BYTES,
+    REFERENCES,
+    StartRequest,
+    differing_fields,
+    read_start,
+    start_body,
+)
 from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
@@ -20,6 +27,7 @@ from tests.support.tables import every
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 OTHER = "0b7d2a8e-2222-4d7c-9d55-0f6b1c2a9e11"
+NIL, MAX = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 DERIVED = ("capture", "re-auth", "post-tip", "void", "refund")
 OPTIONAL_AMOUNT = {kind: {"/amount"} if kind in ("void", "refund") else set() for kind in DERIVED}
 
@@ -32,8 +40,9 @@ def faults(document: object) -> dict[str, str]:
 def recorded(document: dict[str, object]) -> Transaction:
     request, wrong = read_start(json.dumps(document).encode())
     assert not wrong
-    fields = {name: getattr(request, name) for name in ("type", "amount", "sale", "metadata", "options", "repeat")}
-    return starting(**fields, transaction_reference=request.transaction_reference, original=request.original)
+    fields = {name: getattr(request, name) for name in ("type", "amount", "sale", "metadata", "options")}
+    named = {name: getattr(request, name) for name in REFERENCES}
+    return starting(**fields, **named, repeat=request.additional)
 
 
 def test_the_least_request() -> None:
@@ -42,9 +51,26 @@ def test_the_least_request() -> None:
     assert request == StartRequest(amount=b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":5}')
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"nonsense", b'{"amount": {"iva": 1}'])
-def test_what_is_not_json(data: bytes) -> None:
-    with pytest.raises(MalformedJson):
+@every(
+    ("data", "words"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b"{", "it is not JSON"),
+        (b"nonsense", "it is not JSON"),
+        (b'{"amount": {"iva": 1}', "it is not JSON"),
+        (b'{"sale": "\\ud83d"}', "half of a surrogate pair"),
+        (b'{"metadata": {"\\udc00\\ud800": 1}}', "half of a surrogate pair"),
+        (b'{"sale": "\xed\xa0\x80"}', "it is not UTF-8"),
+        (b'{"amount": {"iva": ' + b"1" * 5000 + b"}}", "more than 4300 digits"),
+        (b'{"metadata": [-' + b"1" * 5000 + b"]}", "more than 4300 digits"),
+        (b'{"amount": {"iva": NaN}}', "it is not JSON"),
+        (b'{"sale": "\\ud83d", "amount": ', "it is not JSON"),
+    ],
+    ids=named,
+)
+def test_what_cannot_be_read_as_json_is_told_in_words_of_its_own(data: bytes, words: str) -> None:
+    with pytest.raises(MalformedJson, match=words):
         read_start(data)
 
 
@@ -80,6 +106,13 @@ def test_what_is_not_json(data: bytes) -> None:
         ({"amount": AMOUNT, "original": IDENTITY}, {"/original"}),
         ({"amount": AMOUNT, "transaction_reference": IDENTITY}, {"/transaction_reference"}),
         ({"amount": AMOUNT, "ammount": 1}, {"/ammount"}),
+        *(({"amount": AMOUNT, name: 1}, {f"/{name}"}) for name in ("additional", "repeat")),
+        ({"amount": AMOUNT, "additional": True, "repeat": True}, set()),
+        ({"amount": AMOUNT, "additional": True, "repeat": False}, {"/repeat"}),
+        ({"amount": AMOUNT, "additional": False, "repeat": True}, {"/repeat"}),
+        ({"amount": AMOUNT, "additional": True, "repeat": None}, set()),
+        *(({"type": "void", name: NIL}, {f"/{name}"}) for name in ("original", "transaction_reference")),
+        *(({"type": "void", name: MAX.upper()}, {f"/{name}"}) for name in ("original", "transaction_reference")),
         (b'{"amount": {"iva": 1}, "terminal": "a", "terminal": "b"}', {"/terminal"}),
         (b'{"amount": {"iva": 1, "iva": 2}}', {"/amount/iva"}),
         (b'{"amount": {"iva": 1, "iva": 1.0}}', set()),
@@ -112,6 +145,14 @@ def test_what_is_not_json(data: bytes) -> None:
 )
 def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None:
     assert set(faults(document)) == paths
+
+
+@every(
+    ("name", "meant"),
+    [("ammount", "amount"), ("Sale", "sale"), ("reference", "transaction_reference"), ("additonal", "additional")],
+)
+def test_a_member_that_is_not_known_is_told_with_the_nearest_that_is(name: str, meant: str) -> None:
+    assert f"Did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +208,8 @@ def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
         ({"amount": AMOUNT, "terminal": "SN-2"}, ["terminal"]),
         ({"amount": {"iva": 1}}, ["amount"]),
         ({"amount": AMOUNT, "metadata": {"a": 1}, "repeat": True}, ["metadata", "repeat"]),
+        ({"amount": AMOUNT, "additional": True}, ["additional"]),
+        ({"amount": AMOUNT, "additional": 1}, ["additional"]),
         ({"amount": {"iva": -1}}, ["amount"]),
         ({"amount": AMOUNT, "surprise": 1}, ["surprise"]),
         ({"amount": AMOUNT, "type": "void"}, ["type"]),  # that it lacks an original is no difference
@@ -267,6 +310,8 @@ def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
     [
         ("2026-11-20T10:42:03Z", datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)),
         ("2026-11-20T05:42:03.500-05:00", datetime(2026, 11, 20, 10, 42, 3, 500_000, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+14:00", datetime.min.replace(tzinfo=UTC)),
+        ("9999-12-31T23:59:59-14:00", datetime.max.replace(tzinfo=UTC)),
         (None, None),
     ],
 )
@@ -287,3 +332,24 @@ def test_of_a_repeated_call_the_moment_does_not_count() -> None:
     for moment in ("2026-11-20T10:42:03Z", "tomorrow", None):
         request, wrong = read_start(json.dumps({"amount": AMOUNT, "not_after": moment}).encode())
         assert differing_fields(before, request, wrong) == []
+
+
+COMPOSED, DECOMPOSED = "mesa caf\u00e9", "mesa cafe\u0301"
+
+
+def test_a_sale_is_the_same_however_its_letters_are_composed() -> None:
+    before = recorded({"amount": AMOUNT, "sale": DECOMPOSED})
+    assert before.sale == COMPOSED
+    for sale in (COMPOSED, DECOMPOSED):
+        request, wrong = read_start(json.dumps({"amount": AMOUNT, "sale": sale}).encode())
+        assert differing_fields(before, request, wrong) == []
+
+
+@every("name", ["repeat", "additional"])
+def test_a_further_payment_is_meant_by_its_old_name_too(name: str) -> None:
+    before = recorded({"amount": AMOUNT, "repeat": True})
+    request, wrong = read_start(json.dumps({"amount": AMOUNT, name: True}).encode())
+    assert (request.additional, differing_fields(before, request, wrong)) == (True, [])
+    request, wrong = read_start(json.dumps({"amount": AMOUNT, name: False}).encode())
+    assert differing_fields(before, request, wrong) == [name]
+    assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]

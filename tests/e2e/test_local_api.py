@@ -3,7 +3,7 @@
 import asyncio
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -50,6 +50,20 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/transactions?phase=done", None, 422, "invalid_request"),
     ("GET", "/transactions?open=yes", None, 422, "invalid_request"),
     ("GET", "/transactions?since=yesterday", None, 422, "invalid_request"),
+    ("GET", "/transactions?since=2026-11-20T10:42:03", None, 422, "invalid_request"),
+    ("GET", "/print-jobs?until=2026-11-20", None, 422, "invalid_request"),
+    *(
+        row
+        for identity in (str(UUID(int=0)), str(UUID(int=2**128 - 1)).upper())
+        for row in (
+            ("PUT", f"/transactions/{identity}", CHARGE, 422, "invalid_request"),
+            ("GET", f"/transactions/{identity}", None, 422, "invalid_request"),
+            ("GET", f"/transactions/{identity}/outcome", None, 422, "invalid_request"),
+            ("POST", f"/transactions/{identity}/abort", None, 422, "invalid_request"),
+        )
+    ),
+    ("PUT", NEW, charge(not_after="0001-01-01T00:00:00+14:00"), 409, "expired"),
+    ("PUT", NEW, charge(not_after="9999-12-31T23:59:59-14:00"), 409, "terminal_busy"),
     ("GET", "/transactions?cursor=xx", None, 422, "invalid_request"),
     ("GET", "/transactions?color=red", None, 422, "invalid_request"),
     ("GET", "/transactions?metadata=x", None, 422, "invalid_request"),
@@ -107,6 +121,8 @@ EXTRA = {
     "terminal_busy": {"blocking_transaction"},
     "id_reused": {"fields"},
     "payload_too_large": {"limit_bytes"},
+    "expired": {"not_after", "now"},
+    "amount_exceeds": {"asked", "allowed", "transactions"},
 }
 
 
@@ -182,6 +198,14 @@ async def test_a_body_has_to_be_json(shop: Shop) -> None:
             "PUT", f"/transactions/{identity}", json.dumps(CHARGE).encode(), headers={"content-type": kind}
         )
         assert_problem(reply, status, "unsupported_media_type", "next_step", "never_started")
+    for coding, status, code in (
+        ("gzip", 415, "unsupported_media_type"),
+        ("identity, br", 415, "unsupported_media_type"),
+        ("Identity", 400, "malformed_json"),
+    ):
+        reply = await shop.daemon.call("PUT", f"/transactions/{identity}", b"{", headers={"content-encoding": coding})
+        detail = assert_problem(reply, status, code, "next_step", "never_started")["detail"]
+        assert (status == 415) == ("content-encoding" in detail)
     for kind in ("application/json; charset=utf-8", "application/vnd.till+json"):
         reply = await shop.daemon.call("PUT", f"/transactions/{identity}", b"{", headers={"content-type": kind})
         assert_problem(reply, 400, "malformed_json", "next_step", "never_started")

@@ -92,7 +92,7 @@ async def test_refunds_are_together_for_what_was_charged(shop: Shop) -> None:
 
     refund = operation(shop, "refund", charge)
     problem = await refund.refused("already_derived", original=charge.identity, amount={"subtotal_iva0": 1})
-    assert '"repeat": true' in problem["detail"]
+    assert '"additional": true' in problem["detail"]
     for amount in ({"subtotal_iva0": 6.21}, {}):
         given = {"amount": amount} if amount else {}
         problem = await refund.refused("amount_exceeds", original=charge.identity, repeat=True, **given)
@@ -125,7 +125,7 @@ async def test_beside_what_is_open_nothing_of_the_chain_starts(shop: Shop, pair:
         for repeat in (False, True):
             problem = await operation(shop, kind, there).refused(code, repeat=repeat, **named)
             assert problem["transactions"] == [standing.identity]
-            assert '"repeat": true' not in problem["detail"]
+            assert '"additional": true' not in problem["detail"]
     await standing.finish("DECLINED")
     await operation(shop, kind, there).begin(original=original.identity)
 
@@ -155,7 +155,7 @@ async def test_after_a_capture_the_capture_is_what_is_voided(shop: Shop) -> None
     problem = await operation(shop, "void", pre_auth).refused("chain_conflict", original=pre_auth.identity)
     assert capture.identity in problem["detail"]
     problem = await operation(shop, "re-auth", pre_auth).refused("chain_conflict", original=pre_auth.identity)
-    assert '"repeat": true' in problem["detail"]
+    assert '"additional": true' in problem["detail"]
     await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity, repeat=True)
 
 

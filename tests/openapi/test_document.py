@@ -58,6 +58,15 @@ def test_every_code_is_there_with_its_own_fields() -> None:
         assert schema["properties"]["status"]["const"] == row.status
 
 
+def test_each_answer_after_which_a_call_is_made_again_says_when() -> None:
+    calls = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    assert all("429" in call["responses"] for call in calls)
+    for status in ("429", "503"):
+        answers = [call["responses"][status] for call in calls if status in call["responses"]]
+        answers = [answer for answer in answers if "application/problem+json" in answer["content"]]
+        assert [answer for answer in answers if "Retry-After" not in answer.get("headers", {})] == []
+
+
 def test_what_stands_for_a_reader_is_there() -> None:
     for operation in DESCRIBED.operations():
         assert operation["summary"]

@@ -72,15 +72,15 @@ def check(body: bytes) -> str:
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(_more_than_json(body) or f"it is not JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {_more_than_grammar(body) or error}") from error
 
 
 #: Digits of a whole number: what `int` reads without a limit of its own.
 _MAX_DIGITS = 4300
 
 
-def _more_than_json(body: bytes) -> str:
-    """Say what in a text is JSON by its grammar and cannot be used all the same; "" where it is no JSON."""
+def _more_than_grammar(body: bytes) -> str:
+    """Say what is wrong with a text that is JSON by its grammar; "" where that is what is wrong."""
     long: list[str] = []
 
     def note(literal: str) -> str:

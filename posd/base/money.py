@@ -102,10 +102,35 @@ MOST_DIGITS: Final[Mapping[AmountUnit, int]] = MappingProxyType(
 )
 
 
-def fits(number: Decimal, unit: AmountUnit) -> bool:
-    """Whether an amount can be written in a unit, exactly."""
+#: Digits after the point of the currencies that have not two.
+#: Source: ISO 4217, list one, as of 2026-01-01 (maintenance agency: SIX).
+_DIGITS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
+        3: "BHD IQD JOD KWD LYD OMR TND",
+        4: "CLF UYW",
+    }
+)
+_USUAL_DIGITS = 2
+
+
+def digits_of(currencies: Iterable[str]) -> int:
+    """Return how many digits after the point an amount in one of these currencies may have.
+
+    Of an unknown currency it is two: more is a slip in all but nine of them, and whose currency is one of the nine
+    configures it.
+    """
+    return max((_digits(currency) for currency in currencies), default=_USUAL_DIGITS)
+
+
+def _digits(currency: str) -> int:
+    return next((digits for digits, those in _DIGITS.items() if currency in those.split()), _USUAL_DIGITS)
+
+
+def fits(number: Decimal, digits: int) -> bool:
+    """Whether an amount can be written, exactly, with so many digits after the point."""
     exponent = number.normalize(EXACT).as_tuple().exponent
-    return isinstance(exponent, int) and -exponent <= MOST_DIGITS[unit]
+    return isinstance(exponent, int) and -exponent <= digits
 
 
 def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:

@@ -144,8 +144,9 @@ PROBLEMS: Mapping[str, Row] = {
     ),
     "amount_exceeds": Row(
         422,
-        "The original does not allow that amount",
-        "a capture, void or refund is for more than its original allows, or a void for a part",
+        "The amount is more than is allowed",
+        "a capture, void or refund is for more than its original allows, a void is for a part, or a sum is above "
+        "`[amounts] max_amount`",
         {
             "asked": Annotated[Exact, Meta(description="the sum that was asked for")],
             "allowed": Annotated[Exact, Meta(description="the sum that is allowed")],

@@ -265,7 +265,7 @@ class ChainConflict(Problem, code="chain_conflict"):
 
 
 class AmountExceeds(Problem, code="amount_exceeds"):
-    """It is more than the original allows: `extra["asked"]`, `extra["allowed"]`, `extra["transactions"]`."""
+    """It is more than the original, or `max_amount`, allows: `extra["asked"]`, `["allowed"]`, `["transactions"]`."""
 
 
 class Expired(Problem, code="expired"):

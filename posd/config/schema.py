@@ -4,6 +4,7 @@ A field bears its `Key`: how it is read, and the default as it would stand in th
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from inspect import get_annotations
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from posd.base.money import AMOUNT_UNITS, AmountUnit
+from posd.base.money import AMOUNT_UNITS, MAX_FRACTION_DIGITS, AmountUnit
 from posd.base.negotiation import Language
 from posd.config import values as read
 from posd.config.profile import (
@@ -217,6 +218,8 @@ class AmountsConfig(msgspec.Struct, frozen=True):
     extra_taxes: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
     capture_over_percent: Annotated[int, Key(read.whole(0, 100), 0)]
     partial_void: Annotated[bool, Key(read.boolean, False)]
+    decimals: Annotated[int | None, Key(read.optional(read.whole(0, MAX_FRACTION_DIGITS)), "")]
+    max_amount: Annotated[Decimal | None, Key(read.optional(read.money), "")]
 
 
 class ClockConfig(msgspec.Struct, frozen=True):

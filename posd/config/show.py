@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def _plain(value: object) -> Any:
     match value:
         case None:
             return ""
-        case Path() | ListenAddress():
+        case Path() | ListenAddress() | Decimal():
             return str(value)
         case tuple():
             return list(value)

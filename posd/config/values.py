@@ -10,12 +10,15 @@ import re
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+
+from posd.base.money import parse_money
 
 # What can be wrong with a configuration, for people and for programs.
 
@@ -181,6 +184,20 @@ def whole(least: int, most: int) -> Reader[int]:
     return read
 
 
+def money(raw: object, _: Base) -> Decimal:
+    """An amount above 0: a string, or a whole number. TOML's numbers with a point are binary floats."""
+    cure = 'write it in quotes, as in "5000.00"'
+    if type(raw) is not str and type(raw) is not int:
+        raise unusable(f"must be an amount, is {type_name(raw)}", cure)
+    try:
+        value = parse_money(raw)
+    except ValueError as error:
+        raise unusable(str(error), cure) from error
+    if not value:
+        raise unusable("is 0, and no payment could be started", cure)
+    return value
+
+
 def _written(number: float) -> str:
     """Write a number for people; TOML's hexadecimal ones can be longer than Python writes them out."""
     return "a number of more than 19 digits" if isinstance(number, int) and abs(number) > MAX_INTEGER else str(number)
@@ -211,7 +228,7 @@ def optional(reader: Reader[T]) -> Reader[T | None]:
     """Make a reader of what `reader` reads; None where the string is empty."""
 
     def read(raw: object, base: Base) -> T | None:
-        return None if text(raw, base) == "" else reader(raw, base)
+        return None if raw == "" else reader(raw, base)
 
     return read
 

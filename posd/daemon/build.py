@@ -233,6 +233,7 @@ def payments(base: Base) -> PaymentParts:
             lambda: base.clock.doubt,
             base.surroundings.elapsed,
             unseen.missing_records,
+            doubts.currencies,
         ),
         aborts,
         searching,

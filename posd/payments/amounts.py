@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from posd.base.json_types import AMOUNT, encode
-from posd.base.money import ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
+from posd.base.money import MOST_DIGITS, ZERO, AmountUnit, fits, from_wire, numbers, parse_money, to_wire
 from posd.base.text import did_you_mean
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent
@@ -27,13 +27,16 @@ class AmountRules(msgspec.Struct, frozen=True):
     """What the configuration says of amounts.
 
     `members`, `extra_taxes`: further names that a till may send. `capture_over_percent`: by how much a capture may
-    exceed what is reserved. `partial_void`: a void may be for a part.
+    exceed what is reserved. `partial_void`: a void may be for a part. `decimals`: digits after the point, None for as
+    many as the currency has. `max_amount`: the largest sum of one operation.
     """
 
     members: tuple[str, ...] = ()
     extra_taxes: tuple[str, ...] = ()
     capture_over_percent: int = 0
     partial_void: bool = False
+    decimals: int | None = None
+    max_amount: Decimal | None = None
 
 
 #: The configuration as it is where it says nothing.
@@ -66,19 +69,16 @@ def read_amount(given: Mapping[str, object], rules: AmountRules) -> tuple[bytes,
     return encode(checked), faults
 
 
-#: unit -> what is wrong with an amount that does not fit in it.
-_UNFIT: Mapping[AmountUnit, str] = {
-    "main": "",
-    "whole": "must have no fraction: amount_unit of this terminal is whole",
-    "hundredths": "must have at most 2 digits after the point: amount_unit of this terminal is hundredths",
-}
-
-
-def unfit(amount: bytes, unit: AmountUnit) -> list[AmountFault]:
-    """Return what of an amount as it is stored cannot be sent to a terminal with that unit."""
-    return [
-        AmountFault(place, _UNFIT[unit]) for place, number in _each(AMOUNT.decode(amount), ()) if not fits(number, unit)
-    ]
+def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[AmountFault]:
+    """Return what of an amount as it is stored has more digits after the point than the unit or the currency."""
+    most = min(MOST_DIGITS[unit], decimals)
+    because = (
+        f"amount_unit of this terminal is {unit}"
+        if MOST_DIGITS[unit] <= decimals
+        else "[amounts] decimals in the configuration, by default as many as the currency has"
+    )
+    words = f"must have {f'at most {most}' if most else 'no'} digits after the point: {because}"
+    return [AmountFault(place, words) for place, number in _each(AMOUNT.decode(amount), ()) if not fits(number, most)]
 
 
 def on_wire(amount: bytes, unit: AmountUnit) -> bytes:

@@ -42,17 +42,21 @@ class Doubts:
         """Return the time at which an event has just come, None where the clock is not believed or no rule asks."""
         return at if event.status == APPROVAL and self._clock_sure() else None
 
+    def currencies(self, db: sqlite3.Connection, terminal: str) -> frozenset[str]:
+        """Return the merchant's currency, or else those that the terminal's approvals have had so far."""
+        if self._currency:
+            return frozenset({self._currency})
+        if terminal not in self._seen:
+            self._seen[terminal] = _of_approvals(db, terminal)
+        return self._seen[terminal]
+
     def _currencies(self, db: sqlite3.Connection, transaction: Transaction, said: str | None) -> frozenset[str]:
         """Return those that an approval may have. The database is asked at the first one, and where it has another."""
         if said is None or self._currency:
             return frozenset({self._currency} - {""})
         seen = self._seen.get(transaction.terminal, frozenset())
         if said.upper() not in seen:
-            seen = frozenset(
-                currency.upper()
-                for body in rows.approvals(db, transaction.terminal, but=transaction.client_transaction_id)
-                if (currency := _currency(body)) is not None
-            )
+            seen = _of_approvals(db, transaction.terminal, but=transaction.client_transaction_id)
             self._seen[transaction.terminal] = seen or frozenset({said.upper()})
         return seen
 
@@ -63,6 +67,11 @@ def _approves(before: Transaction, after: Transaction, event: TransactionEvent) 
         return False
     known = {item.event_id for item in before.outcome.evidence} if before.outcome else set()
     return event.event_id in {item.event_id for item in after.outcome.evidence} - known
+
+
+def _of_approvals(db: sqlite3.Connection, terminal: str, but: str = "") -> frozenset[str]:
+    found = (_currency(body) for body in rows.approvals(db, terminal, but=but))
+    return frozenset(currency.upper() for currency in found if currency is not None)
 
 
 def _currency(body: bytes) -> str | None:

@@ -14,7 +14,7 @@ Each call runs as a task of its own: a till that hangs up changes nothing.
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from functools import partial
@@ -26,8 +26,9 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
+from posd.base.json_types import AMOUNT
 from posd.base.limits import FREE_FOR_PAYMENTS
-from posd.base.money import AmountUnit
+from posd.base.money import AmountUnit, digits_of, numbers, total
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock import kernel
@@ -139,11 +140,12 @@ class Payments:
         clock_doubt: Callable[[], str | None] = lambda: None,
         elapsed: Callable[[], float] = kernel.elapsed,
         missing: Missing = lambda: None,
+        currencies: Callable[[sqlite3.Connection, str], Collection[str]] = lambda _db, _terminal: (),
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
 
         `clock_doubt`: why the wall clock is not to be believed now, None where it is.
-        `elapsed`: seconds since the boot, sleep included.
+        `elapsed`: seconds since the boot, sleep included. `currencies`: those that a terminal is known to charge in.
 
         `refuse_unseen`: raises Problem where an id that is not known may have been sent before.
         `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
@@ -161,6 +163,7 @@ class Payments:
         self._clock_doubt = clock_doubt
         self._elapsed = elapsed
         self._missing = missing
+        self._currencies = currencies
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
@@ -238,6 +241,9 @@ class Payments:
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
         units = self._fleet.units(terminal)  # once: a reload may come before the commit
+        decimals = await self._decimals(identity, terminal)
+        check(amount_faults(unfit(request.amount, units.sent, decimals)), "cannot start")
+        self._refuse_beyond_maximum(request)
         self._require_sendable(terminal, request, units.sent)
         until = self._until(request.not_after)
         row = self._fleet.rows(terminal)[request.type]
@@ -265,10 +271,28 @@ class Payments:
         )
         return draft, way
 
+    async def _decimals(self, identity: str, terminal: str) -> int:
+        """Return how many digits after the point an amount may have: as configured, else by the currency."""
+        if self._amounts.decimals is not None:
+            return self._amounts.decimals
+        return digits_of(await self._look(identity, lambda db: self._currencies(db, terminal)))
+
+    def _refuse_beyond_maximum(self, request: StartRequest) -> None:
+        """Raise Problem where the sum is above what the configuration allows, whichever way the money goes."""
+        most, asked = self._amounts.max_amount, total(numbers(AMOUNT.decode(request.amount)))
+        if most is not None and asked > most:
+            raise Problem(
+                "amount_exceeds",
+                f"cannot start: {request.type} asks for {asked}, and [amounts] max_amount in the configuration is "
+                f"{most}. Correct the amount; no {request.type} was sent",
+                asked=asked,
+                allowed=most,
+                transactions=[],
+            )
+
     def _require_sendable(self, terminal: str, request: StartRequest, unit: AmountUnit) -> None:
-        """Raise Problem where the terminal cannot be sent this: its amount, or what is signed, or not at this time."""
+        """Raise Problem where the terminal cannot be sent this: what is signed, or not at this time."""
         auth = self._fleet.auth(terminal)
-        check(amount_faults(unfit(request.amount, unit)), "cannot start")
         if auth == "none":
             return
         parts = {"amount": on_wire(request.amount, unit), "metadata": request.metadata, "options": request.options}

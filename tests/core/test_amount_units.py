@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import AMOUNT
-from posd.base.money import AMOUNT_UNITS, EXACT, AmountUnit, fits, from_wire, to_wire
+from posd.base.money import AMOUNT_UNITS, EXACT, MOST_DIGITS, AmountUnit, digits_of, fits, from_wire, to_wire
 from posd.payments.amounts import NOTHING_MORE, on_wire, read_amount, unfit
 from posd.payments.model import OperationType, Transaction
 from posd.payments.transitions import Seen, advance
@@ -41,14 +41,14 @@ AMOUNTS = st.decimals(min_value=0, max_value=10**12 - 1, places=4) | st.integers
     ids=str,
 )
 def test_what_goes_out(given: str, unit: AmountUnit, wire: str | None) -> None:
-    assert fits(D(given), unit) == (wire is not None)
+    assert fits(D(given), MOST_DIGITS[unit]) == (wire is not None)
     if wire is not None:
         assert str(to_wire(D(given), unit)) == wire
 
 
 @given(AMOUNTS, st.sampled_from(AMOUNT_UNITS))
 def test_what_goes_out_comes_back_as_it_was(amount: Decimal, unit: AmountUnit) -> None:
-    if fits(amount, unit):
+    if fits(amount, MOST_DIGITS[unit]):
         assert from_wire(to_wire(amount, unit), unit) == amount
 
 
@@ -68,10 +68,51 @@ def test_a_whole_amount_object() -> None:
         "subtotal_iva0": 0,
         "extra_taxes": {"iac": 5},
     }
-    assert unfit(text, "main") == unfit(text, "hundredths") == []
-    places = [fault.place for fault in unfit(text, "whole")]
+    assert unfit(text, "main", 2) == unfit(text, "hundredths", 2) == []
+    places = [fault.place for fault in unfit(text, "whole", 2)]
     assert places == [("iva",), ("extra_taxes", "iac")]
-    assert unfit(b"{}", "whole") == []
+    assert unfit(b"{}", "whole", 2) == []
+
+
+@every(
+    ("amount", "unit", "decimals", "words"),
+    [
+        ("1.005", "main", 2, "at most 2 digits after the point: [amounts] decimals"),
+        ("0.0001", "main", 3, "at most 3 digits after the point: [amounts] decimals"),
+        ("0.0001", "main", 4, None),
+        ("1.005", "main", 3, None),
+        ("1.050", "main", 2, None),
+        ("1.5", "main", 0, "no digits after the point: [amounts] decimals"),
+        ("1.0", "main", 0, None),
+        ("1.005", "hundredths", 3, "at most 2 digits after the point: amount_unit"),
+        ("1.5", "hundredths", 0, "no digits after the point: [amounts] decimals"),
+        ("1.5", "whole", 2, "no digits after the point: amount_unit"),
+        ("1.5", "whole", 0, "no digits after the point: amount_unit"),
+    ],
+)
+def test_digits_that_neither_the_currency_nor_the_unit_has_are_refused(
+    amount: str, unit: AmountUnit, decimals: int, words: str | None
+) -> None:
+    text, _ = read_amount({"subtotal_iva0": amount}, NOTHING_MORE)
+    found = [fault.words for fault in unfit(text, unit, decimals)]
+    assert [words in each for each in found if words] == [True] * (words is not None)
+    assert len(found) == (words is not None)
+
+
+@every(
+    ("currencies", "digits"),
+    [
+        ((), 2),
+        (("USD",), 2),
+        (("JPY",), 0),
+        (("CLP", "CLF"), 4),
+        (("KWD",), 3),
+        (("USD", "JPY"), 2),
+        (("NONE",), 2),
+    ],
+)
+def test_of_several_currencies_the_one_with_most_digits_counts(currencies: tuple[str, ...], digits: int) -> None:
+    assert digits_of(currencies) == digits
 
 
 def a_charge(answer_unit: AmountUnit | None) -> Transaction:

@@ -14,10 +14,11 @@ import pytest
 
 from posd.base.times import iso, parse_iso
 from tests.e2e.conftest import some
+from tests.e2e.test_unlikely import approved as approved_in
 from tests.support.chains import FITS, Operation, approved, operation, taking
 from tests.support.connections import shut
 from tests.support.daemon import running
-from tests.support.shop import AMOUNT, Shop, acknowledging
+from tests.support.shop import AMOUNT, Shop, acknowledging, open_shop
 from tests.support.terminal import scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,6 +45,9 @@ async def refused(shop: Shop, code: str, **request: Any) -> Any:
         ({"total": "5.00"}, "/amount/total", "[amounts] members"),
         ({"iva": 1.2, "subtotal_iva": 10, "tips": 1}, "/amount/tips", "Did you mean tip?"),
         ({"iva": 0, "subtotal_iva": 0, "subtotal_iva0": 0}, "/amount", "more than 0"),
+        ({"subtotal_iva0": "1.005"}, "/amount/subtotal_iva0", "at most 2 digits after the point"),
+        ({"iva": 1, "tip": 0.0001}, "/amount/tip", "[amounts] decimals"),
+        ({"iva": 1, "extra_taxes": {"ice": "0.001"}}, "/amount/extra_taxes/ice", "[amounts] decimals"),
     ],
 )
 async def test_an_amount_that_would_charge_something_else_is_refused(
@@ -53,6 +57,54 @@ async def test_an_amount_that_would_charge_something_else_is_refused(
     (error,) = problem["errors"]
     assert error["path"] == path
     assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ('[merchant]\ncurrency = "KWD"\n', 3),
+        ('[merchant]\ncurrency = "JPY"\n', 0),
+        ('[merchant]\ncurrency = "JPY"\n[amounts]\ndecimals = 1\n', 1),
+    ],
+)
+async def test_an_amount_has_no_more_digits_than_its_currency_or_the_configuration_says(
+    home: Path, settings: str, most: int
+) -> None:
+    async with open_shop(home, settings) as own:
+        await refused(own, "invalid_request", amount={"subtotal_iva0": f"5.{'1' * (most + 1)}"})
+        fits = own.payment()
+        own.terminal.start = acknowledging(fits.serial)
+        assert (await fits.put(amount={"subtotal_iva0": f"5.{'1' * most}0"})).status == 201
+
+
+async def test_else_the_currency_of_the_terminals_approvals_counts_also_after_a_restart(home: Path) -> None:
+    async with open_shop(home) as own:
+        again = own.payment()
+        again.serial = (await approved_in(own, currency="JPY")).serial
+        for _ in range(2):
+            refusal = (await again.put(amount={"subtotal_iva0": "5.1"})).json
+            assert refusal["errors"][0]["path"] == "/amount/subtotal_iva0"
+            await refused(own, "invalid_request", amount={"subtotal_iva0": "5.001"})  # of another terminal
+            assert await own.daemon.stop() == 0
+            await own.daemon.start()
+        own.terminal.start = acknowledging(again.serial)
+        assert (await again.put(amount={"subtotal_iva0": "5.0"})).status == 201
+
+
+async def test_no_operation_is_for_more_than_the_configured_maximum(home: Path) -> None:
+    async with open_shop(home, '[amounts]\nmax_amount = "11.20"\n') as own:
+        problem = await refused(own, "amount_exceeds", amount={"subtotal_iva0": 11, "tip": "0.21"})
+        assert (problem["asked"], problem["allowed"]) == (Decimal("11.21"), Decimal("11.20"))
+        assert problem["transactions"] == []
+        assert "max_amount" in problem["detail"]
+        charge, pre_auth = await approved(own, "charge"), await approved(own, "pre-auth")
+        for kind, original in (("capture", pre_auth), ("re-auth", pre_auth), ("post-tip", charge), ("refund", charge)):
+            beyond = {"subtotal_iva0": "11.21"}
+            problem = await operation(own, kind, original).refused(
+                "amount_exceeds", amount=beyond, original=original.identity
+            )
+            assert problem["transactions"] == []
+        await operation(own, "refund", charge).begin(original=charge.identity)  # all of it, by no amount
 
 
 async def test_a_void_is_for_what_was_charged(shop: Shop) -> None:

@@ -122,15 +122,15 @@ PROBLEMS: Mapping[str, Row] = {
         commands=("posd show ID",),
     ),
     "amount_exceeds": Row(
-        means=es("El original no permite ese monto."),
+        means=es("El monto es mayor de lo permitido."),
         comes=es(
-            "Una captura, anulación o devolución es por más de lo que permite el original, o una anulación por una "
-            "parte."
+            "Una captura, anulación o devolución es por más de lo que permite el original, una anulación es por una "
+            "parte, o la suma supera [amounts] max_amount."
         ),
         money=NOT_SENT,
         do=(
-            "Correct the amount. What the original allows is in the message:",
-            "Corrija el monto. El mensaje dice cuánto permite el original:",
+            "Correct the amount. What is allowed is in the message:",
+            "Corrija el monto. El mensaje dice cuánto se permite:",
         ),
         commands=("posd show ID",),
     ),

@@ -26,6 +26,7 @@ class DisplayCode(StrEnum):
     PRESENT_CARD = "present_card"
     CARD_READ = "card_read"
     ASKING_BANK = "asking_bank"
+    ABORTING = "aborting"
     LOOKING = "looking"
     PAID = "paid"
     RESERVED = "reserved"
@@ -107,6 +108,9 @@ TEXTS: Mapping[DisplayCode, Text] = {
     DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
     DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
     DisplayCode.ASKING_BANK: Text("Asking the bank, please wait", "Consultando al banco, espere por favor"),
+    DisplayCode.ABORTING: Text(
+        "Stopping at the terminal. Wait for the result", "Deteniendo en el terminal. Espere el resultado"
+    ),
     DisplayCode.LOOKING: Text(
         "Checking with the terminal. Do not charge again", "Verificando con el terminal. No cobre otra vez"
     ),
@@ -130,17 +134,18 @@ ACTIVE: Mapping[Status | None, DisplayCode] = {
 }
 
 
-def code(
-    phase: Phase, status: Status | None, step: NextStep, kind: OperationType | None, result: Result | None
-) -> DisplayCode:
-    """Return what is said of a transaction that stands so; `result` is None while it has no outcome."""
+def code(transaction: Transaction, step: NextStep) -> DisplayCode:
+    """Return what is said of a transaction whose next step is that one."""
+    kind, phase, outcome = transaction.type, transaction.phase, transaction.outcome
     if step is NextStep.ASK_PERSON:
         return DisplayCode.CALL_SUPERVISOR
-    if result is not None:
-        return TYPES[kind].approved if result is Result.APPROVED else DisplayCode.NOT_PAID
+    if outcome is not None:
+        return TYPES[kind].approved if outcome.result is Result.APPROVED else DisplayCode.NOT_PAID
+    if transaction.trail.aborting:
+        return DisplayCode.ABORTING
     if phase is Phase.STARTING:
         return DisplayCode.SENDING
-    return ACTIVE.get(status, DisplayCode.LOOKING) if phase is Phase.ACTIVE else DisplayCode.LOOKING
+    return ACTIVE.get(transaction.status, DisplayCode.LOOKING) if phase is Phase.ACTIVE else DisplayCode.LOOKING
 
 
 def text(said: DisplayCode, kind: OperationType | None) -> Text:
@@ -156,9 +161,8 @@ def text(said: DisplayCode, kind: OperationType | None) -> Text:
 
 def display(transaction: Transaction, step: NextStep, language: Language) -> Display:
     """Return what a till may show of a transaction whose next step is that one."""
-    outcome, kind = transaction.outcome, transaction.type
-    said = code(transaction.phase, transaction.status, step, kind, outcome.result if outcome else None)
-    return Display(said, text(said, kind).of(language, _amount(transaction, language)))
+    said = code(transaction, step)
+    return Display(said, text(said, transaction.type).of(language, _amount(transaction, language)))
 
 
 def _amount(transaction: Transaction, language: Language) -> str:

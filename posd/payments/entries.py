@@ -207,9 +207,13 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.interrupted(transaction, now)
         case Searched(answer=answer):
             return transitions.searched(transaction, answer, now)
+        case AbortRequested(probe=False):
+            return transitions.aborting(transaction, now, may_be=True)
         case AbortAnswered(found_running=True):
             # It can no longer be proved that nothing did.
             return transitions.touched(transaction, now)
+        case AbortAnswered(answer=AbortAnswer.NOT_TAKEN | AbortAnswer.UNREACHABLE):
+            return transitions.aborting(transaction, now, may_be=False)
         case AbortRequested() | AbortAnswered():
             return transaction  # an abort is a request: what the terminal makes of it, its events say
         case CallbackBrokeOff():

@@ -108,12 +108,16 @@ Edge = tuple[str | None, str]
 MAX_STRANGE_EDGES = 16
 
 
-class Trail(msgspec.Struct, frozen=True):
-    """What the events have said so far: the state that they reached, the last one in sequence, the edges seen."""
+class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the events have said so far: the state that they reached, the last one in sequence, the edges seen.
+
+    `aborting`: a till asked to abort, the terminal may have taken that, and nothing has shown that the payment goes on.
+    """
 
     position: Status | None = None
     last: str | None = None
     edges: tuple[Edge, ...] = ()
+    aborting: bool = False
 
     @property
     def connected(self) -> bool:
@@ -166,7 +170,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
     skip = move is Move.SKIP
     skipped = skip and not (previous is not None and previous == trail.last)
     return Step(
-        Trail(position=known, last=status, edges=edges),
+        _reached(trail, known, edges),
         verdict,
         gap=mismatch or skipped,
         illegal=move is Move.ILLEGAL
@@ -189,7 +193,15 @@ def leap(trail: Trail, status: str) -> Step:
     if VERDICTS[move] is not Verdict.APPLIED:
         illegal = _asked_though_ended(trail, known)
         return Step(msgspec.structs.replace(trail, edges=edges), VERDICTS[move], illegal=illegal)
-    return Step(Trail(position=known, last=status, edges=edges), Verdict.APPLIED, illegal=move is Move.ILLEGAL)
+    return Step(_reached(trail, known, edges), Verdict.APPLIED, illegal=move is Move.ILLEGAL)
+
+
+def _reached(trail: Trail, known: Status, edges: tuple[Edge, ...]) -> Trail:
+    """Return the trail at a state. A card that was presented does not end an abort: its event can have been under way
+    when the terminal took the abort. A question to the acquirer does.
+    """
+    aborting = trail.aborting and known is not APPROVAL_REQUESTED
+    return Trail(position=known, last=known, edges=edges, aborting=aborting)
 
 
 def _asked_though_ended(trail: Trail, known: Status) -> bool:

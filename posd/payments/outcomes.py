@@ -151,7 +151,8 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
                 now,
                 f"the outcome was {old.result} by {said}; {says} {outcome.result}",
             )
-    transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None)
+    trail = _set(transaction.trail, aborting=False)
+    transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None, trail=trail)
     return clear(transaction, *SETTLED)
 
 

@@ -131,7 +131,15 @@ class Reconciler:
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
-            watch = Watch(item.terminal, item.phase, item.status, now, called_back=called_back, deaf=item.callback_lost)
+            watch = Watch(
+                item.terminal,
+                item.phase,
+                item.status,
+                now,
+                called_back=called_back,
+                aborting=item.trail.aborting,
+                deaf=item.callback_lost,
+            )
             self._keep(item.client_transaction_id, schedule.want(watch, now), [a.code for a in item.attention])
 
     def returned(self, terminal: str) -> None:
@@ -254,7 +262,8 @@ class Reconciler:
         if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
         gap = called and AttentionCode.GAP in change.attention
-        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=called, gap=gap)
+        aborting = after.trail.aborting
+        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=called, gap=gap, aborting=aborting)
         item.attention = frozenset(change.attention)
         if opened:
             self.on_open(after.terminal)
@@ -298,6 +307,8 @@ class Reconciler:
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
             item.watch = schedule.want(item.watch, now)
+        elif item.watch.aborting and not item.probing:
+            item.watch = schedule.stopped(item.watch, self._settings.limits, now)
 
     def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
         self._forget(identity)

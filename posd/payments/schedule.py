@@ -13,13 +13,16 @@ posd asks, and tells a person.
 Where the callback URL names an address that this machine has lost, no event can come: it is asked for in a rhythm of
 its own, at which a till can wait for the outcome; that none comes says nothing new.
 
+After an abort of a till it is asked for within seconds, until an event or a search says how it ended, or that the
+acquirer was asked: nothing else may come of it.
+
 What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
 
 It is asked for at once after a restart, at a gap, when its terminal has come back, and when a person wants it. What
 brings no answer is asked again with backoff; so is what stays silent or in doubt.
 """
 
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
 
@@ -39,6 +42,8 @@ CLOSED_PAUSE_SECONDS = 30.0
 DEAF_PAUSE_SECONDS = 30.0
 #: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
 DEAF_TRIES = 60
+#: How long after an abort that the terminal may have taken it is asked for, in seconds: a cashier waits for the result.
+ABORTED_SECONDS = 3.0
 #: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
 JITTER = 0.25
 #: Doublings after which the longest pause is reached with any grace.
@@ -61,6 +66,7 @@ class Watch(msgspec.Struct, frozen=True):
     status: Status | None
     quiet_since: float
     called_back: bool = False  # an event of it has come
+    aborting: bool = False  # see `Trail.aborting`
     deaf: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
     told: bool = False  # of this silence
     search_at: float | None = None
@@ -94,16 +100,27 @@ def want(watch: Watch, now: float) -> Watch:
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
+def stopped(watch: Watch, limits: Limits, now: float) -> Watch:
+    """Ask for it soon: its terminal has answered an abort, and may have taken it."""
+    soon = now + _least(watch, limits)
+    return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
+
+
 def closed(terminal: str, now: float) -> Watch:
     """Watch what a person has just closed."""
     watch = Watch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
     return want(watch, now)
 
 
-def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool) -> Watch:
+def news(
+    watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool, aborting: bool = False
+) -> Watch:
     """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
+    if aborting is not watch.aborting:
+        watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):
         return watch
+    pressing = watch.deaf or aborting
     fresh = msgspec.structs.replace(
         watch,
         phase=phase,
@@ -111,8 +128,8 @@ def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event
         quiet_since=now,
         called_back=watch.called_back or event,
         told=False,
-        search_at=watch.search_at if watch.deaf else None,
-        wanted=watch.wanted and watch.deaf,
+        search_at=watch.search_at if pressing else None,
+        wanted=watch.wanted and pressing,
         tries=0,
     )
     begins = watch.deaf and watch.phase is Phase.STARTING  # until then it was not asked for
@@ -128,21 +145,21 @@ def overdue(watch: Watch, limits: Limits, now: float) -> Watch | None:
 
 def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jitter: float) -> Watch:
     """Plan the next search after one; `jitter` is 0 to 1."""
-    match result:
-        case SearchResult.FOUND | SearchResult.NONE:
-            again = watch.told or watch.deaf or watch.phase is Phase.IN_DOUBT
-        case SearchResult.NO_ANSWER:
-            again = watch.told or watch.wanted or watch.deaf or watch.phase is Phase.IN_DOUBT
-        case _:
-            assert_never(result)
-    if not again:
+    again = watch.told or watch.deaf or watch.aborting or watch.phase is Phase.IN_DOUBT
+    if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
-    least = limits.grace if watch.until is None else max(limits.grace, CLOSED_PAUSE_SECONDS)
     longest = DEAF_PAUSE_SECONDS if watch.deaf and watch.tries < DEAF_TRIES else MAX_BACKOFF_SECONDS
-    pause = min(longest, least * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
+    pause = min(longest, _least(watch, limits) * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
     return msgspec.structs.replace(
         watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1
     )
+
+
+def _least(watch: Watch, limits: Limits) -> float:
+    """Return the least pause before it is asked for, in seconds."""
+    if watch.until is not None:
+        return max(limits.grace, CLOSED_PAUSE_SECONDS)
+    return min(limits.grace, ABORTED_SECONDS) if watch.aborting else limits.grace
 
 
 # The full proof that a transaction in doubt never started. Short of all of it, it stays in doubt.

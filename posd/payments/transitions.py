@@ -266,6 +266,13 @@ def touched(transaction: Transaction, now: datetime) -> Transaction:
     return _touch(_set(transaction, heard=True), transaction, now)
 
 
+def aborting(transaction: Transaction, now: datetime, *, may_be: bool) -> Transaction:
+    """Note that the terminal may have taken an abort of a till, or that it has not: the outcome is still awaited."""
+    if transaction.phase is Phase.FINAL:
+        return transaction
+    return _touch(_set(transaction, trail=_set(transaction.trail, aborting=may_be)), transaction, now)
+
+
 def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
     """Note that its callback URL names an address which this machine has no longer."""
     detail = (

@@ -4,11 +4,14 @@ import json
 
 from posd.base.times import iso
 from posd.payments.abort_reply import AbortAnswer, judge_abort
-from posd.payments.entries import AbortAnswered, Attempted, ProvedNotStarted, apply
+from posd.payments.entries import AbortAnswered, AbortRequested, Attempted, Entry, ProvedNotStarted, apply
+from posd.payments.lifecycle import Status
 from posd.payments.model import Evidence, EvidenceKind
+from posd.payments.transitions import Seen, advance
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
-from tests.core.scenarios import NOW, starting
+from tests.core.scenarios import IDENTITY, NOW, read, starting
+from tests.support.events import body
 from tests.support.tables import every
 
 
@@ -55,3 +58,43 @@ def test_where_something_runs_it_is_never_proved_that_it_did_not_start(
     piece = Evidence(kind=EvidenceKind.SEARCH, at=iso(NOW), result="none")
     proved = apply(after, ProvedNotStarted((piece,)), NOW)
     assert (proved.phase is Phase.IN_DOUBT) is heard
+
+
+ASKED = AbortRequested(probe=False)
+ANSWERS: dict[str, Entry] = {
+    "taken": AbortAnswered(Replied(200, b"")),
+    "unknown": AbortAnswered(Lost("reset")),
+    "nothing_running": AbortAnswered(Replied(409, b"{}")),
+    "not_taken": AbortAnswered(Replied(404, b"")),
+    "unreachable": AbortAnswered(NotSent("refused")),
+}
+
+
+@every(
+    ("inputs", "aborting"),
+    [
+        ((ASKED,), True),  # the daemon may be killed before the answer is recorded
+        ((ASKED, ANSWERS["taken"]), True),
+        ((ASKED, ANSWERS["unknown"]), True),
+        ((ASKED, ANSWERS["nothing_running"]), True),  # the terminal shows nothing that a customer could follow
+        ((ASKED, ANSWERS["not_taken"]), False),
+        ((ASKED, ANSWERS["unreachable"]), False),
+        ((AbortRequested(probe=True), ANSWERS["taken"]), False),
+        ((ASKED, ANSWERS["taken"], Status.CARD_PRESENTED), True),  # it can have been under way
+        ((ASKED, ANSWERS["taken"], Status.APPROVAL_REQUESTED), False),
+        ((ASKED, ANSWERS["taken"], Status.APPROVAL), False),
+        ((Status.TERMINAL_CANCELED, ASKED), False),
+        ((ASKED, Attempted(NotSent("refused"))), False),
+    ],
+    ids=str,
+)
+def test_an_abort_that_may_have_been_taken_lasts_until_the_acquirer_is_asked_or_the_end(
+    inputs: tuple[Entry | Status, ...], *, aborting: bool
+) -> None:
+    after = starting()
+    for item in inputs:
+        if isinstance(item, Status):
+            after, _ = advance(after, read(body(IDENTITY, item)), seen=Seen.NEW, now=NOW)
+        else:
+            after = apply(after, item, NOW)
+    assert after.trail.aborting is aborting

@@ -63,8 +63,8 @@ def every_transaction() -> Iterator[Transaction]:
         *((phase, None) for phase in Phase if phase is not Phase.FINAL),
         *((Phase.FINAL, each) for each in outcomes),
     ]
-    for (phase, outcome), status, kind, attention, released in product(
-        ends, (None, *Status), (None, *OperationType), ATTENTION, (False, True)
+    for (phase, outcome), status, kind, attention, (released, aborting) in product(
+        ends, (None, *Status), (None, *OperationType), ATTENTION, ((False, False), (True, False), (False, True))
     ):
         yield Transaction(
             client_transaction_id=IDENTITY,
@@ -73,7 +73,7 @@ def every_transaction() -> Iterator[Transaction]:
             created_at=iso(NOW),
             updated_at=iso(NOW),
             phase=phase,
-            trail=Trail(position=status),
+            trail=Trail(position=status, aborting=aborting),
             outcome=outcome,
             attention=attention,
             released=released,
@@ -92,6 +92,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
         assert (code is DisplayCode.NOT_PAID) is (step is NextStep.NEW_ID_OK)
         # Of this approval the type is not known: it can have charged or given back, so a person looks.
         assert (code is DisplayCode.CALL_SUPERVISOR) is (step is NextStep.ASK_PERSON or unknown)
+        assert (code is DisplayCode.ABORTING) is (transaction.trail.aborting and step is NextStep.WAIT)
         if code is DisplayCode.LOOKING:
             assert transaction.phase is Phase.IN_DOUBT or transaction.status not in list(Status)[:3]
     assert set(seen) == set(DisplayCode)
@@ -100,6 +101,7 @@ def test_every_state_has_the_code_that_its_next_step_allows() -> None:
         DisplayCode.PRESENT_CARD,
         DisplayCode.CARD_READ,
         DisplayCode.ASKING_BANK,
+        DisplayCode.ABORTING,
         DisplayCode.LOOKING,
     ):
         assert seen[code] == {NextStep.WAIT}
@@ -205,6 +207,7 @@ def test_an_amount_is_written_exactly(amount: str, said: str) -> None:
 WHEN = {
     DisplayCode.SENDING: f"`{Phase.STARTING}`",
     **{code: f"`{Phase.ACTIVE}`, `{status}`" for status, code in ACTIVE.items()},
+    DisplayCode.ABORTING: f"`next_step` `{NextStep.WAIT}`, and the terminal may have taken an abort",
     DisplayCode.LOOKING: f"`{Phase.IN_DOUBT}`, `next_step` `{NextStep.WAIT}`",
     **dict.fromkeys(APPROVED, f"`{Phase.FINAL}`, `{NextStep.DONE}`"),
     DisplayCode.NOT_PAID: f"`{Phase.FINAL}`, `{NextStep.NEW_ID_OK}`",

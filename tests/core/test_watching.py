@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, SearchResult
 from posd.payments.schedule import (
+    ABORTED_SECONDS,
     CLOSED_PAUSE_SECONDS,
     CLOSED_SECONDS,
     DEAF_PAUSE_SECONDS,
@@ -23,6 +24,7 @@ from posd.payments.schedule import (
     news,
     overdue,
     patience,
+    stopped,
     want,
 )
 from posd.records.model import Phase
@@ -127,6 +129,22 @@ def test_a_gap_is_asked_for_at_once() -> None:
     assert (fresh.search_at, fresh.wanted) == (500.0, True)
 
 
+@every("waiting", (watch(status=ACK, called_back=True), watch(status=CARD), watch(Phase.IN_DOUBT, tries=9)))
+def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_asked(waiting: Watch) -> None:
+    item = stopped(msgspec.structs.replace(waiting, aborting=True), LIMITS, 101.0)
+    assert item.search_at == 101.0 + ABORTED_SECONDS
+    assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
+    assert stopped(item, Limits(1.0, 300.0, 60.0), 101.0).search_at == 102.0, "no later than a doubt"
+    assert news(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
+    pauses = []
+    for result in (FOUND, NONE, NO_ANSWER):
+        item = answered(item, result, LIMITS, 200.0, jitter=0.0)
+        pauses.append((item.search_at or 0) - 200.0)
+    assert pauses == [ABORTED_SECONDS, 2 * ABORTED_SECONDS, 4 * ABORTED_SECONDS]
+    asked = news(item, Phase.ACTIVE, REQUESTED, 300.0, event=True, gap=False)
+    assert (asked.search_at, asked.aborting) == (None, False)
+
+
 @every("result", SearchResult)
 @every(
     ("item", "until"),
@@ -171,6 +189,7 @@ watches = st.builds(
     status=st.sampled_from([None, *Status]),
     quiet_since=st.floats(0, 1e6),
     called_back=st.booleans(),
+    aborting=st.booleans(),
     deaf=st.booleans(),
     told=st.booleans(),
     search_at=st.none() | st.floats(0, 1e6),

@@ -12,8 +12,8 @@ import pytest_asyncio
 from posd.calls.streams import HEARTBEAT_SECONDS
 from tests.e2e.test_finals import BY_ANA, refused
 from tests.e2e.test_reload import sent
-from tests.support.events import APPROVED
-from tests.support.shop import QUIET, Payment, Shop, held, open_counters, open_shop
+from tests.support.events import APPROVED, event
+from tests.support.shop import QUIET, Payment, Shop, answering, held, knowing, open_counters, open_shop
 from tests.support.streams import Message, collect, stream
 from tests.support.terminal import nowhere
 from tests.support.webhooks import attention
@@ -29,7 +29,7 @@ NEVER_AGAIN = {"en": "Do not charge again", "es": "No cobre otra vez"}
 async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon with little patience, and terminals that each test takes from the end of the list."""
     with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_counters(Path(directory), 3, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
+        async with open_counters(Path(directory), 5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
             yield counters
 
 
@@ -253,6 +253,36 @@ async def test_a_stream_tells_when_a_doubt_has_lasted_so_long_that_a_person_is_a
     assert {**told[0], "next_step": "", "display": {}} == {**told[1], "next_step": "", "display": {}}
     assert (await payment.get())["last_search"] is None
     search.release.set()
+    await payment.end()
+
+
+async def test_after_an_abort_the_cashier_is_told_to_wait_and_posd_asks_soon(counter: Shop) -> None:
+    """No event comes after it, and an approval wins: the search finds it long before the ordinary silence is over."""
+    payment = await counter.started()
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    counter.terminal.abort = answering(200)
+    aborted = await payment.post("abort")
+    assert (aborted.status, aborted.json["next_step"], aborted.json["display"]) == (
+        202,
+        "wait",
+        {"code": "aborting", "text": "Stopping at the terminal. Wait for the result"},
+    )
+    assert await payment.event("CARD_PRESENTED") == 200
+    assert (await shown(payment, "", asking("es")))[0]["text"] == "Deteniendo en el terminal. Espere el resultado"
+    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
+    outcome = await counter.daemon.outcome(payment.identity)
+    assert (outcome["evidence"][0]["kind"], outcome["display"]["code"]) == ("search", "paid")
+
+
+async def test_an_abort_that_was_not_taken_is_not_shown(counter: Shop) -> None:
+    payment = await counter.started()
+    counter.terminal.abort = answering(404)
+    assert (await payment.post("abort")).status == 501
+    assert (await shown(payment, ""))[0]["code"] == "present_card"
+    counter.terminal.abort = answering(503)
+    assert (await payment.post("abort")).json["display"]["code"] == "aborting"
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    assert (await shown(payment, ""))[0]["code"] == "asking_bank"
     await payment.end()
 
 

@@ -45,6 +45,17 @@ DISPLAYS: Mapping[str, Row] = {
         do=WAIT,
         see="It hangs at the bank",
     ),
+    "aborting": Row(
+        comes=(
+            "A till asked to abort, and the terminal may have taken that; posd asks for the result within seconds.",
+            "Una caja pidió abortar, y puede que el terminal lo tomara; posd pregunta el resultado en segundos.",
+        ),
+        money=(
+            "An approval can be faster than the abort: then the customer is charged.",
+            "Una aprobación puede llegar antes que el aborto: entonces se cobra al cliente.",
+        ),
+        do=WAIT,
+    ),
     "looking": Row(
         comes=(
             "posd cannot say how it stands just now, and asks the terminal for it.",

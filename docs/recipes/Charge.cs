@@ -17,7 +17,7 @@ using System.Threading.Tasks;
 static class Charge
 {
     static readonly string Folder = Environment.GetEnvironmentVariable("TILL_DIR") ?? ".";
-    static readonly string Open = Path.Combine(Folder, "open-payment"); // the payment without an outcome: its id and amount
+    static readonly string Open = Path.Combine(Folder, "open-payment"); // the payment without an outcome: id, made, amount
     static readonly string SocketPath = Environment.GetEnvironmentVariable("POSD_SOCKET") ?? "/run/posd/till.sock";
     static string shown = "", notYet = ""; // the latter: its turn comes when the one that was left open is settled
 
@@ -54,57 +54,64 @@ static class Charge
             return 2;
         }
         // Id and amount are on disk before the call, so that the same call can be repeated after any failure.
-        if (!leftOpen) Store(Guid.NewGuid() + "\n" + arguments[0]);
+        if (!leftOpen) Store($"{Guid.NewGuid()}\n{DateTime.UtcNow:yyyy-MM-ddTHH:mm:ss.fffZ}\n{arguments[0]}");
         else if (arguments.Length > 0) notYet = arguments[0];
-        string[] stored = File.ReadAllText(Open).Split('\n', 2);
-        string id = stored[0], amount = stored[1];
+        string[] stored = File.ReadAllText(Open).Split('\n', 3);
+        string id = stored[0], made = stored[1], amount = stored[2];
         if (leftOpen) Show($"First, the payment of {amount} that was left open:");
 
         // Start it, or hear that it is known: both are the same call. The amount is a text: a binary float is not exact.
         string request = "{\"amount\": {\"subtotal_iva0\": \"" + JsonEncodedText.Encode(amount) + "\"}}";
-        var (status, payment) = await Call("PUT", id, request);
-        while (status != 200 && status != 201)
+        for (int attempt = 1; ; attempt++)
         {
-            string code = Get(payment, "code"), detail = Get(payment, "detail");
-            // An earlier call may have started it: never another id now.
-            if (new[] { "id_reused", "pruned", "storage_unavailable" }.Contains(code)) return CallSupervisor(detail);
-            bool refused = status / 100 == 4 || status == 501 || status == 503;
-            // Nothing was sent, nothing is recorded.
-            if (refused && code != "" && code != "draining") return Settled("NOT PAID: " + detail, 3);
-            Show("One moment, please"); // no answer, or none of posd: the same call with the same id is always safe
-            await Task.Delay(1000);
-            (status, payment) = await Call("PUT", id, request);
+            var (status, answer) = await Call("PUT", id, request);
+            if (status == 200 || status == 201)
+            {
+                Show(Get(answer, "display", "text"));
+                break;
+            }
+            string detail = Get(answer, "detail"), step = Get(answer, "next_step");
+            // posd knows that nothing was ever sent under this id, or the till, whose id is newer than what a restore lost.
+            string lost = Get(answer, "records_missing_until");
+            bool newer = lost != "" && string.CompareOrdinal(made, lost) > 0;
+            bool neverStarted = newer || Get(answer, "never_started") == "True";
+            if (step == "new_id_ok" || (neverStarted && (step != "same_call" || attempt >= 3)))
+                return Settled("NOT PAID: " + detail, 3);
+            // A person has to look, or an earlier call may have started it.
+            if (Get(answer, "code") != "" && step != "same_call") return CallSupervisor(detail);
+            Show(detail == "" ? "One moment, please" : detail); // the same call with the same id is always safe
+            string seconds = Get(answer, "retry_after_seconds");
+            await Task.Delay(1000 * (seconds == "" ? 1 : int.Parse(seconds)));
         }
 
-        // Wait for the end, over restarts of posd.
-        JsonElement reply;
-        while (Get(payment, "phase") != "final")
+        while (true)
         {
-            Show(Get(payment, "display", "text")); // where the next step is ask_person, it sends for the supervisor
-            do
+            // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
+            var (status, outcome) = await Call("GET", id + "/outcome?timeout=2");
+            string text = Get(outcome, "display", "text");
+            if (status == 200) return await Tell(id, amount, outcome, text);
+            if (status == 404 || status == 410) return CallSupervisor(Get(outcome, "detail"));
+            if (status == 202) Show(text); // where the next step is ask_person, it sends for the supervisor
+            else
             {
-                await Call("GET", id + "/outcome?timeout=2"); // returns with the outcome; the 2 seconds are for what is shown
-                (status, reply) = await Call("GET", id);
-                if (status == 404 || status == 410) return CallSupervisor($"posd does not know the payment {id} any more");
-                if (status == 200) continue;
                 Show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
                 await Task.Delay(1000);
             }
-            while (status != 200);
-            payment = reply;
         }
+    }
 
-        string text = Get(payment, "display", "text"), ticket = ", ticket " + Get(payment, "outcome", "ticket_number");
-        switch (Get(payment, "next_step"))
+    static async Task<int> Tell(string id, string amount, JsonElement outcome, string text)
+    {
+        switch (Get(outcome, "next_step"))
         {
             case "done":
-                string paid = Get(payment, "outcome", "authorized_amount");
+                string paid = Get(outcome, "authorized_amount"), ticket = ", ticket " + Get(outcome, "ticket_number");
                 // 6: a gift card had less on it, and the text says so.
                 return Settled(text + ticket, paid == "" || Exact(paid) == Exact(amount) ? 0 : 6);
             case "new_id_ok":
-                string why = Get(payment, "outcome", "failure_reason", "message");
-                return Settled($"{text}: {Get(payment, "outcome", "result")} {why}", 3);
+                return Settled($"{text}: {Get(outcome, "result")} {Get(outcome, "failure_reason", "message")}", 3);
         }
+        var (_, payment) = await Call("GET", id);
         var details = payment.GetProperty("attention").EnumerateArray().Select(item => Get(item, "detail"));
         return CallSupervisor(string.Join("; ", details));
     }

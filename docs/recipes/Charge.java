@@ -16,13 +16,14 @@ import java.nio.channels.FileChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Instant;
 import java.util.*;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 class Charge {
     static final Path DIRECTORY = Path.of(env("TILL_DIR", "."));
-    static final Path OPEN = DIRECTORY.resolve("open-payment"); // the payment that has no outcome yet: its id and amount
+    static final Path OPEN = DIRECTORY.resolve("open-payment"); // the payment without an outcome: id, made, amount
     static final Path SOCKET = Path.of(env("POSD_SOCKET", "/run/posd/till.sock"));
     static String shown = "", notYet = ""; // the latter: its turn comes when the one that was left open is settled
 
@@ -30,64 +31,70 @@ class Charge {
         boolean leftOpen = Files.exists(OPEN);
         if (leftOpen) notYet = arguments.length > 0 ? arguments[0] : "";
         // Id and amount are on disk before the call, so that the same call can be repeated after any failure.
-        else if (arguments.length == 1) store(UUID.randomUUID() + "\n" + arguments[0]);
+        else if (arguments.length == 1) store(UUID.randomUUID() + "\n" + Instant.now() + "\n" + arguments[0]);
         else {
             System.err.println("usage: java Charge.java AMOUNT");
             System.exit(2);
         }
-        String[] stored = Files.readString(OPEN).split("\n", 2);
-        String id = stored[0], amount = stored[1];
+        String[] stored = Files.readString(OPEN).split("\n", 3);
+        String id = stored[0], made = stored[1], amount = stored[2];
         if (leftOpen) show("First, the payment of " + amount + " that was left open:");
 
-        Answer payment = finish(id, start(id, amount));
-        String text = payment.get("display.text"), ticket = ", ticket " + payment.get("outcome.ticket_number");
-        switch (payment.get("next_step")) {
+        start(id, made, amount);
+        Answer outcome = finish(id);
+        String text = outcome.get("display.text"), ticket = ", ticket " + outcome.get("ticket_number");
+        switch (outcome.get("next_step")) {
             case "done" -> {
-                String paid = payment.get("outcome.authorized_amount");
+                String paid = outcome.get("authorized_amount");
                 boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0;
                 settled(text + ticket, all ? 0 : 6); // 6: a gift card had less on it, and the text says so
             }
             case "new_id_ok" -> {
-                String why = payment.get("outcome.failure_reason.message");
-                settled(text + ": " + payment.get("outcome.result") + " " + why, 3);
+                String why = outcome.get("failure_reason.message");
+                settled(text + ": " + outcome.get("result") + " " + why, 3);
             }
-            default -> callSupervisor(payment.get("attention.detail"));
+            default -> callSupervisor(call("GET", id, "").get("attention.detail"));
         }
     }
 
     /** Start it, or hear that it is known: both are the same call. */
-    static Answer start(String id, String amount) throws Exception {
-        for (;;) {
+    static void start(String id, String made, String amount) throws Exception {
+        for (int attempt = 1;; attempt++) {
             // The amount is a text: a binary float would not be exact.
             Answer answer = call("PUT", id, "{\"amount\": {\"subtotal_iva0\": " + quoted(amount) + "}}");
-            String code = answer.get("code"), detail = answer.get("detail");
-            if (answer.status == 200 || answer.status == 201) return answer;
-            // An earlier call may have started it: never another id now.
-            if (Set.of("id_reused", "pruned", "storage_unavailable").contains(code)) callSupervisor(detail);
-            boolean refused = answer.status / 100 == 4 || answer.status == 501 || answer.status == 503;
-            // Nothing was sent, nothing is recorded.
-            if (refused && !code.isEmpty() && !code.equals("draining")) settled("NOT PAID: " + detail, 3);
-            show("One moment, please"); // no answer, or none of posd: the same call with the same id is always safe
-            Thread.sleep(1000);
+            if (answer.status == 200 || answer.status == 201) {
+                show(answer.get("display.text"));
+                return;
+            }
+            String detail = answer.get("detail"), step = answer.get("next_step"), lost = answer.get("records_missing_until");
+            boolean sameCall = step.equals("same_call");
+            // posd knows that nothing was ever sent under this id, or the till, whose id is newer than what a restore lost.
+            boolean newer = !lost.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lost));
+            boolean neverStarted = newer || answer.get("never_started").equals("true");
+            if (step.equals("new_id_ok") || neverStarted && (!sameCall || attempt >= 3)) settled("NOT PAID: " + detail, 3);
+            // A person has to look, or an earlier call may have started it.
+            if (!answer.get("code").isEmpty() && !sameCall) callSupervisor(detail);
+            show(detail.isEmpty() ? "One moment, please" : detail); // the same call with the same id is always safe
+            String seconds = answer.get("retry_after_seconds");
+            Thread.sleep(seconds.isEmpty() ? 1000 : 1000 * Long.parseLong(seconds));
         }
     }
 
-    /** Wait for the end, over restarts of posd. */
-    static Answer finish(String id, Answer payment) throws Exception {
-        while (!payment.get("phase").equals("final")) {
-            show(payment.get("display.text")); // where the next step is ask_person, it sends for the supervisor
-            Answer answer;
-            for (;;) {
-                call("GET", id + "/outcome?timeout=2", ""); // returns with the outcome; the 2 seconds are for what is shown
-                answer = call("GET", id + "?amounts=text", "");
-                if (answer.status == 200) break;
-                if (answer.status == 404 || answer.status == 410) callSupervisor("posd does not know " + id + " any more");
-                show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
-                Thread.sleep(1000);
+    /** Wait for the outcome, over restarts of posd. */
+    static Answer finish(String id) throws Exception {
+        for (;;) {
+            // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
+            Answer answer = call("GET", id + "/outcome?timeout=2&amounts=text", "");
+            switch (answer.status) {
+                case 200 -> { return answer; }
+                case 202 -> show(answer.get("display.text")); // with ask_person it sends for the supervisor
+                case 404, 410 -> callSupervisor(answer.get("detail"));
+                default -> {
+                    show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
+                    Thread.sleep(1000);
+                }
             }
-            payment = answer;
         }
-        return payment;
     }
 
     /** The body's values by their names; `get` returns "" for what is null or missing. */

@@ -21,9 +21,10 @@ import (
 	"time"
 )
 
-// Payment is what the till stores before the call: enough to repeat it.
+// Payment is what the till stores before the call: enough to repeat it. Made is when the id was made.
 type Payment struct {
 	ID      string  `json:"id"`
+	Made    string  `json:"made"`
 	Request Request `json:"request"`
 }
 
@@ -32,20 +33,21 @@ type Request struct {
 	Amount map[string]string `json:"amount"`
 }
 
-// Reply is a transaction, or a problem (then Code is set).
+// Reply is a transaction, an outcome, or a problem (then Code is set).
 type Reply struct {
-	Phase     string
-	Display   struct{ Text string }
-	NextStep  string `json:"next_step"`
-	Attention []struct{ Detail string }
-	Outcome   *struct {
-		Result           string
-		TicketNumber     string                    `json:"ticket_number"`
-		AuthorizedAmount json.Number               `json:"authorized_amount"` // exact
-		FailureReason    *struct{ Message string } `json:"failure_reason"`
-	}
-	Code   string
-	Detail string
+	NextStep         string `json:"next_step"`
+	Display          struct{ Text string }
+	Attention        []struct{ Detail string }
+	Result           string
+	TicketNumber     string                   `json:"ticket_number"`
+	AuthorizedAmount json.Number              `json:"authorized_amount"` // exact
+	FailureReason    struct{ Message string } `json:"failure_reason"`
+
+	Code         string
+	Detail       string
+	NeverStarted bool   `json:"never_started"`
+	MissingUntil string `json:"records_missing_until"`
+	RetryAfter   int    `json:"retry_after_seconds"`
 }
 
 // Exit codes. Go itself uses 1 and 2.
@@ -82,7 +84,8 @@ func main() {
 		fail(err)
 	case len(os.Args) == 2:
 		// Id and request are on disk before the call, so that the same call can be repeated after any failure.
-		payment = Payment{newID(), Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
+		made := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+		payment = Payment{newID(), made, Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
 		if err := store(payment); err != nil {
 			fail(err)
 		}
@@ -92,8 +95,8 @@ func main() {
 	}
 
 	code := notPaid
-	if transaction, started := start(payment); started {
-		code = tell(payment, finish(payment, transaction))
+	if start(payment) {
+		code = tell(payment, finish(payment))
 	}
 	if err := os.Remove(openFile); err != nil {
 		fail(err)
@@ -105,72 +108,74 @@ func main() {
 	os.Exit(code)
 }
 
-// start starts it, or hears that it is known: both are the same call. False: posd refused, and nothing was sent.
-func start(payment Payment) (Reply, bool) {
+// start starts it, or hears that it is known: both are the same call. False: nothing was ever sent under this id.
+func start(payment Payment) bool {
 	body, err := json.Marshal(payment.Request)
 	if err != nil {
 		fail(err)
 	}
-	for {
+	for attempt := 1; ; attempt++ {
 		status, reply, err := call("PUT", payment.ID, body)
-		refused := status/100 == 4 || status == 501 || status == 503
+		// posd knows that it was never started, or the till, whose id is newer than the records that a restore lost.
+		neverStarted := reply.NeverStarted || reply.MissingUntil != "" && payment.Made > reply.MissingUntil
+		sameCall := reply.NextStep == "same_call"
 		switch {
-		case err != nil: // no answer, or none of posd: the same call with the same id is always safe
-		case status == 200 || status == 201:
-			return reply, true
-		case reply.Code == "id_reused" || reply.Code == "pruned" || reply.Code == "storage_unavailable":
-			// An earlier call may have started it: never another id now.
+		case err != nil || reply.Code == "" && status/100 != 2:
+			show("One moment, please") // no answer, or none of posd: the same call with the same id is always safe
+		case status/100 == 2:
+			show(reply.Display.Text)
+			return true
+		case reply.NextStep == "new_id_ok" || neverStarted && (!sameCall || attempt >= 3):
+			show("NOT PAID: " + reply.Detail)
+			return false
+		case !sameCall: // ask_person, or an earlier call may have started it
 			callSupervisor(reply.Detail)
-		case refused && reply.Code != "" && reply.Code != "draining":
-			show("NOT PAID: " + reply.Detail) // nothing was sent, nothing is recorded
-			return reply, false
+		default:
+			show(reply.Detail)
 		}
-		show("One moment, please")
-		time.Sleep(time.Second)
+		if reply.RetryAfter == 0 {
+			reply.RetryAfter = 1
+		}
+		time.Sleep(time.Duration(reply.RetryAfter) * time.Second)
 	}
 }
 
-// finish waits for the end, over restarts of posd.
-func finish(payment Payment, transaction Reply) Reply {
-	for transaction.Phase != "final" {
-		show(transaction.Display.Text) // where the next step is ask_person, it sends for the supervisor
+// finish waits for the outcome, over restarts of posd.
+func finish(payment Payment) Reply {
+	for {
 		// Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
-		_, _, err := call("GET", payment.ID+"/outcome?timeout=2", nil)
-		status, reply := 0, Reply{}
-		if err == nil {
-			status, reply, err = call("GET", payment.ID, nil)
-		}
+		status, reply, err := call("GET", payment.ID+"/outcome?timeout=2", nil)
 		switch {
 		case err == nil && status == 200:
-			transaction = reply
+			return reply
+		case err == nil && status == 202:
+			show(reply.Display.Text) // where the next step is ask_person, it sends for the supervisor
 		case status == 404 || status == 410:
-			callSupervisor("posd does not know the payment " + payment.ID + " any more")
+			callSupervisor(reply.Detail)
 		default:
 			show("One moment, please. The payment goes on.") // posd restarts: nothing is lost
 			time.Sleep(time.Second)
 		}
 	}
-	return transaction
 }
 
 // tell says how it ended, and returns the exit code.
-func tell(payment Payment, transaction Reply) int {
-	outcome := transaction.Outcome
-	switch transaction.NextStep {
+func tell(payment Payment, outcome Reply) int {
+	switch outcome.NextStep {
 	case "done":
-		show(transaction.Display.Text + ", ticket " + outcome.TicketNumber)
+		show(outcome.Display.Text + ", ticket " + outcome.TicketNumber)
 		amount, authorized := payment.Request.Amount["subtotal_iva0"], outcome.AuthorizedAmount.String()
 		if authorized == "" || exact(authorized).Cmp(exact(amount)) == 0 {
 			return paid
 		}
 		return paidAnotherAmount // a gift card had less on it, and the text says so
 	case "new_id_ok":
-		why := ""
-		if outcome.FailureReason != nil {
-			why = outcome.FailureReason.Message
-		}
-		show(transaction.Display.Text + ": " + outcome.Result + " " + why)
+		show(outcome.Display.Text + ": " + outcome.Result + " " + outcome.FailureReason.Message)
 		return notPaid
+	}
+	_, transaction, err := call("GET", payment.ID, nil)
+	if err != nil {
+		fail(err)
 	}
 	var details []string
 	for _, attention := range transaction.Attention {

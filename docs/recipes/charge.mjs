@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 const socketPath = process.env.POSD_SOCKET ?? "/run/posd/till.sock";
 const directory = process.env.TILL_DIR ?? ".";
 const [PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT] = [0, 2, 3, 4, 5, 6];
-const openFile = path.join(directory, "open-payment"); // the payment that has no outcome yet: its id and its request
+const openFile = path.join(directory, "open-payment"); // the payment without an outcome: id, made, request
 
 /** Call posd; resolve with {status, body}, reject where no whole answer came. */
 function call(method, path, body) {
@@ -70,45 +70,38 @@ function callSupervisor(why) {
 }
 
 /** Start it, or hear that it is known: both are the same call. */
-async function start(id, request) {
-  for (;;) {
-    try {
-      const { status, body } = await call("PUT", `/transactions/${id}`, JSON.stringify(request));
-      if (status === 200 || status === 201) return body;
-      if (["id_reused", "pruned", "storage_unavailable"].includes(body.code)) {
-        callSupervisor(body.detail); // an earlier call may have started it: never another id now
-      }
-      const refused = (status >= 400 && status < 500) || status === 501 || status === 503;
-      if (refused && body.code && body.code !== "draining") {
-        settled(`NOT PAID: ${body.detail}`, NOT_PAID); // nothing was sent, nothing is recorded
-      }
-    } catch {
-      // No answer, or none of posd: the same call with the same id is always safe.
+async function start(id, made, request) {
+  for (let attempt = 1; ; attempt++) {
+    // Without an answer of posd the same call with the same id is always safe.
+    const { status, body } = await call("PUT", `/transactions/${id}`, JSON.stringify(request)).catch(() => ({ body: {} }));
+    if (status === 200 || status === 201) return body;
+    const { code, detail, next_step, retry_after_seconds, records_missing_until: lostUntil } = body;
+    // Was nothing ever sent under this id? posd knows, or the till, whose id is newer than the records that a restore lost.
+    const neverStarted = body.never_started === true || (lostUntil && made > lostUntil);
+    if (next_step === "new_id_ok" || (neverStarted && (next_step !== "same_call" || attempt >= 3))) {
+      settled(`NOT PAID: ${detail}`, NOT_PAID);
     }
-    show("One moment, please");
-    await sleep(1000);
+    if (code && next_step !== "same_call") callSupervisor(detail); // ask_person, or an earlier call may have started it
+    show(detail ?? "One moment, please");
+    await sleep((retry_after_seconds ?? 1) * 1000);
   }
 }
 
-/** Wait for the end, over restarts of posd. */
-async function finish(id, transaction) {
-  while (transaction.phase !== "final") {
-    show(transaction.display.text); // where the next step is ask_person, it sends for the supervisor
+/** Wait for the outcome, over restarts of posd. */
+async function finish(id) {
+  for (;;) {
     try {
       // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
-      await call("GET", `/transactions/${id}/outcome?timeout=2`);
-      const { status, body } = await call("GET", `/transactions/${id}`);
-      if (status === 404 || status === 410) {
-        callSupervisor(`posd does not know the payment ${id} any more`);
-      }
-      if (status !== 200) throw new Error(body.detail);
-      transaction = body;
+      const { status, body } = await call("GET", `/transactions/${id}/outcome?timeout=2`);
+      if (status === 200) return body;
+      if (status === 404 || status === 410) callSupervisor(body.detail);
+      if (status !== 202) throw new Error(body.detail);
+      show(body.display.text); // where the next step is ask_person, it sends for the supervisor
     } catch {
       show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
       await sleep(1000);
     }
   }
-  return transaction;
 }
 
 const leftOpen = fs.existsSync(openFile);
@@ -116,27 +109,30 @@ const notYet = leftOpen && process.argv[2]; // its turn comes when the one that 
 if (!leftOpen && process.argv.length === 3) {
   // Id and request are on disk before the call, so that the same call can be repeated after any failure.
   // The amount is a text: a binary float would not be exact.
-  store(openFile, JSON.stringify({ id: randomUUID(), request: { amount: { subtotal_iva0: process.argv[2] } } }));
+  const request = { amount: { subtotal_iva0: process.argv[2] } };
+  store(openFile, JSON.stringify({ id: randomUUID(), made: new Date().toISOString(), request }));
 } else if (!leftOpen) {
   console.error("usage: charge.mjs AMOUNT");
   process.exit(USAGE);
 }
-const { id, request } = JSON.parse(fs.readFileSync(openFile));
+const { id, made, request } = JSON.parse(fs.readFileSync(openFile));
 const amount = request.amount.subtotal_iva0;
 if (leftOpen) console.log(`First, the payment of ${amount} that was left open:`);
 
-const { next_step, display, outcome, attention } = await finish(id, await start(id, request));
+show((await start(id, made, request)).display.text);
+const { next_step, display, result, ticket_number, authorized_amount, failure_reason } = await finish(id);
 switch (next_step) {
-  case "done": {
-    const ticket = `ticket ${outcome.ticket_number ?? ""}`;
-    const paid = outcome.authorized_amount ?? amount;
-    // The other amount: a gift card had less on it, and the text says so.
-    settled(`${display.text}, ${ticket}`, Number(paid) === Number(amount) ? PAID : PAID_ANOTHER_AMOUNT);
+  case "done": // the other amount: a gift card had less on it, and the text says so
+    settled(
+      `${display.text}, ticket ${ticket_number ?? ""}`,
+      Number(authorized_amount ?? amount) === Number(amount) ? PAID : PAID_ANOTHER_AMOUNT,
+    );
     break;
-  }
   case "new_id_ok":
-    settled(`${display.text}: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`, NOT_PAID);
+    settled(`${display.text}: ${result} ${failure_reason?.message ?? ""}`, NOT_PAID);
     break;
-  default:
-    callSupervisor(attention.map(({ detail }) => detail).join("; "));
+  default: {
+    const { body } = await call("GET", `/transactions/${id}`);
+    callSupervisor(body.attention.map(({ detail }) => detail).join("; "));
+  }
 }

@@ -14,7 +14,7 @@ set_exception_handler(function ($fault) {
 });
 
 $directory = getenv('TILL_DIR') ?: '.';
-$open = "$directory/open-payment"; // the payment that has no outcome yet: its id and its request
+$open = "$directory/open-payment"; // the payment without an outcome: its id, when the id was made, its request
 $socket = getenv('POSD_SOCKET') ?: '/run/posd/till.sock';
 
 /** Call posd; return the status and the body. Status 0: no whole answer came, or none of posd. */
@@ -79,54 +79,59 @@ if (!$left_open && $argc === 2) {
     // The amount is a text: a binary float would not be exact.
     $hex = str_split(bin2hex(random_bytes(16)), 4);
     $id = vsprintf('%s%s-%s-4%.3s-a%.3s-%s%s%s', $hex); // a UUID of version 4
-    store($open, json_encode(['id' => $id, 'request' => ['amount' => ['subtotal_iva0' => $argv[1]]]]));
+    $made = (new DateTimeImmutable('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
+    store($open, json_encode(['id' => $id, 'made' => $made, 'request' => ['amount' => ['subtotal_iva0' => $argv[1]]]]));
 } elseif (!$left_open) {
     fwrite(STDERR, "usage: charge.php AMOUNT\n");
     exit(2);
 }
-['id' => $id, 'request' => $request] = json_decode(file_get_contents($open), true, flags: JSON_THROW_ON_ERROR);
+$stored = json_decode(file_get_contents($open), true, flags: JSON_THROW_ON_ERROR);
+['id' => $id, 'request' => $request] = $stored;
 $amount = $request['amount']['subtotal_iva0'];
 if ($left_open) {
     echo "First, the payment of $amount that was left open:\n";
 }
 
 // Start it, or hear that it is known: both are the same call.
-while (true) {
-    [$status, $payment] = call('PUT', $id, json_encode($request));
-    $code = $payment['code'] ?? null;
+for ($attempt = 1; ; $attempt++) {
+    [$status, $reply] = call('PUT', $id, json_encode($request));
     if ($status === 200 || $status === 201) {
         break;
-    } elseif (in_array($code, ['id_reused', 'pruned', 'storage_unavailable'])) {
-        call_supervisor($payment['detail']); // an earlier call may have started it: never another id now
-    } elseif ((intdiv($status, 100) === 4 || $status === 501 || $status === 503) && $code && $code !== 'draining') {
-        settled("NOT PAID: {$payment['detail']}", 3); // nothing was sent, nothing is recorded
     }
-    show('One moment, please'); // no answer, or none of posd: the same call with the same id is always safe
-    sleep(1);
+    $step = $reply['next_step'] ?? '';
+    // Was nothing ever sent under this id? posd knows, or the till, whose id is newer than the records that a restore lost.
+    $newer = isset($reply['records_missing_until']) && ($stored['made'] ?? '') > $reply['records_missing_until'];
+    $never_started = $newer || ($reply['never_started'] ?? false) === true;
+    if ($step === 'new_id_ok' || ($never_started && ($step !== 'same_call' || $attempt >= 3))) {
+        settled("NOT PAID: {$reply['detail']}", 3);
+    } elseif (isset($reply['code']) && $step !== 'same_call') { // ask_person, or an earlier call may have started it
+        call_supervisor($reply['detail']);
+    }
+    show($reply['detail'] ?? 'One moment, please'); // the same call with the same id is always safe
+    sleep($reply['retry_after_seconds'] ?? 1);
 }
 
-// Wait for the end, over restarts of posd.
-while ($payment['phase'] !== 'final') {
-    show($payment['display']['text']); // where the next step is ask_person, it sends for the supervisor
-    do {
-        call('GET', "$id/outcome?timeout=2"); // returns with the outcome; the 2 seconds are for what is shown
-        [$status, $reply] = call('GET', $id);
-        if ($status === 404 || $status === 410) {
-            call_supervisor("posd does not know the payment $id any more");
-        } elseif ($status !== 200) {
-            show('One moment, please. The payment goes on.'); // posd restarts: nothing is lost
-            sleep(1);
-        }
-    } while ($status !== 200);
-    $payment = $reply;
-}
+// Wait for the outcome, over restarts of posd.
+show($reply['display']['text']);
+do {
+    [$status, $reply] = call('GET', "$id/outcome?timeout=2"); // the 2 seconds are for what is shown, they decide nothing
+    if ($status === 202) {
+        show($reply['display']['text']); // where the next step is ask_person, it sends for the supervisor
+    } elseif ($status === 404 || $status === 410) {
+        call_supervisor($reply['detail']);
+    } elseif ($status !== 200) {
+        show('One moment, please. The payment goes on.'); // posd restarts: nothing is lost
+        sleep(1);
+    }
+} while ($status !== 200);
 
-['next_step' => $step, 'display' => ['text' => $text], 'outcome' => $outcome] = $payment;
+['next_step' => $step, 'display' => ['text' => $text]] = $reply;
 if ($step === 'done') {
-    $paid = $outcome['authorized_amount'] ?? $amount;
+    $paid = $reply['authorized_amount'] ?? $amount;
     // 6: a gift card had less on it, and the text says so.
-    settled("$text, ticket {$outcome['ticket_number']}", (float) $paid === (float) $amount ? 0 : 6);
+    settled("$text, ticket {$reply['ticket_number']}", (float) $paid === (float) $amount ? 0 : 6);
 } elseif ($step === 'new_id_ok') {
-    settled("$text: {$outcome['result']} " . ($outcome['failure_reason']['message'] ?? ''), 3);
+    settled("$text: {$reply['result']} " . ($reply['failure_reason']['message'] ?? ''), 3);
 }
+[, $payment] = call('GET', $id);
 call_supervisor(implode('; ', array_column($payment['attention'], 'detail')));

@@ -8,19 +8,19 @@ set -Eeuo pipefail
 trap 'exit 1' ERR # jq and the like have codes of their own
 
 socket=${POSD_SOCKET:-/run/posd/till.sock}
-open=${TILL_DIR:-.}/open-payment # the payment that has no outcome yet: its id and its request
+open=${TILL_DIR:-.}/open-payment # the payment without an outcome: its id, when the id was made, and its request
 
-call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came
+call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came, or none of posd
   local reply
   if reply=$(curl -s --unix-socket "$socket" -X "$1" "http://posd/v1/transactions/$id$2" -w '\n%{http_code}' \
-    ${3:+-H 'content-type: application/json' -d "$3"}); then
+    ${3:+-H 'content-type: application/json' -d "$3"}) && jq -e '.code // .display' <<<"${reply%$'\n'*}" &>/dev/null; then
     status=${reply##*$'\n'} body=${reply%$'\n'*}
   else
     status=000 body='{}'
   fi
 }
 
-field() { jq -r "$1 // empty" <<<"$body" 2>/dev/null || true; }
+field() { jq -r "$1 // empty" <<<"$body"; }
 
 shown=
 show() { # say it once
@@ -35,13 +35,14 @@ else
   not_yet=
   [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
   # Id and request are on disk before the call, so that the same call can be repeated after any failure.
-  jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg amount "$1" \
-    '{id: $id, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
+  jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg made "$(date -u +%FT%T.%3NZ)" --arg amount "$1" \
+    '{id: $id, made: $made, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
   sync "$open.new"
   mv "$open.new" "$open"
   sync "${TILL_DIR:-.}"
 fi
 id=$(jq -r .id "$open")
+made=$(jq -r '.made // empty' "$open")
 request=$(jq -c .request "$open")
 amount=$(jq -r .request.amount.subtotal_iva0 "$open")
 
@@ -57,44 +58,44 @@ call_supervisor() { # WHY: it stays open
   exit 4
 }
 
-while call PUT "" "$request"; do
-  code=$(field .code)
-  case $status/$code in
-    20?/*) break ;;
-    503/draining) ;;
-    409/id_reused | 410/pruned | 503/storage_unavailable) # an earlier call may have started it: never another id now
-      call_supervisor "$(field .detail)"
-      ;;
-    4??/?* | 50[13]/?*) # a refusal of posd: nothing was sent, nothing is recorded
-      settled "NOT PAID: $(field .detail)" 3
-      ;;
-  esac
-  show "One moment, please" # no answer, or none of posd: the same call with the same id is always safe
-  sleep 1
+for ((attempt = 1; ; attempt++)); do
+  call PUT "" "$request"
+  [[ $status != 20? ]] || break
+  step=$(field .next_step) gone=$(field .records_missing_until)
+  # Was nothing ever sent under this id? posd knows, or the till, whose id is newer than the records that a restore lost.
+  never_started=$(field .never_started)
+  [[ -z $gone || ! $made > $gone ]] || never_started=true
+  if [[ $step == new_id_ok ]] || [[ $never_started == true && ($step != same_call || $attempt -ge 3) ]]; then
+    settled "NOT PAID: $(field .detail)" 3
+  elif [[ $status != 000 && $step != same_call ]]; then # ask_person, or an earlier call may have started it
+    call_supervisor "$(field .detail)"
+  fi
+  show "$(jq -r '.detail // "One moment, please"' <<<"$body")" # the same call with the same id is always safe
+  sleep "$(jq '.retry_after_seconds // 1' <<<"$body")"
 done
 
-until [[ $(field .phase) == final ]]; do
-  if [[ $status == 2?? ]]; then
-    show "$(field .display.text)" # where the next step is ask_person, it sends for the supervisor
-  elif [[ $status == 404 || $status == 410 ]]; then
-    call_supervisor "posd does not know the payment $id any more"
-  else
-    show "One moment, please. The payment goes on." # posd restarts: nothing is lost
-    sleep 1
-  fi
-  call GET "/outcome?timeout=2" # returns with the outcome; the 2 seconds are for what is shown, they decide nothing
-  call GET ""
+show "$(field .display.text)"
+while call GET "/outcome?timeout=2"; do # returns with the outcome; the 2 seconds are for what is shown, they decide nothing
+  case $status in
+    200) break ;;
+    202) show "$(field .display.text)" ;; # where the next step is ask_person, it sends for the supervisor
+    404 | 410) call_supervisor "$(field .detail)" ;;
+    *) show "One moment, please. The payment goes on." && sleep 1 ;; # posd restarts: nothing is lost
+  esac
 done
 
 case $(field .next_step) in
   done)
-    authorized=$(field .outcome.authorized_amount) ticket=$(field .outcome.ticket_number)
+    authorized=$(field .authorized_amount) ticket=$(field .ticket_number)
     code=6 # a gift card had less on it, and the text says so
     if jq -en --argjson paid "${authorized:-$amount}" --arg asked "$amount" '$paid == ($asked | tonumber)' >/dev/null; then
       code=0
     fi
     settled "$(field .display.text), ticket $ticket" $code
     ;;
-  new_id_ok) settled "$(field .display.text): $(field .outcome.result) $(field .outcome.failure_reason.message)" 3 ;;
-  *) call_supervisor "$(field '[.attention[].detail] | join("; ")')" ;;
+  new_id_ok) settled "$(field .display.text): $(field .result) $(field .failure_reason.message)" 3 ;;
+  *)
+    call GET ""
+    call_supervisor "$(field '[.attention[]?.detail] | join("; ")')"
+    ;;
 esac

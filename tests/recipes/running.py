@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from tests.recipes.csharp import DOTNET, needs_csharp
 from tests.support import forks
 from tests.support.needs import PHP_CURL, needs, needs_paths
 
@@ -29,7 +31,7 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),
     ".java": (("java", "javac"), ()),
-    ".cs": (("dotnet",), ("dotnet", "run")),
+    ".cs": ((), ()),  # by tests.recipes.csharp
 }
 
 
@@ -46,6 +48,8 @@ def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
     marks = [needs(*needed)]
     if name.endswith(".php"):
         marks.append(needs_paths({PHP_CURL: "Debian: php-curl"}))
+    if name.endswith(".cs"):
+        marks.append(needs_csharp)
     return marks if name in quick else [*marks, pytest.mark.slow]
 
 
@@ -114,6 +118,11 @@ async def command(name: str, programs: Path) -> Sequence[str]:
             if not (programs / f"{recipe.stem}.class").exists():
                 await _compile("javac", "-d", str(programs), str(recipe))
             return ("java", "-XX:TieredStopAtLevel=1", "-cp", str(programs), recipe.stem)
+        case ".cs":
+            program = programs / f"{recipe.stem}.dll"
+            if not program.exists():
+                await _compile(sys.executable, "-m", "tests.recipes.csharp", str(recipe), str(program))
+            return (str(DOTNET), str(program))
         case ending:
             _, before = TOOLS[ending]
             return (*before, str(recipe))
@@ -144,7 +153,7 @@ async def run(
 ) -> AsyncIterator[Recipe]:
     """Run a recipe for the block: `till` is where it keeps what it stores, `programs` is for what is compiled."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
-    settings |= {"DOTNET_EnableDiagnostics": "0", "DOTNET_NOLOGO": "1"}  # else killed, it leaves sockets for debuggers
+    settings |= {"DOTNET_EnableDiagnostics": "0"}  # else killed, it leaves sockets for debuggers
     settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings
     process: forks.Process | asyncio.subprocess.Process
     if name.endswith(".py"):

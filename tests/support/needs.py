@@ -14,7 +14,6 @@ PACKAGES = {
     "bash": "bash",
     "cc": "gcc libc6-dev",
     "curl": "curl",
-    "dotnet": "none, Microsoft has dotnet-sdk-10.0",
     "faketime": "faketime libfaketime",
     "fish": "fish",
     "git": "git",

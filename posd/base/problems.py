@@ -309,5 +309,7 @@ class Problem(Exception):
             "code": self.code,
         }
         if starts:
-            own["next_step"] = row.next_step or StartStep.ASK_PERSON
+            step = row.next_step or StartStep.ASK_PERSON
+            may_be_started = step is StartStep.NEW_ID_OK and self.extra.get("never_started") is False
+            own["next_step"] = StartStep.ASK_PERSON if may_be_started else step
         return own | self.extra | own

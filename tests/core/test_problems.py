@@ -47,6 +47,13 @@ def test_what_the_till_does_is_said_in_the_calls_that_start_something_alone() ->
     assert Problem("already_final", "words").document(starts=True)["next_step"] == "ask_person", "the table has none"
 
 
+@pytest.mark.parametrize(
+    ("known", "step"), [({"never_started": True}, "new_id_ok"), ({"never_started": False}, "ask_person")]
+)
+def test_no_new_id_is_offered_where_an_earlier_call_may_have_been_sent(known: dict[str, bool], step: str) -> None:
+    assert Problem("expired", "words", **known).document(starts=True)["next_step"] == step
+
+
 def test_moments_are_utc_with_milliseconds() -> None:
     moment = datetime(2026, 11, 20, 5, 42, 3, 120_900, tzinfo=timezone(timedelta(hours=-5)))
     assert iso(moment) == "2026-11-20T10:42:03.120Z"

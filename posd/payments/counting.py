@@ -134,13 +134,10 @@ def effect(operation: Operation, original: Original | None) -> Effect:
 def _kind(operation: Operation, original: Original | None) -> str:
     if operation.type is not VOID:
         return operation.type or "unknown"
-    match _of(operation, original):
-        case Of.RESERVATION:
-            return "release"
-        case Of.PAYMENT:
-            return operation.reversal or "void"
-        case None:
-            return "void of unknown"
+    of = _of(operation, original)
+    if of is None:
+        return "void of unknown"
+    return "release" if of is Of.RESERVATION else operation.reversal or "void"
 
 
 def _of(operation: Operation, original: Original | None) -> Of | None:

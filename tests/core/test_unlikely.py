@@ -63,6 +63,13 @@ def test_less_than_half_or_more_than_twice_the_sum(authorized: str | None, total
     assert found == (Unlikely((f"asked for {total}, authorized {authorized}",), by_sum=True) if said else None)
 
 
+def test_a_reference_that_another_approval_bears_too() -> None:
+    found = unlikely(asked(), approval(), USD, NOW, same_reference="another-id")
+    assert found is not None
+    assert "another-id" in found.reasons[0]
+    assert not found.by_sum
+
+
 def test_without_an_answer_of_the_acquirer_no_sum_is_compared() -> None:
     event = read_event(body(IDENTITY, "APPROVAL", REQUESTED, raw_response=None))
     assert unlikely(asked(), event, USD, None) is None

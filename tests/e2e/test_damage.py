@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -15,13 +16,16 @@ from tests.support.webhooks import attention, quarantined, recorded
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-REFERENCE = "0b6e9c1c-54a7-4f0e-8a3e-3a1f0c7d9e55"
+
+def reference(payment: Payment) -> str:
+    """Return the acquirer's reference of a payment: no other bears it."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, payment.identity))
 
 
 def approval(payment: Payment, **changes: Any) -> dict[str, Any]:
     """Return the approval of a payment."""
     given = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial, **changes)
-    given["raw_response"]["transaction_reference"] = REFERENCE
+    given["raw_response"]["transaction_reference"] = reference(payment)
     given["raw_response"]["card_data"] = {"bank": "Banco del Pacifico"}
     return given
 
@@ -86,14 +90,14 @@ async def test_a_damaged_approval_is_an_approval(shop: Shop, damage: str) -> Non
     assert await payment.deliver(body) == 200
     document = await payment.get()
     outcome = document["outcome"]
-    assert (outcome["result"], outcome["transaction_reference"]) == ("approved", REFERENCE)
+    assert (outcome["result"], outcome["transaction_reference"]) == ("approved", reference(payment))
     assert document["next_step"] == "done"
     (said,) = (item for item in document["attention"] if item["code"] == "damaged_event")
     assert place in said["detail"]
     # Its bytes stay as they came, and every answer that shows them is JSON.
     assert recorded(shop.daemon, payment.identity)[-1] == ("applied", body)
     assert quarantined(shop.daemon, payment.identity) == []
-    assert outcome["final_event"]["raw_response"]["transaction_reference"] == REFERENCE
+    assert outcome["final_event"]["raw_response"]["transaction_reference"] == reference(payment)
     listed = (await shop.daemon.call("GET", f"/transactions/{payment.identity}/events")).json["events"]
     assert listed[-1]["event"] == outcome["final_event"] == (await shop.daemon.outcome(payment.identity))["final_event"]
     # The terminal sends it again: nothing new.
@@ -114,10 +118,13 @@ async def test_a_damaged_final_is_asked_for_once_and_completed_by_the_answer(sho
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
-    body = json.dumps(whole).encode().replace(REFERENCE.encode(), REFERENCE[:-1].encode() + b"\xff")
+    body = json.dumps(whole).encode().replace(reference(payment).encode(), reference(payment)[:-1].encode() + b"\xff")
     assert await payment.deliver(body) == 200
     document = await payment.until(lambda it: it["outcome"] and it["outcome"]["transaction_reference"])
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == ("approved", REFERENCE)
+    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == (
+        "approved",
+        reference(payment),
+    )
     assert attention(document) == {"damaged_event"}
 
 
@@ -141,7 +148,10 @@ async def test_what_cannot_be_read_is_kept_and_asked_for_at_once(shop: Shop, spo
     kept += [content for verdict, content in recorded(shop.daemon, payment.identity) if verdict == "unknown_status"]
     assert (status in (200, 400), kept) == (True, [body])
     document = await payment.until(lambda it: it["phase"] == "final")
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == ("approved", REFERENCE)
+    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == (
+        "approved",
+        reference(payment),
+    )
 
 
 async def test_a_body_that_names_another_payment_stays_refused(shop: Shop) -> None:
@@ -161,7 +171,10 @@ async def test_a_damaged_answer_of_a_search_ends_a_payment(shop: Shop) -> None:
 
     shop.terminal.search = damaged
     document = (await payment.post("reconcile")).json
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == ("approved", REFERENCE)
+    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == (
+        "approved",
+        reference(payment),
+    )
     assert "damaged_event" in attention(document)
 
 

@@ -295,6 +295,7 @@ OUTCOME = {
         "display",
         "reading_type",
         "authorized_amount",
+        "currency",
         "receipt",
         "reversal",
         "decided_at",

@@ -17,9 +17,9 @@ AMOUNTS = {
     '{"subtotal_iva": 19999999.99}': '{"iva":0,"subtotal_iva":19999999.99,"subtotal_iva0":0}',
     '{"iva": "10.10"}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',
     '{"iva": 1e1}': '{"iva":10,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"iva": 1.5e-3}': '{"iva":0.0015,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"subtotal_iva0": 0.0001}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":0.0001}',
-    '{"subtotal_iva0": 999999999999.9999}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":999999999999.9999}',
+    '{"iva": 1.5e-1}': '{"iva":0.15,"subtotal_iva":0,"subtotal_iva0":0}',
+    '{"subtotal_iva0": 0.01}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":0.01}',
+    '{"subtotal_iva0": 999999999999.99}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":999999999999.99}',
     '{"iva": 0.00, "subtotal_iva": 5, "tip": 1.50}': '{"iva":0.00,"subtotal_iva":5,"subtotal_iva0":0,"tip":1.50}',
     '{"subtotal_iva": 7, "extra_taxes": {"airport_tax": 0.30, "iac": 0, "ice": "1.0", "travel_agency": 2}}': (
         '{"iva":0,"subtotal_iva":7,"subtotal_iva0":0,'

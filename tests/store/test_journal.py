@@ -135,7 +135,6 @@ async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Tra
 @pytest.mark.parametrize(
     ("entry", "word"),
     [
-        (AbortRequested(probe=False, uid=1000), "abort_requested"),
         (AbortRequested(probe=True), "probe_requested"),
         (AbortAnswered(Replied(409, b"")), "abort:nothing_running"),
         (Attempted(Lost("reset")), "in_doubt"),

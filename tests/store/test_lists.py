@@ -159,13 +159,14 @@ def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: d
                 for name, value in AMOUNTS[item.amount].items():
                     for part in value.values() if isinstance(value, dict) else [value]:
                         sums[key, "tips" if name == "tip" else "amount"] += scaled(part)
-                if item.result is not None:
-                    sums[key, "authorized_amount"] += scaled(AUTHORIZED[item.authorized] or Decimal(0))
         found = returned(lists.read_totals(db, lists.Page(limit=1, cursor=("", ""), **filters)))
-        assert {(row.type, row.result): row.count for row in found} == counts
         for row in found:
-            for name in ("amount", "authorized_amount", "tips"):
-                assert scaled(getattr(row, name)) == sums[(row.type, row.result), name]
+            key = row.type, row.result
+            counts[key] -= row.count
+            for name in ("amount", "tips"):
+                sums[key, name] -= scaled(getattr(row, name))
+        assert not any(counts.values())
+        assert not any(sums.values())
 
 
 def scaled(amount: Decimal) -> int:

@@ -30,7 +30,12 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     print_job_id: Annotated[str | None, Meta(description="whose address it was sent to, of a print job")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
-    body: Annotated[str, Meta(description="its bytes, in base64", extra_json_schema={"contentEncoding": "base64"})]
+    body: Annotated[
+        str,
+        Meta(
+            description="its bytes without callback tokens, in base64", extra_json_schema={"contentEncoding": "base64"}
+        ),
+    ]
 
 
 class Quarantine(msgspec.Struct, frozen=True):

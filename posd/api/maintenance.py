@@ -25,6 +25,7 @@ from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
+from posd.calls.encoding import redacted
 from posd.clock import clock
 from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS
@@ -176,7 +177,7 @@ class QuarantineCalls:
 
 
 def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
-    """Return one refused body, its bytes in base64, and the id of what its callback address was given out for."""
+    """Return one refused body, in base64 without callback tokens, and the id that its callback address is of."""
     printed = item.channel == Channel.PRINT
     return documents.QuarantinedBody(
         id=item.id,
@@ -186,7 +187,7 @@ def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
         print_job_id=item.subject if printed else None,
         reason=item.reason,
         peer=item.peer,
-        body=base64.b64encode(item.body).decode("ascii"),
+        body=base64.b64encode(redacted(item.body, item.subject)).decode("ascii"),
     )
 
 

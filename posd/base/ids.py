@@ -1,9 +1,10 @@
 """Ids that a till gives to payments and print jobs, and the tokens of their callback addresses."""
 
 import hmac
+import itertools
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -62,6 +63,10 @@ def is_print_job_id(text: str) -> bool:
 
 #: 256 bits, what HMAC-SHA256 uses in full.
 KEY_BYTES = 32
+#: A key as its file has it.
+KEY_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
+#: A SHA-256 in URL-safe base64 without padding.
+TOKEN_CHARACTERS = 43
 
 
 class Channel(StrEnum):
@@ -73,7 +78,7 @@ class Channel(StrEnum):
 
 @lru_cache(maxsize=128)  # each event of a payment is verified by it, and a digest takes as long as to read the event
 def token(key: bytes, channel: Channel, subject: str) -> str:
-    """Return the URL-safe token (43 characters) of one id on one channel."""
+    """Return the URL-safe token of one id on one channel."""
     digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)
     return urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
@@ -85,6 +90,12 @@ def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) ->
         if hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate):
             return True
     return False
+
+
+def tokens(keys: Sequence[bytes], subjects: Iterable[str]) -> set[str]:
+    """Return the tokens of ids on either channel under each key. They may be many: the cache is left alone."""
+    every = itertools.product(keys, Channel, subjects)
+    return {token.__wrapped__(*one) for one in every}
 
 
 def path(channel: Channel, subject: str, given: str) -> str:

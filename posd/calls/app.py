@@ -121,11 +121,13 @@ class LocalApp:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)
         refusal: Problem | None = state["refusal"]
+        texts = False
         try:
             state["query"] = query = parameters.read(request, (*route.query, parameters.AMOUNTS))
-            encoding.choose(texts=query.pop(parameters.AMOUNTS.name))
+            texts = query.pop(parameters.AMOUNTS.name)
         except Problem as problem:
             refusal = refusal or problem
+        encoding.choose(texts=texts, subjects=tuple(scope["path_params"].values()))
         if refusal is not None and not route.judges_refusal:
             raise refusal
         state["refusal"] = refusal

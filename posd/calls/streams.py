@@ -24,7 +24,7 @@ from posd.base.limits import STREAMS_OF_PROCESS, Reached
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
-from posd.calls.encoding import encode
+from posd.calls.encoding import encode, redacted
 from posd.calls.long_poll import DRAINING
 from posd.calls.parameters import Parameter
 from posd.httpd.connection import TAKE_SECONDS
@@ -105,7 +105,7 @@ def message(event: str, data: object, identity: str = "") -> bytes:
     """Return an event on the wire: its id (to resume after; none where empty), its name, and its data as JSON."""
     content = encode(data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = [b"id: " + identity.encode()] if identity else []
-    lines.append(b"event: " + event.encode())
+    lines.append(b"event: " + redacted(event.encode()))
     lines += [b"data: " + line for line in content.split(b"\n")]
     return b"\n".join(lines) + b"\n\n"
 

@@ -20,6 +20,7 @@ from posd import __version__, tls
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
 from posd.api.metrics import Tally
+from posd.base.redaction import REDACTOR
 from posd.config import Config
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart
@@ -128,6 +129,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
+    REDACTOR.set_keys(keys)
     callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
     intake = build.intake(config)
     base = build.Base(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)

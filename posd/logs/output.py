@@ -30,6 +30,7 @@ import msgspec
 import structlog
 
 from posd.base.clocks import monotonic, wall
+from posd.base.redaction import REDACTOR
 from posd.base.text import escaped
 
 _FIELDS = """
@@ -415,6 +416,7 @@ class Renderer:
             line = json.dumps(fields, default=repr).encode()
         if not line.isascii() or 0x7F in line:  # JSON itself escapes only what is below a space
             line = escaped(line.decode()).encode()
+        line = REDACTOR.body(line)
         return self._prefixes.get(fields["level"], b"") + line
 
 

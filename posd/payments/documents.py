@@ -92,8 +92,8 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
     final_event: Annotated[
         Annotated[Raw, Wire(dict[str, object])] | None,
         Meta(
-            description="the terminal's final event as it came, null where there is none. In a damaged one U+FFFD or "
-            "null stands for what cannot be read"
+            description="the terminal's final event as it came, with `[redacted]` for a callback token; null where "
+            "there is none. In a damaged one U+FFFD or null stands for what cannot be read"
         ),
     ] = None
 
@@ -322,7 +322,7 @@ class History(msgspec.Struct, frozen=True):
 def outcome_document(
     db: sqlite3.Connection | None, transaction: model.Transaction, step: NextStep, language: Language
 ) -> Outcome | None:
-    """Return the outcome with its final event verbatim, None while there is none (`db` is not needed then)."""
+    """Return the outcome with its final event, None while there is none (`db` is not needed then)."""
     if transaction.outcome is None:
         return None
     final = journal.final_event(db, transaction) if db is not None else None

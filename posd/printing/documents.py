@@ -92,7 +92,7 @@ class WebhookLine(Line, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="the state that it states, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    body: Annotated[Raw, Wire(dict[str, object]), Meta(description="the webhook as it came")]
+    body: Annotated[Raw, Wire(dict[str, object]), Meta(description="the webhook as it came; see `final_event`")]
 
 
 class PollLine(Line, frozen=True, kw_only=True):

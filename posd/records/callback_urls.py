@@ -3,7 +3,6 @@
 import asyncio
 import ipaddress
 import os
-import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,8 +21,6 @@ CREDENTIAL = "callback.key"
 
 #: How long the name of a terminal may take to resolve, in seconds; most have an address instead.
 RESOLVE_SECONDS = 3.0
-
-_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class KeyFileError(Exception):
@@ -59,7 +56,7 @@ def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
     except OSError as error:
         raise KeyFileError(f"cannot read or make the callback key {path} ({error}); posd must own it") from error
     lines = text.split()
-    if not lines or not all(_LINE.fullmatch(line) for line in lines):
+    if not lines or not all(ids.KEY_LINE.fullmatch(line) for line in lines):
         raise KeyFileError(f"{path} is damaged: it is not a callback key (64 hex digits a line, newest first). {_LOST}")
     return tuple(bytes.fromhex(line) for line in lines)
 

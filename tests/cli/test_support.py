@@ -14,8 +14,9 @@ from uuid import uuid4
 
 import pytest
 
+from posd.base.redaction import REDACTED
 from posd.cli.app.context import Context
-from posd.cli.operate.support import PARTS, REMOVED, Machine, Part, Scrubber, _line, _write, archive
+from posd.cli.operate.support import PARTS, Machine, Part, Scrubber, _line, _write, archive
 from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import (
@@ -215,10 +216,10 @@ def test_secrets_of_the_configuration_are_removed_also_where_it_is_broken(tmp_pa
         *([] if broken else ['value "a" here', "inside-of-file"]),
     ]
     for secret in removed:
-        assert scrub(f"<{secret}>") == f"<{REMOVED}>"
+        assert scrub(f"<{secret}>") == f"<{REDACTED}>"
         assert secret not in scrub(json.dumps([secret]))
-    assert scrub("SN-0001 https://me:word@10.0.0.1/x") == f"SN-0001 https://{REMOVED}@10.0.0.1/x"
-    assert scrub("/webhooks/transactions/ID/c2VjcmV0 ok") == f"/webhooks/transactions/ID/{REMOVED} ok"
+    assert scrub("SN-0001 https://me:word@10.0.0.1/x") == f"SN-0001 https://{REDACTED}@10.0.0.1/x"
+    assert scrub("/webhooks/transactions/ID/c2VjcmV0 ok") == f"/webhooks/transactions/ID/{REDACTED} ok"
 
 
 def test_of_the_log_only_what_posd_writes_is_kept() -> None:

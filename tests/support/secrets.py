@@ -3,10 +3,11 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 #: Of each of these a test puts a value of its own somewhere; none may come out of the log. place -> what lies there
 PLACES: Mapping[str, str] = {
@@ -110,3 +111,33 @@ class Secrets:
                 if form in whole:
                     found += [f"{name} ({form}) in {text}" for text in texts if form in text][:3]
         return found
+
+
+def undone(text: str) -> str:
+    """Return a text without any escapes, over and over, as one who looks for a token would read it."""
+    while True:
+        plain = unquote(re.sub(r"\\\\+u00([0-7][0-9a-fA-F])", r"%\1", text).replace("\\", ""))
+        if plain == text:
+            return text
+        text = plain
+
+
+#: How a terminal can write a URL into a JSON document: as the text between two quotes.
+ECHOES: Mapping[str, Callable[[str], str]] = {
+    "plain": lambda url: url,
+    "slashes": lambda url: url.replace("/", "\\/"),
+    "escaped": lambda url: _escaped(url),
+    "escaped in part": lambda url: url[:-3].replace("w", "\\u0077") + _escaped(url[-3:]),
+    "percent": lambda url: quote(url, safe=""),
+    "percent, all": lambda url: "".join(f"%{ord(char):02x}" for char in url),
+    "percent twice": lambda url: quote(quote(url, safe=""), safe=""),
+    "percent, escaped": lambda url: _escaped(quote(url, safe="")),
+    "JSON in a text": lambda url: json.dumps(json.dumps({"url": url}))[1:-1],
+    "escaped JSON in a text": lambda url: json.dumps('{"url": "' + _escaped(url) + '"}')[1:-1],
+    "another host": lambda url: "http://proxy.example/x" + urlsplit(url).path + "?y=1#z",
+    "the token alone": lambda url: url.rsplit("/", 1)[1],
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\u{ord(char):04X}" for char in text)

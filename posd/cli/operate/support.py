@@ -31,6 +31,8 @@ import click
 import msgspec
 
 from posd import __version__
+from posd.base import ids
+from posd.base.redaction import REDACTED, Redactor
 from posd.base.text import shown
 from posd.cli.app.completion_words import files as offer_files
 from posd.cli.app.connection import Api, Problem, Unreachable, can_open, json_option
@@ -58,7 +60,6 @@ DOCTOR_SECONDS = 240
 COUNT_SECONDS = 20.0
 OPERATIONS_AT_A_TIME = 100_000
 
-REMOVED = "[removed]"
 #: Lines of the log that have it all in their code: the detail can quote the acquirer's reference.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
 #: Fields of a line beside those of its event, and those that hold words.
@@ -73,11 +74,8 @@ QUOTED = re.compile(r"\"([^\"]*)\"|'([^']*)'")
 #: A shorter one would be found in words that are none.
 LEAST_SECRET = 6
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-#: What is secret wherever it stands: a user and a password in a URL, the token of a callback address.
-ALWAYS = (
-    (re.compile(r"(://)[^/@\s\"']+@"), rf"\1{REMOVED}@"),
-    (re.compile(r"(/webhooks/\w+/[^/\s\"']+/)[\w.~-]+"), rf"\1{REMOVED}"),
-)
+#: A user and a password in a URL.
+USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
 
 WHAT_IS_NOT_IN_IT = (
     "Not in it: tokens, headers, keys, metadata, sale, references, ticket numbers, authorization codes, card data, "
@@ -240,21 +238,21 @@ class Scrubber:
     """Removes from a text the secrets that this machine has, and what is secret wherever it stands."""
 
     def __init__(self, machine: Machine) -> None:
-        found = {*_secrets_of_files(machine), *_keys(machine.config.database.callback_key)}
+        keys = _keys(machine.config.database.callback_key)
+        found = {*_secrets_of_files(machine), *keys}
         every = {one.strip() for one in found if len(one.strip()) >= LEAST_SECRET}
         forms = {
             form for one in every for form in (one, msgspec.json.encode(one).decode()[1:-1], json.dumps(one)[1:-1])
         }
         # The longest first: one secret may be a part of another.
         self._known = sorted(forms, key=len, reverse=True)
+        self._redactor = Redactor([bytes.fromhex(key) for key in keys if ids.KEY_LINE.fullmatch(key)])
 
     def __call__(self, text: str) -> str:
         """Return the text without them."""
         for secret in self._known:
-            text = text.replace(secret, REMOVED)
-        for pattern, instead in ALWAYS:
-            text = pattern.sub(instead, text)
-        return text
+            text = text.replace(secret, REDACTED)
+        return self._redactor.text(USER.sub(REDACTED, text))
 
 
 def _secrets_of_files(machine: Machine) -> Iterator[str]:
@@ -426,7 +424,7 @@ def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
     """Remove from words each UUID that is not the id of a payment: it may be a reference."""
     if name not in TEXTS or not isinstance(value, str):
         return value
-    return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REMOVED, value)
+    return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REDACTED, value)
 
 
 def _database(machine: Machine) -> str:

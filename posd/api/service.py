@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message, wants_stream
 from posd.payments import rows
 from posd.payments.feed_outcomes import FeedOutcomes
+from posd.payments.model import Result
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
 from posd.storage import changes, database_id, writer
@@ -115,12 +116,16 @@ GIVE_WAY_SECONDS = 0.05
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Changes behind a place as messages, the number of the last, whether more may be there, and what is removed."""
+    """Changes behind a place as messages, the number of the last, whether more may be there, and what is removed.
+
+    `approvals` are the payments that a change calls approved.
+    """
 
     data: bytes
     after: int
     more: bool
     removed: int
+    approvals: Sequence[str]
 
 
 class _Asked(NamedTuple):
@@ -149,6 +154,7 @@ class Feed:
         if not wants_stream(request):
             await self.give_way(place.seq)
             page = await self._context.read(partial(_page, place=place, limit=limit, adds=adds))
+            self._context.shows(request, _approvals(page.changes))
             return json_response(page)
         place = streams.resume_after(request, parameters.LAST_FEED_ID) or place
         reader = _Reader(self, self._context, place, min(limit, BATCH_ROWS), adds)
@@ -204,7 +210,7 @@ class _Reader(msgspec.Struct, eq=False):
             self.told = found.removed
             notices += message(NOTICE, _removed(found.removed))
         self.after = found.after
-        return Batch(notices + found.data, found.more)
+        return Batch(notices + found.data, found.more, approvals=found.approvals)
 
 
 def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | None) -> FeedPage:
@@ -237,12 +243,18 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
 def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:
     removed = feed_cursor.removed_up_to(db)
     found = changes.after(db, asked.after, asked.rows)
-    data = bytearray()
+    data, after, more = bytearray(), asked.after, False
     for number, (change, document) in enumerate(zip(found, _documents(db, found, asked.adds), strict=True), 1):
         data += message(change.kind, document, str(feed_cursor.of(change, checked=asked.checked)))
-        if len(data) >= BATCH_BYTES or number == asked.rows:
-            return Stretch(bytes(data), change.seq, more=True, removed=removed)
-    return Stretch(bytes(data), found[-1].seq if found else asked.after, more=False, removed=removed)
+        after, more = change.seq, len(data) >= BATCH_BYTES or number == asked.rows
+        if more:
+            break
+    told = [change for change in found if change.seq <= after]
+    return Stretch(bytes(data), after, more, removed, _approvals(told))
+
+
+def _approvals(changed: Iterable[writer.Change | Change]) -> list[str]:
+    return [change.id for change in changed if change.result == Result.APPROVED]
 
 
 def _removed(seq: int) -> Notice:

@@ -171,12 +171,15 @@ def _fault(scope: Any) -> Problem:
 
 
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
-    """Send a response; `early` before the body was read to its end."""
+    """Send a response, and tell who asked to know that the client was handed it; `early` before the body was read."""
     if early:
         await _answer_early(response, scope, receive, send)
         return
+    state = scope["state"]
     try:
         await response(scope, receive, send)
+        if (handed_over := state.get("handed_over")) and state["pieces"].delivered and scope["method"] != "HEAD":
+            handed_over()
     except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and it is told in the log
         _fault(scope)
 

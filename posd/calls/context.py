@@ -1,9 +1,12 @@
 """What every handler of the local API needs: the store's reads, word of changes, the clock."""
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
+
+from starlette.requests import Request
 
 from posd.base.problems import Problem
 from posd.calls.long_poll import HungUp, T
@@ -26,12 +29,20 @@ class Context:
         now: Callable[[], datetime],
         intake: Intake | None = None,
         missing: Missing = lambda: None,
+        on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
     ) -> None:
+        """`on_read` is told which approvals a client was handed."""
         self._store = store
         self._missing = missing
         self.now = now
         self.intake = intake or Intake()
-        self.streams = Streams(store.hub, self.intake.reached)
+        self._on_read = on_read
+        self.streams = Streams(store.hub, self.intake.reached, on_read)
+
+    def shows(self, request: Request, approvals: Sequence[str]) -> None:
+        """Note that the answer to a request shows these approvals: they are read once the client was handed it."""
+        if approvals:
+            request.state.handed_over = partial(self._on_read, approvals)
 
     @property
     def hub(self) -> Hub:

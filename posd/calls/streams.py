@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -116,13 +116,15 @@ _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}"
 class Batch(msgspec.Struct, frozen=True):
     """Messages as bytes; whether there may be more to read at once, and whether they end the stream.
 
-    `again`: there may be more after so many seconds although no change was heard; None: there is not.
+    `again`: there may be more after so many seconds although no change was heard; None: there is not. `approvals` are
+    the payments of which it shows an approval.
     """
 
     data: bytes = b""
     more: bool = False
     last: bool = False
     again: float | None = None
+    approvals: Sequence[str] = ()
 
 
 def resume_after(request: Request, parameter: Parameter) -> Any:
@@ -178,8 +180,14 @@ class Taking:
 class Streams:
     """The event streams that are open, and how those ended that are not; by what they are of."""
 
-    def __init__(self, hub: Hub, reached: Reached | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        reached: Reached | None = None,
+        on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
+    ) -> None:
         self.hub = hub
+        self.on_read = on_read
         self._reached = reached or Reached()
         #: Those of each process.
         self.held: Counter[int] = Counter()
@@ -269,11 +277,13 @@ class EventStream(Response):
                 await _end(send, message(PROBLEM, problem.document()))
                 return PROBLEM
             taking.look()
-            if batch.last:
-                await _end(send, batch.data)
-                return OUTCOME
             if batch.data:
                 await _write(send, batch.data)
+                if batch.approvals and pieces.delivered:
+                    self._streams.on_read(batch.approvals)
+            if batch.last:
+                await _write(send, b"", more=False)
+                return OUTCOME
             if self._streams.hub.draining:
                 await _end(send, _STOPPING)
                 return STOPPING

@@ -59,6 +59,7 @@ from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
+from posd.payments.unread import Unread
 from posd.printing import record as print_record
 from posd.printing import schedule
 from posd.printing.decide import PrintOperators
@@ -180,6 +181,7 @@ class PaymentParts(msgspec.Struct, frozen=True):
     address_changes: AddressChanges
     identity_conflicts: IdentityConflicts
     records: PaymentRecords
+    unread: Unread
 
 
 def payments(base: Base) -> PaymentParts:
@@ -243,6 +245,7 @@ def payments(base: Base) -> PaymentParts:
         address_changes,
         IdentityConflicts(store, fleet, outstanding, now),
         PaymentRecords(inbox, outstanding),
+        Unread(store, outstanding, now),
     )
 
 
@@ -376,7 +379,7 @@ def local_doors(
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     now, clock, database = base.surroundings.now, base.clock, config.database
-    context = Context(store, now, base.intake, paying.unseen.missing_records)
+    context = Context(store, now, base.intake, paying.unseen.missing_records, paying.unread.read)
     retention = Retention(
         store,
         database.retention_days,

@@ -46,7 +46,6 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
 from posd.terminals.commission import Commission
 from posd.terminals.identity import Proof, Trusted
-from posd.upkeep.unseen import Unseen
 
 #: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.
 CALL_GRACE_SECONDS = 1.0
@@ -140,7 +139,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     tally = Tally(store.hub, around.fleet)
     liveness = build.liveness(base, paying)
 
-    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying.unseen, now)
+    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying, now)
     stack.callback(paying.unseen.end)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
@@ -186,6 +185,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
         ("liveness", liveness.run),
         ("address-changes", paying.address_changes.run),
         ("identity-conflicts", paying.identity_conflicts.run),
+        ("unread", paying.unread.run),
         ("retention", doors.retention.run),
         ("discovery", around.discovery.run if around.discovery else None),
         ("memory", Memory(store).run),
@@ -245,12 +245,13 @@ def _make_state_directory(directory: Path) -> None:
 
 
 async def _recover(
-    store: Store, path: Path, presence: Presence, unseen: Unseen, now: Callable[[], datetime]
+    store: Store, path: Path, presence: Presence, paying: build.PaymentParts, now: Callable[[], datetime]
 ) -> tuple[list[Transaction], list[PrintJob]]:
     """Take over what an earlier daemon left; return what is open. Raise StoreError where a row cannot be read."""
     try:
         await presence.begin()  # before anything is recorded: the newest record is its sign of life
-        await unseen.begin()
+        await paying.unseen.begin()
+        await paying.unread.begin()
         await tell_restores(store)
         return await recovery.recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:

@@ -500,6 +500,9 @@ class Exchange:
                 await self._connection.send(data)
         except Untaken:
             self._cut_off()
+        else:
+            if self._pieces is not None:
+                self._pieces.delivered = not self._closed and not self._connection.writer.is_closing()
         if self.answer.over and not self._closed:
             await self._finish()
 
@@ -532,7 +535,7 @@ class Pieces:
     connection and its tasks behind.
     """
 
-    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "gone", "last_words", "on_gone")
+    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
 
     def __init__(self, first: ASGIReceiveEvent) -> None:
         self._piece: ASGIReceiveEvent | None = first
@@ -540,6 +543,8 @@ class Pieces:
         self._bringer: asyncio.Future[None] | None = None
         #: Whether the client has hung up, or was answered.
         self.gone = False
+        #: Whether what was sent last went to the client's socket, as far as the kernel tells.
+        self.delivered = False
         #: Called when that comes about.
         self.on_gone: Callable[[], None] | None = None
         #: Called where the client does not take the answer: what is sent in place of the rest of it. Without it,

@@ -282,6 +282,12 @@ class AddressLine(Line, frozen=True, kw_only=True):
     host: Annotated[str, Meta(description="the address")]
 
 
+class ReadLine(Line, frozen=True, kw_only=True):
+    """No program had read its approval for ten minutes, or one has read it after all."""
+
+    kind: Literal["outcome_unread", "outcome_read"]
+
+
 HistoryLine = (
     IntentLine
     | EventLine
@@ -304,6 +310,7 @@ HistoryLine = (
     | AddressLine
     | DisputedLine
     | UndisputedLine
+    | ReadLine
 )
 
 
@@ -443,6 +450,8 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.AddressBack: partial(AddressLine, kind="address_back"),
     entries.Disputed: DisputedLine,
     entries.Undisputed: UndisputedLine,
+    entries.OutcomeUnread: partial(ReadLine, kind="outcome_unread"),
+    entries.OutcomeRead: partial(ReadLine, kind="outcome_read"),
 }
 
 

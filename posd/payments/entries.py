@@ -167,6 +167,14 @@ class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field=
     """It is sure again which device is its terminal."""
 
 
+class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field="kind"):
+    """No program has read its approval for ten minutes."""
+
+
+class OutcomeRead(msgspec.Struct, frozen=True, tag="outcome_read", tag_field="kind"):
+    """A program has read it after all."""
+
+
 Entry = (
     Attempted
     | Interrupted
@@ -188,6 +196,8 @@ Entry = (
     | Overrun
     | Disputed
     | Undisputed
+    | OutcomeUnread
+    | OutcomeRead
 )
 
 
@@ -246,6 +256,10 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.disputed(transaction, reason, now)
         case Undisputed():
             return transitions.undisputed(transaction, now)
+        case OutcomeUnread():
+            return transitions.unread(transaction, now)
+        case OutcomeRead():
+            return transitions.dismissed(transaction, AttentionCode.OUTCOME_UNREAD, now)
         case _:
             assert_never(entry)
 

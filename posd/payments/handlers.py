@@ -267,7 +267,9 @@ class _Reader:
             data += message(STATE, standing.state)
         if standing.outcome is not None:
             data += message(OUTCOME, standing.outcome)
-        batch = Batch(bytes(data), last=standing.outcome is not None, again=standing.again)
+        batch = Batch(
+            bytes(data), last=standing.outcome is not None, again=standing.again, approvals=approvals(standing.outcome)
+        )
         return batch, after, standing.state
 
 
@@ -343,7 +345,7 @@ class TransactionCalls:
             return self._view(None if _stands_alone(found) else db, found, now, language)
 
         try:
-            return json_response(await self._context.look_up(view), language=language)
+            return self._show(request, await self._context.look_up(view), language)
         except Problem as problem:
             if problem.code != "storage_unavailable":
                 raise
@@ -359,7 +361,7 @@ class TransactionCalls:
         look = partial(self._context.look_up, outcome_of)
         found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
-            return json_response(found, language=language)
+            return self._show(request, found, language)
         return await self._answer(request, await self._get(identity), 202)
 
     async def list_events(self, request: Request) -> Response:
@@ -416,7 +418,8 @@ class TransactionCalls:
         except Problem as problem:
             if problem.code == "already_final":
                 outcome_of = partial(self._outcome, identity=identity, language=self._language_of(request))
-                problem.extra["outcome"] = await self._context.look_up(outcome_of)
+                problem.extra["outcome"] = outcome = await self._context.look_up(outcome_of)
+                self._context.shows(request, approvals(outcome))
             raise
 
     async def list_transactions(self, request: Request) -> Response:
@@ -435,10 +438,13 @@ class TransactionCalls:
             found = read(db)
             return replace(found, totals=(yield from lists.read_totals(db, page)))
 
-        if not summed:
-            return json_response(await self._context.read(read), language=language)
-        async with self._summing:
-            found = await self._context.read_in_steps(read_with_totals, request.state.pieces)
+        if summed:
+            async with self._summing:
+                found = await self._context.read_in_steps(read_with_totals, request.state.pieces)
+        else:
+            found = await self._context.read(read)
+        if not page.attention:  # who looks for what needs a person has not booked it
+            self._context.shows(request, approvals(*found.transactions))
         return json_response(found, language=language)
 
     async def _get(self, identity: str) -> model.Transaction:
@@ -454,7 +460,13 @@ class TransactionCalls:
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
         """Answer with the current state of a transaction."""
         language = self._language_of(request)
-        return json_response(await self._document(transaction, language), status, language)
+        return self._show(request, await self._document(transaction, language), language, status)
+
+    def _show(
+        self, request: Request, shown: Transaction | TransactionOutcome, language: Language, status: int = 200
+    ) -> Response:
+        self._context.shows(request, approvals(shown))
+        return json_response(shown, status, language)
 
     async def _document(self, transaction: model.Transaction, language: Language) -> documents.Transaction:
         now = self._context.now()
@@ -516,6 +528,12 @@ class TransactionCalls:
     def _language_of(self, request: Request) -> Language:
         """Return the language of the texts for the cashier that a call asks for."""
         return negotiation.language(request.headers.getlist("accept-language"), self._language)
+
+
+def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
+    """Return the ids of those that are approved."""
+    outcomes = [(item, item if isinstance(item, TransactionOutcome) else item.outcome) for item in shown if item]
+    return [item.client_transaction_id for item, said in outcomes if said and said.result is Result.APPROVED]
 
 
 def _ended(change: Change) -> bool:

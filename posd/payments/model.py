@@ -179,6 +179,7 @@ class AttentionCode(StrEnum):
     EVENT_LIMIT = "event_limit"
     DAMAGED_EVENT = "damaged_event"
     APPROVAL_UNLIKELY = "approval_unlikely"
+    OUTCOME_UNREAD = "outcome_unread"
 
 
 class Attention(msgspec.Struct, frozen=True):

@@ -30,12 +30,12 @@ from posd.payments.entries import (
 )
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
-from posd.payments.model import AttentionCode, Transaction
+from posd.payments.model import AttentionCode, Transaction, approved
 from posd.payments.search_reply import Found, NoAnswer
 from posd.payments.wire import Acknowledged, TransactionEvent, read_event
 from posd.records import terminal_addresses
 from posd.records.model import Phase
-from posd.storage import changes
+from posd.storage import changes, marks
 from posd.storage.writer import Change, Unit
 
 
@@ -140,9 +140,19 @@ def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outs
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
+    if approval_came(before, changed, cause):
+        marks.add(unit.db, changed.updated_at, marks.UNREAD, changed.client_transaction_id)
+    elif before.attention_of(AttentionCode.OUTCOME_UNREAD) and not changed.attention_of(AttentionCode.OUTCOME_UNREAD):
+        marks.remove(unit.db, marks.UNREAD, changed.client_transaction_id)
     if changed is not before:
         _publish(unit, before, changed, cause, changed.updated_at)
     return changed
+
+
+def approval_came(before: Transaction | None, after: Transaction, cause: Cause) -> bool:
+    """Whether an approval is new here: what a restore takes over was read, or not, in the file that it replaces."""
+    taken_over = isinstance(cause, Rederived) and cause.word == "taken_over"
+    return approved(after) and not (before is not None and approved(before)) and not taken_over
 
 
 def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:

@@ -261,6 +261,15 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
     return _touch(attend(after, AttentionCode.APPROVAL_UNLIKELY, now, detail), transaction, now)
 
 
+def unread(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that no program has read its approval for ten minutes."""
+    detail = (
+        "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there before "
+        "the customer is asked to pay again; this clears when a program reads it"
+    )
+    return _touch(attend(transaction, AttentionCode.OUTCOME_UNREAD, now, detail), transaction, now)
+
+
 def touched(transaction: Transaction, now: datetime) -> Transaction:
     """Note that a terminal does know of it: the beginning of an authentic callback came, or an abort was taken."""
     return _touch(_set(transaction, heard=True), transaction, now)

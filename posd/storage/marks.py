@@ -22,6 +22,7 @@ CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed
 SHIFT = "shift"  # a person has closed a shift; what it has counted is in the detail
 CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
 SIGNED = "signed"  # which headers came with a body in quarantine: its signature is verified by them once more
+UNREAD = "unread"  # an approval that no program has read; the detail is its id
 COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
 
 
@@ -177,6 +178,11 @@ def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
 def details(db: sqlite3.Connection, kind: str) -> list[str]:
     """Return the details of the marks of a kind, oldest first, as JSON."""
     return [row[0] for row in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (kind,))]
+
+
+def remove(db: sqlite3.Connection, kind: str, detail: Any) -> None:
+    """Remove the marks of a kind with that detail."""
+    db.execute("DELETE FROM marks WHERE kind = ? AND detail = ?", (kind, msgspec.json.encode(detail).decode()))
 
 
 def clear(db: sqlite3.Connection, kind: str) -> None:

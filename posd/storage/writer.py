@@ -60,6 +60,12 @@ class Unit:
         self.db = db
         self.changes: list[Change] = []
         self.moved_pages = False  # something is to be committed that SQLite does not count as a change of a row
+        self._before = db.total_changes
+
+    @property
+    def wrote(self) -> bool:
+        """Whether there is anything to commit; if not, COMMIT waits for nothing."""
+        return self.moved_pages or self.db.total_changes != self._before
 
 
 Function = Callable[[Unit], Any]
@@ -91,7 +97,6 @@ class Batch:
         self._db = db
         self._functions = functions
         self._unit = Unit(db)
-        self._before = db.total_changes
         self._results: list[Any] = []
         self._in_savepoints = False
 
@@ -157,14 +162,13 @@ class Batch:
     def _forget_all(self) -> None:
         self.roll_back()
         self._unit = Unit(self._db)
-        self._before = self._db.total_changes
         self._results = []
         self._in_savepoints = True
 
     @property
     def wrote(self) -> bool:
-        """Whether there is anything to commit; if not, `commit` waits for nothing."""
-        return self._unit.moved_pages or self._db.total_changes != self._before
+        """See `Unit.wrote`."""
+        return self._unit.wrote
 
     def commit(self) -> Written:
         """Commit what was written, and tell what became of all. Blocks until it is on disk."""
@@ -277,6 +281,7 @@ class Writer:
         self._connection = connection
         self._publish = publish
         self._waiting: list[_Job] = []
+        self._riding: list[_Job] = []  # they go with the next batch, and wake no one
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()  # who uses the connection: a batch, or what must not be within one
         self._closing = False
@@ -322,6 +327,17 @@ class Writer:
         self._waiting.append((function, future))
         self._wake.set()
         return await future
+
+    async def ride(self, function: Callable[[Unit], None]) -> None:
+        """Run a function in the next COMMIT that something else asks for: it has no sync of its own.
+
+        Otherwise as `write`; where no other COMMIT comes before `close`, it is not run.
+        """
+        rode = False
+        while not rode:
+            future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._riding.append((partial(_ride, function), future))
+            rode = await future
 
     async def watch(self, told: Told = folder.told) -> None:
         """Look from time to time, and when one has moved, whether the files are those that the path names.
@@ -428,8 +444,9 @@ class Writer:
             if not self._waiting:
                 self._wake.clear()
             if batch:
+                riding, self._riding = self._riding, []
                 async with self._turn:
-                    await self._commit(batch)
+                    await self._commit([*batch, *riding])
             if (seconds := self.checkpoints.due(monotonic())) is not None:
                 await self._write_back(seconds)
             if self._closing:
@@ -537,6 +554,14 @@ class Writer:
         with suppress(sqlite3.Error):  # what it had open is gone either way
             await old.close()
         return True
+
+
+def _ride(function: Callable[[Unit], None], unit: Unit) -> bool:
+    """Run a function where something is to be committed before it; tell whether it ran."""
+    wrote = unit.wrote
+    if wrote:
+        function(unit)
+    return wrote
 
 
 def slice_seconds(sync_seconds: float) -> float:

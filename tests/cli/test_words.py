@@ -34,6 +34,7 @@ CODES = [
     "event_limit",
     "address_changed",
     "identity_conflict",
+    "outcome_unread",
     "released",
 ]
 COMMANDS = sorted(

@@ -22,6 +22,8 @@ from posd.payments.entries import (
     Entry,
     Interrupted,
     NothingHeard,
+    OutcomeRead,
+    OutcomeUnread,
     Overrun,
     ProvedNotStarted,
     Quarantined,
@@ -129,6 +131,8 @@ ENTRIES = [
     (Disputed("why"), "identity_conflict", lambda was: transitions.disputed(was, "why", NOW)),
     (Undisputed(), "identity_settled", lambda was: transitions.undisputed(was, NOW)),
     (AddressBack("10.0.0.7"), "address_back", lambda was: transitions.address_back(was, NOW)),
+    (OutcomeUnread(), "outcome_unread", lambda was: transitions.unread(was, NOW)),
+    (OutcomeRead(), "outcome_read", lambda was: transitions.dismissed(was, AttentionCode.OUTCOME_UNREAD, NOW)),
 ]
 
 #: Beginnings at which every entry that can change anything does so.
@@ -139,6 +143,7 @@ BEGINNINGS = (
     transitions.address_lost(starting(), "10.0.0.7", NOW),
     transitions.disputed(starting(), "why", NOW),
     transitions.aborting(starting(), NOW, may_be=True),
+    transitions.unread(starting(), NOW),
 )
 
 

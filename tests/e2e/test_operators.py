@@ -336,6 +336,7 @@ ELSEWHERE = {
     "damaged_event",
     "approval_unlikely",
     "identity_conflict",
+    "outcome_unread",
 }
 
 

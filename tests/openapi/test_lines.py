@@ -80,6 +80,8 @@ LINES: list[tuple[Any, dict[str, Any]]] = [
     (entries.AddressBack("192.0.2.1"), {"kind": "address_back", "host": "192.0.2.1"}),
     (entries.Disputed("why"), {"kind": "identity_conflict", "reason": "why"}),
     (entries.Undisputed(), {"kind": "identity_settled"}),
+    (entries.OutcomeUnread(), {"kind": "outcome_unread"}),
+    (entries.OutcomeRead(), {"kind": "outcome_read"}),
 ]
 PRINT_LINES: list[tuple[Any, dict[str, Any]]] = [
     (print_entries.Turn(), {"kind": "turn"}),

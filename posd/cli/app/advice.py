@@ -118,6 +118,11 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         "reports by itself still counts. Look at the terminal and its address, and say which device it is:",
         ("posd terminals", "posd terminals identity SERIAL"),
     ),
+    "outcome_unread": Advice(
+        "No program has asked how this {noun} ended: the till may have stopped before it could book the approval. Book "
+        "it there, or undo it, before the customer is asked to pay again. Showing it clears this:",
+        ("posd show {id}",),
+    ),
     "released": Advice(
         "A person freed the terminal; {whether} is still open. Ask the terminal again, or settle the {noun} once you "
         "know how it ended:",

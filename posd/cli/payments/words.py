@@ -236,6 +236,8 @@ KINDS: Mapping[str, str] = {
     "address_back": "this machine has its address {host} again",
     "identity_conflict": "it is not sure which device is the terminal",
     "identity_settled": "it is sure again which device is the terminal",
+    "outcome_unread": "no program has read the approval for ten minutes",
+    "outcome_read": "a program has read the approval",
     "taken_over": "taken over, in doubt",
     "turn": "its turn to be sent came",
     "webhook": "the terminal reported {status}",

@@ -300,6 +300,25 @@ PAYMENTS: Mapping[str, Row] = {
         money=("What the outcome needs was whole.", "Lo que necesita el resultado estaba entero."),
         do=es("Compare el pago con el recibo del terminal. Si vuelve a pasar, avise a su proveedor; luego:"),
     ),
+    "outcome_unread": Row(
+        means=(
+            "It was approved, and for ten minutes no program has read that.",
+            "Fue aprobado, y en diez minutos ningún programa lo leyó.",
+        ),
+        comes=(
+            "The till was stopped while it waited, or does not ask again after a restart; the approval came late.",
+            "La caja se detuvo mientras esperaba, o no vuelve a preguntar al reiniciar; la aprobación llegó tarde.",
+        ),
+        money=(
+            "The customer was charged, and the till may not know it.",
+            "Se cobró al cliente, y puede que la caja no lo sepa.",
+        ),
+        do=es(
+            "Anótelo en la caja, o anúlelo, antes de pedir al cliente que pague otra vez. Al mostrarlo, el aviso "
+            "desaparece:"
+        ),
+        see="The terminal says approved, the till does not",
+    ),
     "approval_unlikely": Row(
         means=(
             (

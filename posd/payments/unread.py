@@ -1,0 +1,118 @@
+"""Approvals that no program has read: after ten minutes each has the attention `outcome_unread`, until one reads it.
+
+An approval is unread from the commit that records it, by a mark, until an answer that shows it was handed to a client.
+The mark goes with the next commit of something else, so that reading asks for no sync. After a restart an approval is
+unread where its mark is left: what was read just before the power failed counts as unread again, nothing unread as
+read. Its ten minutes begin anew then, by the monotonic clock: a wrong wall clock changes nothing.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.payments import rows
+from posd.payments.entries import Dismissed, OutcomeRead, OutcomeUnread
+from posd.payments.model import AttentionCode, approved
+from posd.payments.record import CallsInFlight, Moved, approval_came, record
+from posd.storage import marks
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import Unit
+
+#: How long a till may take until it reads an approval, over its own restart too, in seconds.
+UNREAD_SECONDS = 600.0
+#: Payments that one function of a commit settles: it runs on the loop.
+AT_A_TIME = 32
+#: While the disk is full, how often it is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+log = structlog.get_logger("posd.payments")
+
+Write = Callable[[Callable[[Unit], None]], Awaitable[None]]
+
+
+class Unread:
+    """Tells which approvals were not read. `begin` at the start, `run` as a task; on the loop only."""
+
+    def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._outstanding = outstanding
+        self._now = now
+        #: What is unread, each with the timer that ends its ten minutes.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._at_once: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
+        self._later: asyncio.Queue[str] = asyncio.Queue()  # whose mark goes with the next commit
+        store.hub.listen(self._changed, Moved)
+
+    async def begin(self) -> None:
+        """Take up what an earlier daemon left unread. Raise StorageUnavailable."""
+        for identity, told in await self._store.read(_marked):
+            self._wait(identity, 0.0 if told else UNREAD_SECONDS)
+
+    def read(self, identities: Iterable[str]) -> None:
+        """Note that a client was handed these approvals."""
+        for identity in identities:
+            if (timer := self._timers.pop(identity, None)) is not None:
+                late = timer.when() <= asyncio.get_running_loop().time()
+                timer.cancel()
+                (self._at_once if late else self._later).put_nowait(identity)
+
+    async def run(self) -> None:
+        """Record what is unread and what was read, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_each(self._at_once, self._settle, self._store.write))
+            tasks.create_task(_each(self._later, _forget, self._store.ride))
+
+    def _changed(self, changes: Sequence[Moved]) -> None:
+        for change in changes:
+            if approval_came(change.before, change.after, change.cause):
+                self._wait(change.id, UNREAD_SECONDS)
+            elif isinstance(change.cause, Dismissed) and change.cause.code is AttentionCode.OUTCOME_UNREAD:
+                self.read([change.id])
+
+    def _wait(self, identity: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[identity] = loop.call_later(seconds, self._at_once.put_nowait, identity)
+
+    def _settle(self, identities: Sequence[str], unit: Unit) -> None:
+        """Record of each whether it is unread, as it is known now."""
+        for identity in identities:
+            found = rows.get(unit.db, identity)
+            unread = identity in self._timers and found is not None and approved(found)
+            if not unread:
+                marks.remove(unit.db, marks.UNREAD, identity)
+            if found is not None:
+                record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
+
+
+async def _each(settled: "asyncio.Queue[str]", settle: Callable[[Sequence[str], Unit], None], write: Write) -> None:
+    """Settle the payments that are put into the queue, in commits by `write`."""
+    while True:
+        identities = [await settled.get()]
+        while not settled.empty() and len(identities) < AT_A_TIME:
+            identities.append(settled.get_nowait())
+        try:
+            await write(partial(settle, tuple(identities)))
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
+            for identity in identities:
+                settled.put_nowait(identity)
+            await asyncio.sleep(RETRY_STORING_SECONDS)
+
+
+def _forget(identities: Sequence[str], unit: Unit) -> None:
+    for identity in identities:
+        marks.remove(unit.db, marks.UNREAD, identity)
+
+
+def _marked(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Return what is unread, each with whether it has the attention."""
+    query = (
+        "SELECT t.client_transaction_id, instr(t.attention, ?) FROM marks m"
+        " JOIN transactions t ON t.client_transaction_id = m.detail ->> '$' WHERE m.kind = ?"
+    )
+    return db.execute(query, (f'"{AttentionCode.OUTCOME_UNREAD}"', marks.UNREAD)).fetchall()

@@ -1,0 +1,261 @@
+"""An approval that no program has read within ten minutes has `outcome_unread`, until one reads it."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.payments.unread import UNREAD_SECONDS
+from tests.e2e.conftest import CHARGE
+from tests.support import ahead
+from tests.support.daemon import Daemon, running
+from tests.support.events import APPROVED, event
+from tests.support.shop import Payment, Shop, acknowledging, hanging_up, knowing
+from tests.support.streams import ask, stream
+from tests.support.terminal import ScriptedTerminal
+from tests.support.webhooks import disk
+
+CODE = "outcome_unread"
+
+Read = Callable[[Shop, str], Awaitable[None]]
+
+
+@pytest.fixture
+async def shop(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Shop]:
+    """A daemon whose clock the test moves, with one terminal."""
+    async with running(home, terminal.toml, entering=ahead.entering(home / "ahead")) as daemon:
+        serials = iter(lambda: terminal.serial, "")
+        yield Shop(daemon, terminal, serials, serials)
+
+
+async def approved(shop: Shop, **request: Any) -> Payment:
+    """Return a payment that its terminal has approved; no program has asked since it was started."""
+    payment = await shop.started(**request)
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+    return payment
+
+
+async def unread(shop: Shop) -> set[str]:
+    """Let ten minutes pass; return the payments that have the attention then, also of before."""
+    sentinel = await approved(shop)
+    ahead.move(shop.daemon, UNREAD_SECONDS)
+    await shop.daemon.log_line("payment.attention", transaction=sentinel.identity, code=CODE)
+    return marked(shop.daemon) - {sentinel.identity}
+
+
+def marked(daemon: Daemon) -> set[str]:
+    """Return the payments that have the attention on the disk."""
+    with disk(daemon) as db:
+        found = db.execute("SELECT client_transaction_id FROM transactions WHERE instr(attention, ?)", (CODE,))
+        return {row[0] for row in found}
+
+
+def last_seq(daemon: Daemon) -> int:
+    with disk(daemon) as db:
+        return int(db.execute("SELECT max(seq) FROM changes").fetchone()[0])
+
+
+def calling(path: str, method: str = "GET", body: Any = None) -> Read:
+    """Return a reader that makes a call of the API; `{id}` is the payment's."""
+
+    async def read(shop: Shop, identity: str) -> None:
+        socket = shop.daemon.admin_socket
+        await shop.daemon.call(method, path.replace("{id}", identity), body, socket=socket)
+
+    return read
+
+
+def following(path: str, until: str) -> Read:
+    """Return a reader of a stream, up to the first message about the payment that has that text."""
+
+    async def read(shop: Shop, identity: str) -> None:
+        async with stream(shop.daemon.till_socket, path.replace("{id}", identity)) as messages:
+            async for message in messages:
+                if until in message.data and identity in message.data:
+                    return
+
+    return read
+
+
+READERS: Mapping[str, Read] = {
+    "outcome": calling("/transactions/{id}/outcome"),
+    "show": calling("/transactions/{id}"),
+    "list": calling("/transactions?limit=500"),
+    "list with totals": calling("/transactions?totals=true"),
+    "the start once more": calling("/transactions/{id}", "PUT", CHARGE),
+    "an abort too late": calling("/transactions/{id}/abort", "POST"),
+    "stream of its events": following("/transactions/{id}/events", "transaction_reference"),
+    "feed": calling("/feed?limit=500"),
+    "feed with outcomes": calling("/feed?limit=500&with=outcome"),
+    "stream of the feed": following("/feed", '"result":"approved"'),
+}
+#: What tells no program how it ended.
+OTHERS: Mapping[str, Read] = {
+    "what needs a person": calling("/transactions?attention=true"),
+    "head alone": calling("/transactions/{id}", "HEAD"),
+    "the feed behind it": calling("/feed?after=1000000"),
+    "history": calling("/transactions/{id}/history"),
+    "status": calling("/status"),
+}
+
+
+async def test_each_way_to_read_it_keeps_it_away(shop: Shop) -> None:
+    for name, read in READERS.items():
+        payment = await approved(shop)
+        await read(shop, payment.identity)
+        assert payment.identity not in await unread(shop), name
+
+
+async def test_each_way_to_read_it_clears_it(shop: Shop) -> None:
+    for name, read in READERS.items():
+        payment = await approved(shop)
+        assert payment.identity in await unread(shop), name
+        after = last_seq(shop.daemon)
+        async with stream(shop.daemon.till_socket, f"/feed?after={after}") as messages:
+            await read(shop, payment.identity)
+            async for message in messages:
+                if message.json["id"] == payment.identity:
+                    assert (message.json["reason"], message.json["attention"]) == ("outcome_read", []), name
+                    break
+        assert payment.identity not in marked(shop.daemon), name
+
+
+async def test_what_tells_nobody_how_it_ended_clears_nothing(shop: Shop) -> None:
+    payment = await approved(shop)
+    for read in OTHERS.values():
+        await read(shop, payment.identity)
+    assert payment.identity in await unread(shop)
+    for name, read in OTHERS.items():
+        await read(shop, payment.identity)
+        assert payment.identity in marked(shop.daemon), name
+    listed = (await shop.daemon.call("GET", "/transactions?attention=true")).json["transactions"]
+    assert payment.identity in {item["client_transaction_id"] for item in listed}
+
+
+async def test_a_till_that_was_cut_off_before_the_answer_has_not_read_it(shop: Shop) -> None:
+    payment = await shop.started()
+    waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
+    shown = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}")
+    await shown.reply()  # so the call before it waits
+    waiting.hang_up()
+    shown.hang_up()
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+    assert payment.identity in await unread(shop)
+
+
+async def test_a_till_that_waits_has_read_it(shop: Shop) -> None:
+    payment = await shop.started()
+    waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+    status, outcome = await waiting.reply()
+    assert (status, outcome["result"]) == (200, "approved")
+    waiting.hang_up()
+    assert payment.identity not in await unread(shop)
+
+
+async def test_an_approval_that_a_search_finds_counts_from_then_on(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = hanging_up
+    await payment.put()
+    ahead.move(shop.daemon, 2 * UNREAD_SECONDS)
+    await payment.searched()
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
+    ahead.move(shop.daemon, 60)
+    await shop.daemon.log_line("payment.outcome", transaction=payment.identity, result="approved")
+    shop.terminal.start = acknowledging(payment.serial)
+    assert marked(shop.daemon) == set()
+    assert payment.identity in await unread(shop)
+
+
+async def test_each_type_of_operation_counts(shop: Shop) -> None:
+    charge = await approved(shop)
+    tip = await approved(shop, type="post-tip", original=charge.identity, amount={"tip": 1})
+    void = await approved(shop, type="void", original=charge.identity, amount=None)
+    assert {charge.identity, tip.identity, void.identity} <= await unread(shop)
+
+
+async def test_what_was_declined_does_not_count(shop: Shop) -> None:
+    payment = await shop.started()
+    assert await payment.event("DECLINED") == 200
+    assert payment.identity not in await unread(shop)
+
+
+async def test_over_a_kill_what_was_not_read_stays_unread(shop: Shop) -> None:
+    payment = await approved(shop)
+    await shop.daemon.restart()
+    assert payment.identity in await unread(shop)
+    await shop.daemon.restart()
+    assert payment.identity in marked(shop.daemon)
+    async with stream(shop.daemon.till_socket, f"/feed?after={last_seq(shop.daemon)}") as messages:
+        await calling("/transactions/{id}")(shop, payment.identity)
+        assert (await anext(messages)).json["reason"] == "outcome_read"
+
+
+async def test_over_a_kill_what_was_read_stays_so_once_anything_was_recorded(shop: Shop) -> None:
+    payment = await approved(shop)
+    await calling("/transactions/{id}")(shop, payment.identity)
+    other = await approved(shop)
+    await shop.daemon.restart()
+    found = await unread(shop)
+    assert other.identity in found
+    assert payment.identity not in found
+
+
+async def test_over_an_orderly_stop_what_was_read_stays_so(shop: Shop) -> None:
+    payment = await approved(shop)
+    await calling("/transactions/{id}")(shop, payment.identity)
+    assert await shop.daemon.stop() == 0
+    await shop.daemon.start()
+    assert payment.identity not in await unread(shop)
+
+
+async def test_what_was_approved_before_posd_kept_that_is_not_unread(shop: Shop) -> None:
+    payment = await approved(shop)
+    assert await shop.daemon.stop() == 0
+    with closing(sqlite3.connect(shop.daemon.database)) as db, db:  # as an earlier version leaves it
+        assert db.execute("DELETE FROM marks WHERE kind = 'unread'").rowcount == 1
+    await shop.daemon.start()
+    assert payment.identity not in await unread(shop)
+
+
+async def test_reading_asks_for_no_commit(shop: Shop) -> None:
+    payment = await approved(shop)
+    before = await commits(shop.daemon)
+    for read in READERS.values():
+        await read(shop, payment.identity)
+    assert await commits(shop.daemon) == before
+
+
+async def commits(daemon: Daemon) -> float:
+    """Return how many commits were synced since the start."""
+    socket = daemon.till_socket
+    text = (await daemon.call("GET", "/../metrics", socket=socket)).body.decode()
+    (count,) = (line for line in text.splitlines() if line.startswith("posd_storage_commit_seconds_count"))
+    return float(count.split()[-1])
+
+
+async def test_a_person_can_clear_it(shop: Shop) -> None:
+    payment = await approved(shop)
+    assert payment.identity in await unread(shop)
+    said = {"code": CODE, "operator": "Ana", "note": "booked by hand"}
+    assert (await payment.post("acknowledge", said, admin=True)).status == 200
+    assert payment.identity not in marked(shop.daemon)
+    await shop.daemon.restart()
+    assert payment.identity not in await unread(shop)
+
+
+async def test_the_history_tells_both(shop: Shop) -> None:
+    payment = await approved(shop)
+    assert payment.identity in await unread(shop)
+    async with stream(shop.daemon.till_socket, f"/feed?after={last_seq(shop.daemon)}") as messages:
+        assert CODE in json.dumps((await payment.get())["attention"], default=str)
+        assert (await anext(messages)).json["id"] == payment.identity
+    kinds = [item["kind"] for item in await payment.history()]
+    assert kinds[-2:] == [CODE, "outcome_read"]

@@ -1,0 +1,49 @@
+"""`python -m tests.support.ahead FILE PYTHON -m MODULE …`: run a module whose monotonic clock a test moves ahead.
+
+SIGUSR1 moves the clock of its loops to the system's and as many seconds as the file says.
+"""
+
+import asyncio
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.support.daemon import Daemon
+
+#: The module's own name.
+MODULE = "tests.support.ahead"
+
+
+def entering(file: Path) -> tuple[str, ...]:
+    """Return the command that runs a daemon so (`Daemon.entering`)."""
+    file.write_text("0")
+    return (sys.executable, "-m", MODULE, str(file))
+
+
+def move(daemon: Daemon, seconds: float) -> None:
+    """Move the clock of a daemon that runs so ahead by so many seconds more."""
+    file = Path(daemon.entering[-1])
+    file.write_text(str(float(file.read_text()) + seconds))
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGUSR1)
+
+
+def main() -> None:
+    """Run the module."""
+    file, _python, _m, module, *arguments = sys.argv[1:]
+    ahead = float(Path(file).read_text())
+
+    def moved(*_: object) -> None:
+        nonlocal ahead
+        ahead = float(Path(file).read_text())
+
+    signal.signal(signal.SIGUSR1, moved)
+    asyncio.BaseEventLoop.time = lambda _loop: time.monotonic() + ahead  # type: ignore[method-assign]
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -444,9 +444,9 @@ class Writer:
             if not self._waiting:
                 self._wake.clear()
             if batch:
-                riding, self._riding = self._riding, []
+                batch, self._riding = [*batch, *self._riding], []
                 async with self._turn:
-                    await self._commit([*batch, *riding])
+                    await self._commit(batch)
             if (seconds := self.checkpoints.due(monotonic())) is not None:
                 await self._write_back(seconds)
             if self._closing:

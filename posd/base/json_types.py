@@ -5,6 +5,7 @@ in them. Everything else is in the annotations: types, limits, and words (`msgsp
 """
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from posd.base.ids import NIL_OR_MAX
 from posd.base.money import MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS
+from posd.base.text import shown
 
 # JSON as it comes from outside: strict (RFC 8259, UTF-8), every number exact, repeated names noticed.
 #
@@ -63,7 +65,7 @@ def exact(text: str) -> Any:
 def check(body: bytes) -> str:
     """Return the text of JSON. Raise ValueError with the reason, TooDeep where it is nested deeper than MAX_DEPTH."""
     if not body.strip():
-        raise ValueError("it is not JSON: it is empty")
+        raise ValueError("it is empty, and has to be JSON")
     if deeper_than(body, MAX_DEPTH):  # first: how deep the decoders go depends on what the stack has left
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
@@ -72,33 +74,57 @@ def check(body: bytes) -> str:
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(f"it is not JSON: {_more_than_grammar(body) or error}") from error
+        raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
 #: Digits of a whole number: what `int` reads without a limit of its own.
 _MAX_DIGITS = 4300
+_LONG = f"has more than {_MAX_DIGITS} digits: write a shorter number"
+_HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: write both halves or none"
 
 
-def _more_than_grammar(body: bytes) -> str:
-    """Say what is wrong with a text that is JSON by its grammar; "" where that is what is wrong."""
-    long: list[str] = []
+def _unreadable_part(body: bytes) -> str:
+    """Return what is wrong with a text that is JSON by its grammar, with its place; "" of any other text."""
 
-    def note(literal: str) -> str:
-        long.extend([literal] if len(literal) > _MAX_DIGITS else [])
-        return ""
+    def limited(literal: str) -> object:
+        return _LONG if len(literal) > _MAX_DIGITS else None
 
     try:
-        members = json.loads(body, parse_int=note, parse_constant=_refuse)
-        json.dumps(members, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return "a text in it has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character"
+        return next(_faults(json.loads(body, parse_int=limited, parse_constant=_refuse)), "")
     except ValueError:
         return ""
-    return f"a number in it has more than {_MAX_DIGITS} digits" if long else ""
+
+
+def _faults(value: object, place: str = "") -> Iterator[str]:
+    if value is _LONG:
+        yield f"{place or 'it'} {_LONG}"
+    elif isinstance(value, str) and not _is_text(value):
+        yield f"{place or 'it'} {_HALF}"
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _faults(item, f"{place}/{number}")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            inner = f"{place}/{shown(pointer_token(name))}"
+            yield from () if _is_text(name) else (f"{inner} {_HALF}",)
+            yield from _faults(item, inner)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(literal: str) -> None:
     raise ValueError(f"{literal} is no number of JSON")
+
+
+def pointer_token(name: str) -> str:
+    """Return a name as one part of a JSON Pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def deeper_than(text: bytes, levels: int) -> bool:

@@ -78,7 +78,9 @@ _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of 
 
 #: The codes are part of the contract and never change their meaning.
 PROBLEMS: Mapping[str, Row] = {
-    "malformed_json": Row(400, "The body is not JSON", "the body is not JSON", next_step=StartStep.FIX_CALL),
+    "malformed_json": Row(
+        400, "The body cannot be read as JSON", "the body cannot be read as JSON", next_step=StartStep.FIX_CALL
+    ),
     "invalid_request": Row(
         422,
         "The request is not as described",

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from posd.base.ids import ID_PATTERN, ID_RULE, NIL_AND_MAX, NIL_OR_MAX, canonical_uuid, chosen_uuid, is_print_job_id
 from posd.base.problems import Problem
-from posd.base.text import composed
+from posd.base.text import composed, did_you_mean
 from posd.base.times import iso, read_moment
 from posd.records import feed_cursor, pages
 from posd.records.model import Phase
@@ -98,10 +98,10 @@ def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
 
 
 def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
-    names = sorted(known.keys() - {METADATA})
+    names = sorted(f"{METADATA}KEY" if name == METADATA else name for name in known)
     errors = [
-        {"path": name, "message": "is not a parameter of this call"}
-        for name in sorted(set(given).difference(names))
+        {"path": name, "message": f"is not a parameter of this call. {did_you_mean(name, names)}".strip()}
+        for name in sorted(set(given).difference(known))
         if not (METADATA in known and name.startswith(METADATA))
     ]
     errors += [

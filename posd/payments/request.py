@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Object, Wire, deeper_than, encode
+from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Object, Wire, deeper_than, encode, pointer_token
 from posd.base.money import AmountUnit, to_decimal
 from posd.base.text import composed
 from posd.base.times import read_moment
@@ -27,7 +27,6 @@ from posd.records.request import (
     Reader,
     Signed,
     differing,
-    pointer_token,
 )
 
 #: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from posd.base.json_types import Object
+from posd.base.json_types import Object, pointer_token
 from posd.base.text import nearest
-from posd.records.request import Fault, pointer_token
+from posd.records.request import Fault
 
 #: The member of a document that holds the list.
 MEMBER = "commands"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from posd.base import canonical_json
 from posd.base.ids import chosen_uuid
-from posd.base.json_types import Object, TooDeep, decode
+from posd.base.json_types import Object, TooDeep, decode, pointer_token
 from posd.base.problems import Problem
 from posd.base.text import did_you_mean
 
@@ -50,11 +50,6 @@ def check(faults: Iterable[Fault], cannot: str) -> None:
         what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
         errors = [{"path": fault.path, "message": fault.message} for fault in found]
         raise Problem("invalid_request", f"{cannot}: {what}", errors=errors)
-
-
-def pointer_token(name: str) -> str:
-    """Return a name as one part of a JSON Pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[Fault]:

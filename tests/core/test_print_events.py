@@ -60,7 +60,7 @@ def test_what_is_left_out_or_of_another_kind_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "it is not JSON"),
+        (b"", "it is empty"),
         (b'"\xff"', "it is not"),
         (b"[1]", "it is not a JSON object"),
         (b'{"status": "COMPLETED"}', "printJobId is missing"),

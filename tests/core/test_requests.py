@@ -59,19 +59,22 @@ def test_the_least_request() -> None:
         (b"{", "it is not JSON"),
         (b"nonsense", "it is not JSON"),
         (b'{"amount": {"iva": 1}', "it is not JSON"),
-        (b'{"sale": "\\ud83d"}', "half of a surrogate pair"),
-        (b'{"metadata": {"\\udc00\\ud800": 1}}', "half of a surrogate pair"),
+        (b'{"sale": "\\ud83d"}', "^/sale has half of a surrogate pair"),
+        (b'{"metadata": {"a/b": [1, "\\ud83d\\ude00\\ud83d"]}}', "^/metadata/a~1b/1 has half of a surrogate pair"),
+        (b'{"metadata": {"\\udc00\\ud800": 1}}', r"^/metadata/\\udc00\\ud800 has half of a surrogate pair"),
+        (b'"\\ud83d"', "^it has half of a surrogate pair"),
         (b'{"sale": "\xed\xa0\x80"}', "it is not UTF-8"),
-        (b'{"amount": {"iva": ' + b"1" * 5000 + b"}}", "more than 4300 digits"),
-        (b'{"metadata": [-' + b"1" * 5000 + b"]}", "more than 4300 digits"),
+        (b'{"amount": {"iva": ' + b"1" * 5000 + b"}}", "^/amount/iva has more than 4300 digits"),
+        (b'{"metadata": [-' + b"1" * 5000 + b"]}", "^/metadata/0 has more than 4300 digits"),
         (b'{"amount": {"iva": NaN}}', "it is not JSON"),
         (b'{"sale": "\\ud83d", "amount": ', "it is not JSON"),
     ],
     ids=named,
 )
 def test_what_cannot_be_read_as_json_is_told_in_words_of_its_own(data: bytes, words: str) -> None:
-    with pytest.raises(MalformedJson, match=words):
+    with pytest.raises(MalformedJson, match=words) as raised:
         read_start(data)
+    assert ("it is not JSON" in str(raised.value)) == (words == "it is not JSON")
 
 
 @every(

@@ -182,6 +182,24 @@ async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, 
     assert (await shop.daemon.call("GET", f"/transactions/{new}")).status == 404
 
 
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ("/transactions?Sales=x", "sale"),
+        ("/transactions?metdata.reference=x", "metadata.KEY"),
+        ("/transactions?untill=x", "until"),
+        ("/print-jobs?external-reference=x", "external_reference"),
+        ("/transactions?zzzz=x", None),
+    ],
+)
+async def test_a_parameter_that_is_not_known_is_told_with_the_nearest_that_is(
+    shop: Shop, query: str, meant: str | None
+) -> None:
+    (error,) = assert_problem(await shop.daemon.call("GET", query), 422, "invalid_request")["errors"]
+    assert (f"Did you mean {meant}?" in error["message"]) == (meant is not None)
+    assert ("Did you mean" in error["message"]) == (meant is not None)
+
+
 async def test_admin_calls_are_for_the_admin_socket(shop: Shop, known: str) -> None:
     await start_known(shop, known)
     for call in ("resolve", "acknowledge"):

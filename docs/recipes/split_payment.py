@@ -51,8 +51,8 @@ with Posd() as posd:
             break
         identity = id_of(part)
         try:
-            # Without `repeat` posd refuses a second payment of a sale: only a part that is meant to be one says it.
-            payment = posd.charge(identity, amount, sale=sale, repeat=part > 1)
+            # Without `additional` posd refuses a second payment of a sale: only a part that is meant to be one says it.
+            payment = posd.charge(identity, amount, sale=sale, additional=part > 1)
         except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
             print(f"CALL THE SUPERVISOR: {error}")
             sys.exit(4)

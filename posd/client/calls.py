@@ -168,7 +168,8 @@ class StartFields(TypedDict, total=False):
     sale: str | None
     metadata: Json | None
     options: Json | None
-    repeat: bool
+    additional: bool
+    repeat: bool  # its old name
     not_after: datetime | None
 
 
@@ -215,10 +216,10 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     `id` is a UUID that the till has made **and stored** before the call (the client's `store` does that): asked again
     with it, posd never starts a second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`,
     `extra_taxes`), or one sum that is sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be
-    left out where there is only one. `sale`: what is being paid, so that it is not paid twice; `repeat` lifts that
-    (split payment). `metadata` is kept and can be searched for, `options` go to the terminal as they are. `not_after`:
-    an aware time after which it is not started any more. An operation on another payment names it by its id
-    (`original`), or by the `transaction_reference` that the acquirer gave it.
+    left out where there is only one. `sale`: what is being paid, so that it is not paid twice; `additional` is for a
+    further part (split payment). `metadata` is kept and can be searched for, `options` go to the terminal as they are.
+    `not_after`: an aware time after which it is not started any more. An operation on another payment names it by its
+    id (`original`), or by the `transaction_reference` that the acquirer gave it.
 
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.

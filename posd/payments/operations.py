@@ -136,7 +136,7 @@ class Beside(Enum):
     """What an approved operation means for another one of the same original."""
 
     FREE = auto()  # both may be
-    REPEAT = auto()  # only where the till says `repeat`
+    REPEAT = auto()  # only where the till says `additional`
     NEVER = auto()  # it has ended what the other one would go on with
 
 
@@ -170,7 +170,7 @@ Clash = Literal["already_derived", "chain_conflict"]
 
 
 class InTheWay(msgspec.Struct, frozen=True):
-    """Why an operation may not be started: the problem's code, the transactions, whether `repeat` lifts it."""
+    """Why an operation may not be started: the problem's code, the transactions, whether `additional` lifts it."""
 
     code: Clash
     others: Sequence[Transaction]
@@ -183,7 +183,7 @@ def in_the_way(
     """Return what stands in the way of an operation, None where nothing does.
 
     `members` is all that derives from the same original, `chain` all of the chain, oldest first. What is open comes
-    first, then what no `repeat` lifts.
+    first, then what no `additional` lifts.
     """
     same = {item.client_transaction_id for item in members}
     still_open = [item for item in chain if _derives(item) and undecided(item)]

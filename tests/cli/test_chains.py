@@ -188,11 +188,11 @@ def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: 
     refused = shop.run(command, *original, "5")
     assert refused.returncode == 1
     again = refused.stdout.split()[1]
-    assert "say so with --repeat" in refused.stderr
+    assert "say so with --additional" in refused.stderr
     assert f"\n  posd show {first}\n" in refused.stderr
     assert again not in str(shop.seen("requests"))
     assert shop.run("show", again).returncode == 1
-    repeated = shop.run(command, *original, "5", "--repeat", "--id", again)
+    repeated = shop.run(command, *original, "5", "--additional", "--id", again)
     # This terminal refuses a second one by itself; what it would have done is not what is asked here.
     assert (repeated.returncode, labels(repeated)["transaction"]) == (1, again)
     assert shop.wire(again)["transaction_reference"] == shop.wire(first)["transaction_reference"]
@@ -210,10 +210,10 @@ def test_a_sale_with_another_payment_is_refused_but_what_derives_from_it_is_not(
     charge = shop.approved("charge", "4", "--sale", "till-3/77")
     refused = shop.run("preauth", "4", "--sale", "till-3/77")
     assert refused.returncode == 1
-    assert "say so with --repeat" in refused.stderr
+    assert "say so with --additional" in refused.stderr
     assert f"\n  posd show {charge}\n" in refused.stderr
     assert shop.run("tip", charge, "1", "--sale", "till-3/77").returncode == 0
-    assert shop.run("preauth", "4", "--sale", "till-3/77", "--repeat").returncode == 0
+    assert shop.run("preauth", "4", "--sale", "till-3/77", "--additional").returncode == 0
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Sandbox) -> None:
     refused = posd("charge", "4", "--sale", "till-3/1042", config=shop.config_path)
     assert refused.returncode == 1
     assert "till-3/1042" in refused.stderr
-    assert posd("charge", "4", "--sale", "till-3/1042", "--repeat", config=shop.config_path).returncode == 0
+    assert posd("charge", "4", "--sale", "till-3/1042", "--additional", config=shop.config_path).returncode == 0
 
 
 @pytest.mark.slow

@@ -56,15 +56,16 @@ def sent(tmp_path: Path, *arguments: str) -> tuple[str, str, dict[str, Any]]:
             {"type": "capture", "amount": {"subtotal_iva0": 5}, "transaction_reference": REFERENCE},
         ),
         (
-            ("capture", "5", "--reference", REFERENCE, "--terminal", "SN-2", "--repeat"),
+            ("capture", "5", "--reference", REFERENCE, "--terminal", "SN-2", "--additional"),
             {
                 "type": "capture",
                 "amount": {"subtotal_iva0": 5},
                 "transaction_reference": REFERENCE,
                 "terminal": "SN-2",
-                "repeat": True,
+                "additional": True,
             },
         ),
+        (("charge", "5", "--repeat"), {"type": "charge", "amount": {"subtotal_iva0": 5}, "additional": True}),
         (
             ("capture", ID, "--subtotal-iva", "1", "--option", "is_deferred=true"),
             {"type": "capture", "amount": {"subtotal_iva": 1}, "original": ID, "options": {"is_deferred": True}},
@@ -145,13 +146,13 @@ TWO = f',"transactions":["{ID}","{OTHER_ID}"]'
     [
         (
             problem(
-                409, "already_derived", 'there is already X. If this is meant, say so with \\"repeat\\": true', TWO
+                409, "already_derived", 'there is already X. If this is meant, say so with \\"additional\\": true', TWO
             ),
-            ["posd: there is already X. If this is meant, say so with --repeat", *SHOW_BOTH],
+            ["posd: there is already X. If this is meant, say so with --additional", *SHOW_BOTH],
         ),
         (
-            problem(409, "sale_conflict", 'the sale has one. Else say so with \\"repeat\\": true', TWO),
-            ["posd: the sale has one. Else say so with --repeat", *SHOW_BOTH],
+            problem(409, "sale_conflict", 'the sale has one. Else say so with \\"additional\\": true', TWO),
+            ["posd: the sale has one. Else say so with --additional", *SHOW_BOTH],
         ),
         (
             problem(422, "unknown_original", "it is a charge; if you have it, give it as `transaction_reference`"),

@@ -44,7 +44,7 @@ async def test_lists_are_read_page_by_page_newest_first(shop: Shop) -> None:
     sale = str(uuid4())
     paid = []
     for till in (1, 2, 1, 1, 2):
-        payment = await shop.started(sale=sale, repeat=True, metadata={"till": till})
+        payment = await shop.started(sale=sale, additional=True, metadata={"till": till})
         await payment.end()
         paid.append(payment.identity)
     before = datetime.now(UTC) - timedelta(hours=1)

@@ -115,7 +115,7 @@ DETAILS = {
     "sale": "s",
     "metadata": {"m": 1},
     "options": {"o": True},
-    "repeat": True,
+    "additional": True,
     "not_after": LAST,
 }
 OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
@@ -128,7 +128,7 @@ OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
 def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
     assert sent(tmp_path, lambda client: getattr(client, call)(ID, {"iva": 1, "tip": "0.50"}, **DETAILS)) == (
         '{"type":"' + kind + '","amount":{"iva":1,"tip":"0.50"},"terminal":"SN-1","sale":"s",'
-        '"metadata":{"m":1},"options":{"o":true},"repeat":true,"not_after":"2026-11-20T14:02:11.123Z"}'
+        '"metadata":{"m":1},"options":{"o":true},"additional":true,"not_after":"2026-11-20T14:02:11.123Z"}'
     )
 
 
@@ -139,9 +139,14 @@ def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
 def test_what_goes_on_with_one(tmp_path: Path, call: str, kind: str) -> None:
     assert sent(tmp_path, lambda client: getattr(client, call)(ID, 2, original=UUID(OTHER), **DETAILS)) == (
         '{"type":"' + kind + '","amount":{"subtotal_iva0":2},"original":"' + OTHER.lower() + '",'
-        '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"repeat":true,'
+        '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"additional":true,'
         '"not_after":"2026-11-20T14:02:11.123Z"}'
     )
+
+
+def test_the_old_name_of_additional_is_taken(tmp_path: Path) -> None:
+    body = sent(tmp_path, lambda client: client.charge(ID, 2, repeat=True))
+    assert body == '{"type":"charge","amount":{"subtotal_iva0":2},"repeat":true}'
 
 
 def test_a_void_needs_no_amount_and_takes_a_reference(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ OPEN_STATES = ("open", "in_doubt")
 APPROVED_STATES = ("approved", "approved by a person")
 
 FREE, REPEAT, NEVER = "free", "repeat", "never"
-#: (asked for, approved already) of one original: may it be, only with `repeat`, or not at all.
+#: (asked for, approved already) of one original: may it be, only with `additional`, or not at all.
 APPROVED_BEFORE = {
     (RE_AUTH, RE_AUTH): FREE,
     (RE_AUTH, CAPTURE): REPEAT,
@@ -131,10 +131,10 @@ def _after(original: OperationType) -> list[OperationType]:
     return [kind for kind in DERIVED if (original, kind) in FITS]
 
 
-#: How the page says what is approved already means: allowed, what lifts it, or the codes without and with `repeat`.
+#: How the page says what is approved already means: allowed, what lifts it, or the codes without and with `additional`.
 PAGE = {
     FREE: "allowed",
-    REPEAT: 'with `"repeat": true`, else `{code}`',
+    REPEAT: 'with `"additional": true`, else `{code}`',
     NEVER: "`chain_conflict`, always",
 }
 
@@ -145,7 +145,7 @@ def test_the_page_has_the_table() -> None:
         code = "already_derived" if kind is before else "chain_conflict"
         said = PAGE[rule].format(code=code)
         if rule == NEVER and kind is before:
-            said = 'never: `already_derived`, with `"repeat": true` `chain_conflict`'
+            said = 'never: `already_derived`, with `"additional": true` `chain_conflict`'
         rows.append(f"| `{kind}` | `{before}` | {said} |")
     rows += ["", "What is open or in doubt stands in the way in each of these pairs; what ended otherwise in none."]
     page = (Path(__file__).parents[2] / "docs/api.md").read_text()
@@ -159,7 +159,7 @@ def test_the_page_has_the_table() -> None:
 def test_what_stands_in_the_way_of_a_second_operation(
     pair: tuple[OperationType, OperationType], state: str, repeat: bool
 ) -> None:
-    """All pairs x open, in doubt, approved, declined and the like, with `repeat` and without."""
+    """All pairs x open, in doubt, approved, declined and the like, with `additional` and without."""
     kind, before = pair
     other = in_state(before, state)
     found = in_the_way(kind, [other], [other], repeat=repeat)

@@ -179,7 +179,7 @@ LOOK_FIRST: Mapping[str, tuple[str, ...]] = {
 
 #: how the daemon writes what a till sends -> what a person types instead.
 SPELLINGS: Mapping[str, str] = {
-    '"repeat": true': "--repeat",
+    '"additional": true': "--additional",
     "`transaction_reference`": "--reference UUID",
 }
 

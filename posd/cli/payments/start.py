@@ -107,7 +107,7 @@ STARTS = (
         "refund",
         "Give back a charge or a capture, or a part of it.",
         original="what is to be given back: an approved charge or capture",
-        amount="Without an amount all of it is given back. Several refunds (--repeat) are together at most that.",
+        amount="Without an amount all of it is given back. Several refunds (--additional) are together at most that.",
         needs_amount=False,
     ),
 )
@@ -163,7 +163,7 @@ def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable
     yield click.option(
         "--sale", metavar="KEY", help="What is being paid; refused while it has another open or approved payment."
     )
-    yield click.option("--repeat", is_flag=True, help=another)
+    yield click.option("--additional", "--repeat", is_flag=True, help=f"{another} --repeat is its old name.")
     yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; made here where left out.")
     yield click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
     yield timeout_option
@@ -183,7 +183,7 @@ def _request(row: Start, given: Mapping[str, Any]) -> dict[str, Any]:
         "amount": _amounts(row, total, {name: given[name] for name in PARTS}),
         "original": original,
         "transaction_reference": reference and str(reference),
-        **{name: given[name] for name in ("terminal", "metadata", "options", "sale", "repeat")},
+        **{name: given[name] for name in ("terminal", "metadata", "options", "sale", "additional")},
     }
     return {name: value for name, value in fields.items() if value not in (None, False, {})}
 

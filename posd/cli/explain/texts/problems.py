@@ -93,8 +93,8 @@ PROBLEMS: Mapping[str, Row] = {
             "No por esta llamada. El otro pago de la venta puede estar pagado ya: no cobre otra vez.",
         ),
         do=(
-            "Look at the payment that the message names. A payment in parts says so (--repeat):",
-            "Mire el pago que nombra el mensaje. Un pago en partes se pide así (--repeat):",
+            "Look at the payment that the message names. A payment in parts says so (--additional):",
+            "Mire el pago que nombra el mensaje. Un pago en partes se pide así (--additional):",
         ),
         commands=("posd show ID",),
     ),

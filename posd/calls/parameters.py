@@ -227,7 +227,9 @@ TRANSACTION_ID = Parameter(
     "a UUID that the till chose and stored before the call; taken in any case",
     example="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11",
 )
-PRINT_JOB_ID = Parameter("print_job_id", JOB_ID, "an id that the till chose", example="receipt-1042")
+PRINT_JOB_ID = Parameter(
+    "print_job_id", JOB_ID, "an id that the till chose; two that differ by case alone are one", example="receipt-1042"
+)
 SERIAL = Parameter("serial", TEXT, "serial number of a terminal", example="SN-0001")
 QUARANTINE_ID = Parameter("id", whole(1, MAX_SEQ), "its id in the list", example=1)
 PATH: Mapping[str, Parameter] = {item.name: item for item in (TRANSACTION_ID, PRINT_JOB_ID, SERIAL, QUARANTINE_ID)}

@@ -51,7 +51,7 @@ class PrintOperators:
         return after
 
     def _decide(self, unit: Unit, identity: str, decision: Decision) -> PrintJob:
-        before = rows.get(unit.db, identity)
+        before = rows.find(unit.db, identity)
         if before is None:
             raise pruned.missing_print_job(unit.db, identity)
         if isinstance(decision, Dismissed):
@@ -60,7 +60,7 @@ class PrintOperators:
         elif before.phase is Phase.FINAL:
             how = before.status or "it was not accepted"
             raise Problem("already_final", f"it has already ended ({how})")
-        elif before.phase is Phase.STARTING or self._printing.under_way(identity):
+        elif before.phase is Phase.STARTING or self._printing.under_way(before.print_job_id):
             raise Problem(
                 "call_outstanding",
                 f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",

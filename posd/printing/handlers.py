@@ -53,7 +53,8 @@ class PrintJobCalls:
 
     async def await_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
-        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        asked = parameters.path(request, parameters.PRINT_JOB_ID)
+        identity = (await self._context.look_up(partial(self._get, identity=asked))).print_job_id
         timeout = request.state.query["timeout"]
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(self._ended, identity=identity))
@@ -119,7 +120,7 @@ class PrintJobCalls:
 
     def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
         """Return the job of that id. Raise Problem."""
-        job = rows.get(db, identity)
+        job = rows.find(db, identity)
         if job is None:
             raise self._context.not_here(pruned.missing_print_job(db, identity))
         return job

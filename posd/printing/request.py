@@ -134,6 +134,8 @@ def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Fault, 
     earlier version may have taken it. Its content is compared.
     """
     beside = tuple(fault for fault in faults if not fault.path.startswith("/document/"))
+    if request.reprint_of and job.reprint_of and request.reprint_of.lower() == job.reprint_of.lower():
+        request = msgspec.structs.replace(request, reprint_of=job.reprint_of)
     return [] if job.orphan else differing(request, job, beside)
 
 

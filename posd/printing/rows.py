@@ -92,6 +92,17 @@ def get(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
     return _job(row) if row else None
 
 
+def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
+    """Return the job of an id that is written in any case, None where it is not known.
+
+    Of two that an earlier version took, it is the one that is written so.
+    """
+    if (found := get(db, print_job_id)) is not None:
+        return found
+    row = db.execute(f"{SELECT} WHERE print_job_id = ? COLLATE NOCASE", (print_job_id,)).fetchone()
+    return _job(row) if row else None
+
+
 def insert(unit: Unit, job: PrintJob) -> None:
     """Insert a new job."""
     values = _values(job)
@@ -160,8 +171,8 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[PrintJob]:
     """Return the first jobs whose id begins so, by id, without their documents."""
-    where, parameters = pages.beginning("print_job_id", prefix)
-    query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id LIMIT ?"
+    where, parameters = pages.beginning("print_job_id COLLATE NOCASE", prefix)
+    query = f"{_SELECT_MANY} WHERE {where} ORDER BY print_job_id COLLATE NOCASE LIMIT ?"
     return [_job(row) for row in db.execute(query, (*parameters, limit))]
 
 

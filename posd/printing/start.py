@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
+import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
@@ -56,24 +57,27 @@ from posd.terminals.fleet import Fleet
 # The commits of a print job that is sent: its intent, its turn, and what the attempt proves.
 
 
-def record_intent(unit: Unit, draft: PrintJob, problem: Problem | None) -> bool:
-    """Record a new job (runs inside the commit); tell whether its id was free.
+def record_intent(unit: Unit, draft: PrintJob, problem: Problem | None) -> PrintJob | None:
+    """Record a new job (runs inside the commit); return it, None where its id was not free.
 
     `problem` is why it cannot be sent anywhere. Raise Problem: that, or unknown_original.
     """
-    if rows.get(unit.db, draft.print_job_id) is not None:
-        return False
+    if rows.find(unit.db, draft.print_job_id) is not None:
+        return None
     pruned.refuse_print_job(unit.db, draft.print_job_id)
-    if draft.reprint_of is not None and rows.get(unit.db, draft.reprint_of) is None:
-        raise Problem(
-            "unknown_original",
-            f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
-            "(reprint_of); check its id, or leave it out",
-        )
+    if draft.reprint_of is not None:
+        original = rows.find(unit.db, draft.reprint_of)
+        if original is None:
+            raise Problem(
+                "unknown_original",
+                f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
+                "(reprint_of); check its id, or leave it out",
+            )
+        draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:
         raise problem  # identity_conflict, terminal_offline
     record.begin(unit, draft, "intent")
-    return True
+    return draft
 
 
 def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
@@ -135,7 +139,7 @@ class Printing:
         self._turns = turns
         self._now = now
         self._running = Running()
-        self._uncertain: set[str] = set()  # it is not known whether their intent came to disk
+        self._uncertain: set[str] = set()  # in lower case; posd cannot tell whether their intent is on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
         self._draining = False
 
@@ -152,7 +156,7 @@ class Printing:
 
     def under_way(self, print_job_id: str) -> bool:
         """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
-        return print_job_id in self._deliveries or print_job_id in self._uncertain
+        return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:
         """Send nothing any more: what waits in line is not sent. Give what is being sent some seconds."""
@@ -172,8 +176,8 @@ class Printing:
             request, faults = read_print(body)
         except MalformedJson as error:
             refusal = refusal or malformed(error, "nothing was printed")
-        async with self._running.alone(print_job_id):
-            if print_job_id in self._uncertain:
+        async with self._running.alone(print_job_id.lower()):
+            if print_job_id.lower() in self._uncertain:
                 raise _not_known(print_job_id, "its intent is not on disk for certain")
             known = await self._look_up(print_job_id)
             if known is None:
@@ -207,7 +211,7 @@ class Printing:
         """Return the job of that id, None where it is free. Raise Problem."""
 
         def look(db: sqlite3.Connection) -> PrintJob | None:
-            found = rows.get(db, print_job_id)
+            found = rows.find(db, print_job_id)
             if found is None:
                 pruned.refuse_print_job(db, print_job_id)
             return found
@@ -276,12 +280,13 @@ class Printing:
             if isinstance(error, StorageUnavailable):
                 raise unavailable(error) from error
             raise
-        if not recorded:
+        if recorded is None:
             self._turns.leave(draft.terminal)
             return None
         crash_point("print.intended")
         identity, terminal = draft.print_job_id, draft.terminal
-        delivery = self._running.keep(self._deliver(identity, terminal, None if draft.queued else draft, url, ticket))
+        job = None if draft.queued else recorded
+        delivery = self._running.keep(self._deliver(identity, terminal, job, url, ticket))
         self._deliveries[identity] = delivery
 
         def delivered(_delivery: object) -> None:
@@ -289,7 +294,7 @@ class Printing:
             self._turns.leave(terminal)
 
         delivery.add_done_callback(delivered)
-        return draft
+        return recorded
 
     async def _callback_url(self, job: PrintJob) -> str:
         """Return where its terminal calls back. Raise Problem terminal_offline."""
@@ -303,14 +308,14 @@ class Printing:
         identity = draft.print_job_id
         log.warning("print.commit_uncertain", print_job=identity, error=str(error))
         attempt = NotSent("its intent could not be committed for certain, so it was not sent")
-        self._uncertain.add(identity)
+        self._uncertain.add(identity.lower())
         try:
             concluded = await self._conclude(identity, attempt)
         except Exception as failure:
             self._report(identity, failure)
             self._running.keep(self._conclude_later(identity, attempt))
             raise _not_known(identity, failure) from failure
-        self._uncertain.discard(identity)
+        self._uncertain.discard(identity.lower())
         if concluded is None:
             raise unavailable(StorageUnavailable("the commit failed")) from error
         return concluded
@@ -392,7 +397,7 @@ class Printing:
             await asyncio.sleep(RETRY_STORING_SECONDS)
             with suppress(Exception):  # it was told the first time
                 await self._conclude(identity, attempt)
-                self._uncertain.discard(identity)
+                self._uncertain.discard(identity.lower())
                 return
 
     def _report(self, identity: str, error: Exception) -> None:

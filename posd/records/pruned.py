@@ -17,9 +17,9 @@ def payment(db: sqlite3.Connection, client_transaction_id: str) -> Pruned | None
 
 
 def print_job(db: sqlite3.Connection, print_job_id: str) -> PrunedJob | None:
-    """Return what is left of a print job that was removed, None where none of that id was."""
+    """Return what is left of a print job that was removed, None where none of that id, in any case, was."""
     row = db.execute(
-        "SELECT print_job_id, terminal, status, ended_on FROM pruned_print_jobs WHERE print_job_id = ?",
+        "SELECT print_job_id, terminal, status, ended_on FROM pruned_print_jobs WHERE print_job_id = ? COLLATE NOCASE",
         (print_job_id,),
     ).fetchone()
     return PrunedJob(*row) if row else None

@@ -11,6 +11,7 @@ import structlog
 from posd.base import index_words, locks
 from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
+from posd.base.text import composed
 from posd.storage import files
 from posd.storage.errors import StoreError
 
@@ -153,6 +154,7 @@ def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> No
             "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
         )
     db.create_function("index_words", 1, lambda text: encode(index_words.words(text)), deterministic=True)
+    db.create_function("composed", 1, composed, deterministic=True)
     for version, script in migrations():
         if not current < version <= (wanted or newest):
             continue

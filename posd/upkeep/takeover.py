@@ -16,6 +16,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
+from posd.base.text import composed
 from posd.base.times import iso
 from posd.payments import entries as payment_entries
 from posd.payments import journal, reprocess
@@ -95,7 +96,7 @@ def take_over_by_id(unit: Unit, unknown: Iterable[Started], now: datetime, sourc
             created_at=at,
             updated_at=at,
             phase=Phase.STARTING,
-            sale=item.sale,
+            sale=item.sale and composed(item.sale),
             answer_unit=None,
         )
         begin(unit, found, REASON)

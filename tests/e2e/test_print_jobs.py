@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -213,6 +214,32 @@ async def test_an_id_that_cannot_be_used(printer: Printer, identity: str) -> Non
         assert reply.status in (404, 422)
         if reply.status == 422:
             assert reply.json["errors"][0]["path"] == "print_job_id"
+
+
+async def test_an_id_in_other_letters_is_the_same_job(printer: Printer) -> None:
+    job, other = (replace(printer.job(), identity=f"{word}-{uuid4()}") for word in ("Receipt", "Reprint"))
+    letters = [replace(job, identity=change(job.identity)) for change in (str.upper, str.lower, str.swapcase)]
+    replies = await asyncio.gather(*(item.put() for item in (job, *letters)))
+    assert sorted(reply.status for reply in replies) == [200] * 3 + [201]
+    (identity,) = {reply.json["print_job_id"] for reply in replies}
+    (first,) = (item for item in (job, *letters) if item.identity == identity)
+    assert len(first.requests) == 1
+    assert sum(len(item.requests) for item in (job, *letters)) == 1
+    for item in letters:
+        assert await item.get() == await first.get()
+        assert (await item.put(document={})).json["code"] == "id_reused"
+        assert await item.history() == await first.history()
+        listed = await printer.daemon.call("GET", f"/print-jobs?id={item.identity}")
+        assert [found["print_job_id"] for found in listed.json["print_jobs"]] == [identity]
+    for item in (letters[0], letters[0], first):
+        assert (await other.put(reprint_of=item.identity)).json["reprint_of"] == identity
+    assert (await first.get())["reprints"] == [other.identity]
+    waiting = [asyncio.create_task(item.outcome()) for item in letters]
+    assert await first.webhook() == 200
+    for task in waiting:
+        assert (await task)["status"] == "COMPLETED"
+    late = replace(other, identity=other.identity.upper())
+    assert (await late.resolve()).json["print_job_id"] == other.identity
 
 
 async def test_a_reprint_is_a_new_job_that_names_its_source(printer: Printer) -> None:

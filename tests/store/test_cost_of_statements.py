@@ -145,6 +145,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "holder": lambda db: rows.lease_holder(db, "SN-1"),
     "restores": marks.unseen_restores,
     "one print job": lambda db: print_jobs.get(db, "p"),
+    "one print job in any letters": lambda db: print_jobs.find(db, "P"),
     "open print jobs": print_jobs.open_ones,
     "reprints": lambda db: print_jobs.reprints(db, "p"),
     "journal of a print job": lambda db: list(print_jobs.journal(db, "p")),

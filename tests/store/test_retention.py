@@ -295,8 +295,9 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
         for number in (1, 2):
             with pytest.raises(Problem, match="do not charge again"):
                 pruned.refuse_payment(db, name(number))
-        with pytest.raises(Problem, match="a print job that ended COMPLETED"):
-            pruned.refuse_print_job(db, "p")
+        for identity in ("p", "P"):
+            with pytest.raises(Problem, match="a print job that ended COMPLETED"):
+                pruned.refuse_print_job(db, identity)
         assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
 
 

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from posd.base.times import iso
 from posd.payments import journal, lists
 from posd.payments import rows as transactions
 from posd.payments.entries import Attempted, apply
@@ -23,12 +24,15 @@ from posd.payments.model import Result, Transaction
 from posd.payments.reprocess import Derived, difference
 from posd.printing import rows as print_jobs
 from posd.records.quarantine import Differing
+from posd.records.witness import Started
 from posd.storage import connection
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Replied
+from posd.upkeep.takeover import take_over_by_id
 from posd.upkeep.verify import verify
-from tests.core.scenarios import NOW, starting
+from tests.core.scenarios import IDENTITY, NOW, starting
 
 RELEASED = {
     int(path.name.split(".")[0].removeprefix("schema-")): path for path in Path(__file__).parent.glob("released/*.gz")
@@ -195,3 +199,30 @@ def test_what_a_version_before_did_not_say_is_no_difference() -> None:
 
 def differing(stored: Transaction, derived: Transaction) -> Differing:
     return difference(Derived(stored, derived, (), ()))
+
+
+def test_what_was_stored_in_other_letters_is_still_found(tmp_path: Path) -> None:
+    """Earlier versions took print jobs whose ids differ by case alone, and sales in any normalization."""
+    path = unpack(13, tmp_path / "posd.db")
+    with closing(sqlite3.connect(path)) as db:
+        (one, two), columns = db.execute("SELECT print_job_id FROM print_jobs LIMIT 2").fetchall(), "print_job_id"
+        for table in ("print_journal", "print_jobs"):
+            for (old,), new in ((one, "Receipt-1"), (two, "RECEIPT-1")):
+                db.execute(f"UPDATE {table} SET {columns} = ? WHERE {columns} = ?", (new, old))
+        db.execute("UPDATE transactions SET sale = ? WHERE sale IS NOT NULL", ("mesa cafe\u0301",))
+        db.commit()
+    with closing(open_database(path)) as db:
+        for identity, found in (("Receipt-1", "Receipt-1"), ("RECEIPT-1", "RECEIPT-1")):
+            job = print_jobs.find(db, identity)
+            assert job is not None
+            assert job.print_job_id == found
+        assert print_jobs.find(db, "receipt-1") is not None
+        assert print_jobs.find(db, "receipt-2") is None
+        assert [item.sale for item in transactions.of_sale(db, "mesa caf\u00e9")] == ["mesa caf\u00e9"]
+
+
+def test_a_sale_that_comes_from_a_list_of_ids_is_found_however_its_letters_are_composed() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        connection.migrate(db, Path(":memory:"))
+        take_over_by_id(Unit(db), [Started(IDENTITY, "SN-1", iso(NOW), sale="mesa cafe\u0301")], NOW, "the list says")
+        assert [item.client_transaction_id for item in transactions.of_sale(db, "mesa caf\u00e9")] == [IDENTITY]

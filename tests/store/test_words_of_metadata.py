@@ -109,7 +109,7 @@ def back_to_10(db: sqlite3.Connection) -> None:
         "ALTER TABLE transactions DROP COLUMN first_event;"
         "DELETE FROM transaction_words; DROP INDEX transactions_unapproved;"
         "ALTER TABLE transactions DROP COLUMN unapproved; ALTER TABLE transactions DROP COLUMN answer_unit;"
-        "PRAGMA user_version = 10;"
+        "DROP INDEX print_jobs_any_case; DROP INDEX pruned_print_jobs_any_case; PRAGMA user_version = 10;"
     )
 
 

@@ -12,8 +12,8 @@ FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 @lru_cache(maxsize=8)  # one moment is written in several places
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
-    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"
+    written = moment if moment.tzinfo is UTC else in_utc(moment)
+    return written.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:
@@ -40,7 +40,7 @@ def in_utc(moment: datetime) -> datetime:
     """Return a moment in UTC, at the edge of the calendar where UTC puts it outside."""
     try:
         return moment.astimezone(UTC)
-    except OverflowError:
+    except (OverflowError, ValueError):  # the latter for one without an offset, which is in local time
         return FIRST if moment.year == 1 else LAST
 
 

@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast
@@ -134,7 +135,9 @@ def moment(value: object) -> str:
         )
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    with suppress(OverflowError):  # posd puts it at the edge of the calendar
+        value = value.astimezone(UTC)
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Methods that the sync and the async client have in common: they are the same but for the `await` before the call.

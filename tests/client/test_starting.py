@@ -190,6 +190,12 @@ def test_a_last_moment_is_an_aware_time(tmp_path: Path, last: Any, error: type[E
     assert stub.calls == []
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00.000+14:00", "9999-12-31T23:59:59.999-05:00"])
+def test_a_last_moment_may_be_at_the_edge_of_the_calendar(tmp_path: Path, text: str) -> None:
+    body = sent(tmp_path, lambda client: client.charge(ID, 5, not_after=datetime.fromisoformat(text)))
+    assert f'"not_after":"{text}"' in body
+
+
 @pytest.mark.parametrize("keyword", ["sales", "original", "amount_of"])
 def test_an_unknown_keyword_is_refused_and_nothing_is_sent(tmp_path: Path, keyword: str) -> None:
     words = f"unexpected keyword argument '{keyword}'"

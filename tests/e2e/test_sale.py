@@ -1,6 +1,7 @@
 """One basket, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
 
 import asyncio
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -98,11 +99,24 @@ async def test_what_leaves_open_whether_the_customer_paid_holds_the_basket(shop:
     assert await conflicts(shop, sale) == [payment.identity]
 
 
-async def test_repeat_charges_the_basket_again_and_another_basket_is_another(shop: Shop, sale: str) -> None:
+async def test_a_basket_is_the_same_however_its_letters_are_composed(shop: Shop, sale: str) -> None:
+    composed, decomposed = f"{sale}/mesa caf\u00e9", f"{sale}/mesa cafe\u0301"
+    payment = await paid(shop, decomposed)
+    await approve(payment)
+    for written in (composed, decomposed):
+        assert await conflicts(shop, written) == [payment.identity]
+        found = await shop.daemon.call("GET", f"/transactions?sale={quote(written)}")
+        assert [item["client_transaction_id"] for item in found.json["transactions"]] == [payment.identity]
+        assert (await payment.put(sale=written)).status == 200
+    outcome = await shop.daemon.call("GET", f"/transactions/{payment.identity}/outcome")
+    assert (await payment.get())["sale"] == outcome.json["sale"] == composed
+
+
+async def test_additional_charges_the_basket_again_and_another_basket_is_another(shop: Shop, sale: str) -> None:
     first = await paid(shop, sale)
     split = shop.payment()
     shop.terminal.start = acknowledging(split.serial)
-    assert (await split.put(sale=sale, repeat=True)).status == 201
+    assert (await split.put(sale=sale, additional=True)).status == 201
     assert await conflicts(shop, sale) == [split.identity, first.identity]
     assert await conflicts(shop, sale.upper()) == []
     assert (await shop.payment().put(sale="")).status == 422

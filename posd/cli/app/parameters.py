@@ -6,13 +6,14 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import click
 
 from posd.base.ids import ID_RULE, is_print_job_id
+from posd.base.times import iso
 from posd.cli.app.connection import decode
 from posd.cli.app.tables import SHORT_ID
 
@@ -36,10 +37,9 @@ def moment(text: str) -> str:
     Return it as the API wants it: UTC with milliseconds and Z.
     """
     try:
-        local = datetime.fromisoformat(text)
+        return iso(datetime.fromisoformat(text))
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a time: write 2026-11-20 or 2026-11-20T14:30") from error
-    return local.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def job_id(text: str) -> str:

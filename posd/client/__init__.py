@@ -8,17 +8,22 @@
         match payment.outcome().paid:
             case Paid.PAID: ...
 
-`AsyncPosd` is the same for asyncio. A call that starts something raises `Problem` or `Unreachable`. Both say what the
-till does: `never_started` (True: it is not paid, and the id can be forgotten), else `next_step`, and the till keeps the
-id. It imports nothing else of posd, and httpx2 once a client is made.
+`AsyncPosd` is the same for asyncio. Every call can raise `PosdError`, which says what the till does: `never_started`
+(True: it is not paid, and the id can be forgotten), else `next_step`, and the till keeps the id. It imports nothing
+else of posd, and httpx2 once a client is made.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from posd.client import errors
 from posd.client.amounts import Amount
 from posd.client.connection import DEFAULT_SOCKET
-from posd.client.errors import *  # noqa: F403 - its `__all__`
+from posd.client.errors import (
+    ForeignAnswer,
+    OutcomeUnknown,
+    PosdError,
+    Problem,
+    Unreachable,
+)
 from posd.client.states import (
     Approved,
     Attention,
@@ -42,6 +47,8 @@ from posd.client.states import (
     Reserved,
     Reversed,
     State,
+    StillOpen,
+    StillPrinting,
     Terminal,
     TerminalFailure,
     Transaction,
@@ -71,29 +78,35 @@ __all__ = [
     "Evidence",
     "Failure",
     "FeedChange",
+    "ForeignAnswer",
     "Health",
     "NotStarted",
     "Notice",
     "Outcome",
+    "OutcomeUnknown",
     "Paid",
     "Payment",
     "PaymentStore",
     "Posd",
+    "PosdError",
     "Print",
     "PrintJob",
+    "Problem",
     "Receipt",
     "Rejected",
     "Reserved",
     "Reversed",
     "State",
+    "StillOpen",
+    "StillPrinting",
     "StoredPayment",
     "Terminal",
     "TerminalFailure",
     "Transaction",
     "UnknownResult",
+    "Unreachable",
     "Version",
 ]
-__all__ += errors.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ from posd.client.connection import (
     stream_options,
     transport_options,
 )
-from posd.client.errors import OutcomeUnknown, Problem, Unreachable
+from posd.client.errors import OutcomeUnknown, PosdError, Problem
 from posd.client.plans import (
     PATIENCE_SECONDS,
     RETRY_SECONDS,
@@ -94,7 +94,7 @@ class AsyncConnection:
             while True:
                 try:
                     reply = await self.call(call)
-                except (Unreachable, Problem) as error:
+                except PosdError as error:
                     reply = None  # a ValueError that comes of this is the till's own, of its on_away
                     call = plan.throw(error)
                 else:
@@ -132,7 +132,7 @@ class AsyncConnection:
                 async with aclosing(self.stream(place.path, place.resume)) as items:
                     async for item in items:
                         yield item, place.take(item)
-            except (Unreachable, Problem) as error:
+            except PosdError as error:
                 pause = place.broken(error)
             await asyncio.sleep(pause)
 
@@ -169,7 +169,7 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
         not stored later, or Unreachable.
         """
-        plan = plans.is_known(self._posd.socket, self.id, self._stored_at, within, self._posd._troubled())
+        plan = plans.is_known(self._posd.socket, self.id, self._latest, self._stored_at, within, self._posd._troubled())
         return await self._posd.connection.run(plan)
 
     async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
@@ -194,15 +194,15 @@ class AsyncPrint(Handle["AsyncPosd", PrintJob]):
     """A print job that was started, or may have been."""
 
     async def state(self) -> PrintJob:
-        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
         call = calls.get(calls.print_job_path(self.id))
         return await self._posd._look(call, PrintJob, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> PrintJob:
         """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), NotFound, Pruned, or Unreachable where posd
-        fails and goes on failing.
+        Raise StillPrinting when the time has passed (the job goes on), Problem where posd does not know it, or
+        Unreachable where posd fails and goes on failing.
         """
         return await self._posd.connection.run(
             plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
@@ -292,7 +292,7 @@ class AsyncPosd(
         return terminals
 
     async def terminal(self, serial: str) -> Terminal:
-        """Return one terminal. Raise NotFound."""
+        """Return one terminal. Raise Problem."""
         return await self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     async def health(self) -> Health:

@@ -227,8 +227,8 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
 
-    Raise Problem or Unreachable, whose `never_started` and `next_step` say what the till does, or TypeError and
-    ValueError for what is no amount, id or time: this call sent nothing.
+    Raise PosdError, whose `never_started` and `next_step` say what the till does, or TypeError and ValueError for what
+    is no amount, id or time: this call sent nothing.
     """
 
     #: Members of an amount beyond those that posd knows by itself: `[amounts]` of its configuration.
@@ -318,7 +318,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
 class Lists(ABC, Generic[Payments, PrintJobs]):
     """The lists, newest first, read page by page (`page_size` rows at a time, up to 500) while they are gone through.
 
-    `since` is inclusive, `until` is not; both are aware times. Raise InvalidRequest or Unreachable.
+    `since` is inclusive, `until` is not; both are aware times. Raise PosdError.
     """
 
     @abstractmethod
@@ -364,13 +364,14 @@ class PaymentCalls(ABC, Generic[State]):
         """Make a call that reads the transaction, also while posd cannot read its database."""
 
     def state(self) -> State:
-        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
         return self._look(get(transaction_path(self.id)))
 
     def abort(self) -> State:
         """Ask the terminal to stop it; the outcome still has to be awaited: an approval can be faster.
 
-        Raise PastPointOfNoReturn, AlreadyFinal, NotAbortable, NothingRunning, TerminalOffline or Unreachable.
+        Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
+        `terminal_offline`) or Unreachable.
         """
         return self._state(post(transaction_path(self.id, "/abort")))
 
@@ -379,19 +380,19 @@ class PaymentCalls(ABC, Generic[State]):
         return self._state(post(transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> State:
-        """Free its terminal, by a person's word; it stays open. Raise CallOutstanding or AlreadyFinal."""
+        """Free its terminal, by a person's word; it stays open. Raise Problem (`call_outstanding`, `already_final`)."""
         return self._decide("/release", operator=operator, note=note)
 
     def resolve(self, result: str, operator: str, note: str, *, transaction_reference: Id | None = None) -> State:
         """Close it by a person's word, on the admin socket: `result` is a word of the contract.
 
-        Raise Forbidden, CallOutstanding or AlreadyFinal.
+        Raise Problem (`forbidden`, `call_outstanding`, `already_final`).
         """
         reference = transaction_reference and str(transaction_reference)
         return self._decide("/resolve", result=result, operator=operator, note=note, transaction_reference=reference)
 
     def acknowledge(self, code: str, operator: str, note: str) -> State:
-        """Clear one attention, on the admin socket: a person has looked at it. Raise Forbidden."""
+        """Clear one attention, on the admin socket: a person has looked at it. Raise Problem."""
         return self._decide("/acknowledge", code=code, operator=operator, note=note)
 
     def _decide(self, call: str, **fields: Any) -> State:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from posd.client import documents
 from posd.client.calls import Call, Reply, StreamItem
-from posd.client.errors import ForeignAnswer, Problem, Unreachable, problem_of
+from posd.client.errors import ForeignAnswer, PosdError, Problem, Unreachable, problem_of
 from posd.client.plans import RETRY_SECONDS, Place, Plan, R
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class Connection:
             while True:
                 try:
                     reply = self.call(call)
-                except (Unreachable, Problem) as error:
+                except PosdError as error:
                     reply = None  # a ValueError that comes of this is the till's own, of its on_away
                     call = plan.throw(error)
                 else:
@@ -310,6 +310,6 @@ class Connection:
                     before()
                 for item in self.stream(place.path, place.resume):
                     yield item, place.take(item)
-            except (Unreachable, Problem) as error:
+            except PosdError as error:
                 pause = place.broken(error)
             time.sleep(pause)

@@ -15,24 +15,30 @@ from posd.client import calls, documents
 from posd.client.calls import Call, Reply, StreamItem
 from posd.client.documents import Document
 from posd.client.errors import (
-    Draining,
+    SAME_CALL,
     ForeignAnswer,
-    InternalError,
-    NotFound,
     OutcomeUnknown,
+    PosdError,
     Problem,
-    Pruned,
-    StillOpen,
-    StillPrinting,
     Unreachable,
 )
-from posd.client.states import Change, Notice, Outcome, PrintJob, State, Transaction, read_outcome
+from posd.client.states import (
+    Change,
+    Notice,
+    Outcome,
+    PrintJob,
+    State,
+    StillOpen,
+    StillPrinting,
+    Transaction,
+    read_outcome,
+)
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
 
 #: Is told why, each time that a call is going to be repeated: for the till's screen. What it raises ends the wait.
-OnAway: TypeAlias = Callable[[Exception], None]
+OnAway: TypeAlias = Callable[[PosdError], None]
 #: Is called with what the cashier is to see.
 Show: TypeAlias = Callable[[str], None]
 
@@ -59,6 +65,9 @@ ASK_AGAIN_SECONDS = 1.0
 #: How often posd is asked for the text that the cashier is to see, where the till shows it, in seconds.
 SHOW_SECONDS = 1.0
 
+#: HTTP status of something that posd knew, and of which the record was removed.
+GONE = 410
+
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
@@ -74,20 +83,19 @@ START = "start"
 PLACE_UNKNOWN = "place_unknown"
 
 
-def is_away(error: Exception) -> bool:
+def is_away(error: PosdError) -> bool:
     """Whether posd is stopped, starting, or stopping."""
-    return isinstance(error, Unreachable | Draining) and not isinstance(error, ForeignAnswer)
+    return error.away
 
 
-def passes(error: Exception) -> bool:
+def passes(error: PosdError) -> bool:
     """Whether posd is away, or is there and could not look: the error says nothing of what was asked for."""
-    return is_away(error) or (isinstance(error, Problem) and error.passes)
+    return error.passes
 
 
-def is_awaited(error: Exception) -> bool:
-    """Whether a start that was refused is repeated: posd is away, or says after which time it is ready."""
-    later = isinstance(error, Problem) and error.next_step == "same_call" and error.retry_after_seconds is not None
-    return is_away(error) or later
+def is_awaited(error: PosdError) -> bool:
+    """Whether the start that failed is repeated: posd could not look, or says after which time it is ready."""
+    return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 
 class Readable(Protocol):
@@ -131,23 +139,21 @@ class Away:
 
     patience: float | None
     on_away: OnAway | None = None
-    passing: Callable[[Exception], bool] = is_away
+    passing: Callable[[PosdError], bool] = is_away
     _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
         """Posd has answered."""
         self._since = None
 
-    def pause(self, error: Exception) -> float | None:
+    def pause(self, error: PosdError) -> float | None:
         """Return how many seconds to let pass before the next try, None where there is to be none."""
         if not self.passing(error):
             return None
         now = time.monotonic()
-        named = error.retry_after_seconds if isinstance(error, Problem) else None
-        pause = max(RETRY_SECONDS, named or 0.0)
+        pause = max(RETRY_SECONDS, error.retry_after_seconds or 0.0)
         self._since = now if self._since is None else self._since
-        lasting = isinstance(error, InternalError) or (isinstance(error, Unreachable) and error.lasting)
-        limits = (self.patience, LASTING_SECONDS if lasting else None)
+        limits = (self.patience, LASTING_SECONDS if error.lasting else None)
         if any(limit is not None and now - self._since + pause > limit for limit in limits):
             return None
         if self.on_away is not None:
@@ -175,10 +181,8 @@ def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
     while True:
         try:
             return (yield call)
-        except (Unreachable, Problem) as error:
-            if once and isinstance(error, Unreachable) and error.sent:
-                raise
-            if (pause := away.pause(error)) is None:
+        except PosdError as error:
+            if (once and error.sent) or (pause := away.pause(error)) is None:
                 raise
             call = replace(call, pause=pause)
 
@@ -197,13 +201,13 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
     try:
         latest.state = state = yield from one(call, kind, away)
     except Problem as problem:
-        if problem.status < 500:
-            raise
-        raise _cannot_look(socket, problem) from problem
+        raise _failed_look(socket, problem) from problem
     return state
 
 
-def is_known(socket: str, identity: str, stored_at: datetime | None, within: float, away: Away) -> Plan[bool]:
+def is_known(
+    socket: str, identity: str, latest: Latest[Transaction], stored_at: datetime | None, within: float, away: Away
+) -> Plan[bool]:
     """Ask whether posd knows a transaction, until it does, or for `within` seconds. Raise OutcomeUnknown, or as `look`.
 
     False is what posd alone can say (`never_started`): where it lost records in a restore, it may have forgotten it.
@@ -211,10 +215,10 @@ def is_known(socket: str, identity: str, stored_at: datetime | None, within: flo
     call, deadline = calls.get(calls.transaction_path(identity)), Deadline(within)
     while True:
         try:
-            yield from look(socket, call, Transaction, away, Latest())
-        except Pruned:
-            return True
-        except NotFound as problem:
+            yield from look(socket, call, Transaction, away, latest)
+        except Problem as problem:
+            if problem.status == GONE:
+                return True
             away.back()
             if deadline.over():
                 if problem.compare(stored_at).never_started:
@@ -253,19 +257,18 @@ def start(
     Raise Problem where posd refuses: this call sent nothing. Raise Unreachable where nothing is known after `patience`
     seconds; `unsent_patience` is that of a call which provably did not reach posd.
     """
-    unsent = Away(unsent_patience, on_away, is_awaited)
-    sent = Away(patience, on_away, passes)
-    may_run = False
+    away, may_run = Away(unsent_patience, on_away, is_awaited), False
     while True:
         try:
             return (yield call)
-        except (Unreachable, Problem) as error:
-            may_run |= error.sent if isinstance(error, Unreachable) else not error.means_nothing_sent
-            pause = (sent if may_run else unsent).pause(error)
-            if pause is None:
-                if isinstance(error, ForeignAnswer) or not (passes(error) if may_run else is_away(error)):
-                    raise
-                raise _unanswered(socket, error, may_run) from error
+        except PosdError as error:
+            if error.sent:
+                away.patience, may_run = patience, True
+            if (pause := away.pause(error)) is None:
+                if error.passes and (may_run or error.away):
+                    advice = "nothing is known of this id: repeat the same call with the same id"
+                    raise _not_known(socket, error, advice, sent=may_run) from error
+                raise
             call = replace(call, pause=pause)
 
 
@@ -284,15 +287,14 @@ def outcome(
         try:
             reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause, longest)
             document = documents.document(reply.body)
-            if reply.status == 200 and "client_transaction_id" not in document:  # an older posd
-                reply = yield calls.get(calls.transaction_path(identity))
-                document = documents.document(reply.body)
+            if reply.status == 200 and "client_transaction_id" not in document and latest.state is not None:
+                document = {**latest.state.document, **document}  # an older posd
             away.back()
             pause = 0.0
             found = read_outcome(document)
             if found is None:
                 latest.state = Transaction.read(document)
-        except (Unreachable, Problem) as error:
+        except PosdError as error:
             try:
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
@@ -328,11 +330,11 @@ def print_outcome(
             latest.state = state = PrintJob.read(documents.document(reply.body))
             if state.final:
                 return state
-        except (Unreachable, Problem) as error:
+        except PosdError as error:
             try:
                 pause = _next_try(away, error, deadline)
-            except InternalError as problem:
-                raise _cannot_look(socket, problem) from problem
+            except Problem as problem:
+                raise _failed_look(socket, problem) from problem
         if deadline.over():
             raise StillPrinting(identity, latest.state)
 
@@ -399,7 +401,7 @@ class Place(Generic[R]):
         if self._on_notice is not None:
             self._on_notice(notice)
 
-    def broken(self, error: Exception) -> float:
+    def broken(self, error: PosdError) -> float:
         """Return how many seconds to let pass before the stream is opened again. Raise the error where it is not."""
         return _next_try(self._away, error, Deadline(None))
 
@@ -421,7 +423,7 @@ def _holding(path: str, deadline: Deadline, pause: float, longest: float | None 
     return Call("GET", path, {"timeout": f"{wait:.3f}"}, seconds=wait + GRACE_SECONDS, pause=pause)
 
 
-def _next_try(away: Away, error: Exception, deadline: Deadline) -> float:
+def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
     """Return the seconds until the next try, at most those that the caller has. Raise the error where there is none."""
     pause, left = away.pause(error), deadline.left()
     if pause is None:
@@ -429,17 +431,12 @@ def _next_try(away: Away, error: Exception, deadline: Deadline) -> float:
     return pause if left is None else min(pause, left)
 
 
-def _cannot_look(socket: str, problem: Problem) -> Unreachable:
+def _failed_look(socket: str, problem: Problem) -> PosdError:
+    """Return what a problem says of something that was started: itself, or Unreachable where posd could not look."""
     advice = "how it stands is not known: ask again, and start nothing in its place"
-    return Unreachable(socket, problem.detail, sent=True, advice=advice)
+    return _not_known(socket, problem, advice) if problem.status >= 500 else problem
 
 
-def _unanswered(socket: str, error: Unreachable | Problem, may_run: bool) -> Unreachable:
-    reason = error.reason if isinstance(error, Unreachable) else error.detail
-    advice = (
-        "what became of the call is not known: repeat the same call with the same id"
-        if may_run
-        else "this call started nothing; an earlier one with the same id may have: once posd answers, repeat the same "
-        "call with the same id"
-    )
-    return Unreachable(socket, reason, sent=may_run, advice=advice)
+def _not_known(socket: str, error: PosdError, advice: str, *, sent: bool = True) -> Unreachable:
+    reason = error.reason if isinstance(error, Unreachable) else str(error)
+    return Unreachable(socket, reason, sent=sent, advice=advice)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAl
 
 from posd.client import documents
 from posd.client.documents import Document, FromDocument
+from posd.client.errors import SAME_CALL, PosdError
 
 # How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`.
 
@@ -293,7 +294,7 @@ def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
     )
 
 
-class UnknownResult(Exception):
+class UnknownResult(PosdError):
     """The transaction has ended in a way that this client does not know: posd is newer. Never take it for another.
 
     `document` is the transaction as posd shows it; its `next_step` says what to do.
@@ -366,6 +367,23 @@ class Transaction(FromDocument):
     def outcome(self) -> Outcome | None:
         """How it ended, None while it has not. Raise UnknownResult."""
         return read_outcome(self.document)
+
+
+class StillOpen(PosdError):
+    """The caller's time has passed, and no outcome was heard: the transaction goes on, or posd is away.
+
+    `state` is how it stood when posd was heard last, None where it never was.
+    """
+
+    next_step = SAME_CALL
+
+    def __init__(self, id: str, state: Transaction | None) -> None:  # noqa: A002 - the field's name
+        super().__init__(
+            f"transaction {id} is not known to have ended: wait for its outcome again, or abort it; "
+            "do not pay again under another id"
+        )
+        self.id = id
+        self.state = state
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +479,17 @@ class PrintJob(FromDocument):
     def printed(self) -> bool:
         """Whether it was printed."""
         return self.final and self.status == "COMPLETED"
+
+
+class StillPrinting(PosdError):
+    """The caller's time has passed and the print job goes on. `state` is how it stood last, where that was heard."""
+
+    next_step = SAME_CALL
+
+    def __init__(self, id: str, state: PrintJob | None) -> None:  # noqa: A002 - the field's name
+        super().__init__(f"print job {id} is not done yet and goes on: wait for its outcome again")
+        self.id = id
+        self.state = state
 
 
 @dataclass(frozen=True, slots=True)

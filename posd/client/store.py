@@ -11,7 +11,7 @@ from uuid import UUID
 
 from posd.client import documents
 from posd.client.documents import Document
-from posd.client.errors import IdReused
+from posd.client.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class StoredPayment:
             raise ValueError(f"stored_at {self.stored_at!r} has no time zone: store datetime.now(UTC)")
 
     def readable_body(self) -> bytes:
-        """Return the body. Raise IdReused where it is damaged: the same call cannot be made again."""
+        """Return the body. Raise Problem where it is damaged: the same call cannot be made again."""
         if self.body is None:
             detail = f"payment {self.id} is damaged where it is stored: it cannot be repeated, only awaited by its id"
-            raise IdReused("id_reused", 409, detail, {})
+            raise Problem("id_reused", 409, detail, {})
         return self.body
 
     @property
@@ -75,7 +75,7 @@ class PaymentStore:
     def save(self, payment: StoredPayment) -> StoredPayment:
         """Store a payment; when this returns, it outlives a crash and a power cut. Return it as it was stored first.
 
-        Raise IdReused where the id is stored with another request: that is another payment.
+        Raise Problem (`id_reused`) where the id is stored with another request: that is another payment.
         """
         path, body = self._path(payment.id), payment.readable_body()
         there = _read(path)
@@ -84,7 +84,7 @@ class PaymentStore:
                 f"payment {payment.id} is stored with another request: this call was not made. A new payment has an id "
                 "of its own; start() repeats a stored one as it is stored"
             )
-            raise IdReused("id_reused", 409, detail, {})
+            raise Problem("id_reused", 409, detail, {})
         first = there or payment
         draft = path.with_name(f".{path.stem}")  # what a crash leaves of it was never started
         with open(draft, "wb", opener=_private) as file:

@@ -59,7 +59,7 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]
         it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
         not stored later, or Unreachable.
         """
-        plan = plans.is_known(self._posd.socket, self.id, self._stored_at, within, self._posd._troubled())
+        plan = plans.is_known(self._posd.socket, self.id, self._latest, self._stored_at, within, self._posd._troubled())
         return self._posd.connection.run(plan)
 
     def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
@@ -83,15 +83,15 @@ class Print(Handle["Posd", PrintJob]):
     """A print job that was started, or may have been."""
 
     def state(self) -> PrintJob:
-        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
         call = calls.get(calls.print_job_path(self.id))
         return self._posd._look(call, PrintJob, self._latest)
 
     def outcome(self, timeout: float | None = None) -> PrintJob:
         """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), NotFound, Pruned, or Unreachable where posd
-        fails and goes on failing.
+        Raise StillPrinting when the time has passed (the job goes on), Problem where posd does not know it, or
+        Unreachable where posd fails and goes on failing.
         """
         return self._posd.connection.run(
             plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
@@ -171,7 +171,7 @@ class Posd(
         return self.connection.run(plans.page(call, "terminals", Terminal, self._away()))[0]
 
     def terminal(self, serial: str) -> Terminal:
-        """Return one terminal. Raise NotFound."""
+        """Return one terminal. Raise Problem."""
         return self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     def health(self) -> Health:

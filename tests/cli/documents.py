@@ -50,6 +50,15 @@ def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, A
     return document | fields
 
 
+#: Members of a transaction that its outcome has too.
+IDENTITY = ("client_transaction_id", "terminal", "type", "sale", "amount")
+
+
+def outcome_of(transaction: dict[str, Any]) -> dict[str, Any]:
+    """Return the outcome of a final payment, as a call for the outcome answers it."""
+    return {name: transaction[name] for name in IDENTITY} | transaction["outcome"]
+
+
 def transaction(**fields: Any) -> dict[str, Any]:
     """An open payment in doubt; `fields` replace its members, and an outcome makes it final."""
     step = fields.get("next_step", "wait" if fields.get("phase") in ("starting", "active") else "ask_person")

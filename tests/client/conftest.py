@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from posd.client import Problem
 from tests.e2e.conftest import home, shop
 from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop, acknowledging, open_counters
 
 __all__ = ["home", "shop"]
+
+
+def refused(code: str) -> pytest.RaisesExc[Problem]:
+    """Expect that posd refuses with that code."""
+    return pytest.raises(Problem, check=lambda problem: problem.code == code)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from posd.client import (
     Effect,
     Evidence,
     Failure,
+    ForeignAnswer,
     NotStarted,
     Outcome,
     Paid,
@@ -34,7 +35,7 @@ from posd.client import (
 from posd.client.calls import DerivedFields
 from posd.client.states import EFFECTS, TYPES, read_outcome
 from posd.payments.model import OperationType, Result
-from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
+from tests.cli.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
 from tests.cli.stub import Answer, Stub
 from tests.support.tables import every
 
@@ -214,23 +215,27 @@ def test_the_failures_are_no_approvals(kind: type[Outcome]) -> None:
 
 
 def test_a_result_of_a_newer_posd_is_none_that_is_known(tmp_path: Path) -> None:
-    partly = transaction(outcome=outcome("partly_approved", EVENT), next_step="ask_person")
-    script = [answer(partly["outcome"]), answer(partly)]
+    partly = transaction(outcome=outcome("partly_approved", EVENT, next_step="ask_person"))
     with (
-        Stub(tmp_path / "s", script) as stub,
+        Stub(tmp_path / "s", [answer(outcome_of(partly))]) as stub,
         Posd(stub.socket) as client,
         pytest.raises(UnknownResult, match=r"'partly_approved', which this client does not know.*ask_person") as caught,
     ):
         client.transaction(ID).outcome()
-    assert caught.value.document["outcome"]["result"] == "partly_approved"
+    assert caught.value.document["result"] == "partly_approved"
 
 
-def test_an_outcome_that_was_withdrawn_in_between_is_waited_for(tmp_path: Path) -> None:
-    """An event disproved what was inferred before the payment could be read: it goes on."""
+def test_of_an_older_posd_the_outcome_is_read_by_the_payment_that_was_heard_before(tmp_path: Path) -> None:
+    """Its outcome alone does not say of which payment it is, nor whether that was a refund: then nothing is said."""
     final = transaction(outcome=outcome("approved", EVENT), next_step="done")
-    script = [answer(final["outcome"]), answer(transaction()), answer(final["outcome"]), answer(final)]
-    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
-        assert isinstance(client.transaction(ID).outcome(), Approved)
+    over = answer(final["outcome"])
+    with Stub(tmp_path / "s", [over, answer(transaction()), over]) as stub, Posd(stub.socket) as client:
+        payment = client.transaction(ID)
+        with pytest.raises(ForeignAnswer):
+            payment.outcome()
+        assert payment.is_known()
+        found = payment.outcome()
+    assert (type(found), found.id, found.paid, found.terminal) == (Approved, ID, Paid.PAID, "SN-0001")
 
 
 def test_a_transaction_has_all_that_the_contract_says(tmp_path: Path) -> None:

@@ -12,21 +12,17 @@ import pytest
 import pytest_asyncio
 
 from posd.client import (
-    AlreadyFinal,
     Approved,
     AsyncPosd,
     Canceled,
     FeedChange,
-    Forbidden,
-    NotFound,
     Notice,
     OutcomeUnknown,
     Paid,
     Posd,
     Reserved,
-    TerminalOffline,
-    UnknownTerminal,
 )
+from tests.client.conftest import refused
 from tests.support.prints import Job
 from tests.support.shop import OFFLINE, Shop, acknowledging, open_shop
 
@@ -74,16 +70,16 @@ async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
 
 async def test_refusals_come_as_their_types(shop: Shop) -> None:
     async with AsyncPosd(shop.daemon.till_socket) as client:
-        with pytest.raises(UnknownTerminal) as caught:
+        with refused("unknown_terminal") as caught:
             await client.charge(uuid4(), 5, terminal="SN-NONE")
         assert OFFLINE in caught.value.extra["fleet"]
-        with pytest.raises(TerminalOffline):
+        with refused("terminal_offline"):
             await client.charge(uuid4(), 5, terminal=OFFLINE)
-        with pytest.raises(NotFound):
+        with refused("not_found"):
             await client.transaction(uuid4()).state()
         with pytest.raises(OutcomeUnknown):
             await client.transaction(uuid4()).outcome()
-        with pytest.raises(NotFound):
+        with refused("not_found"):
             await client.terminal("SN/NONE")
 
 
@@ -92,14 +88,14 @@ async def test_what_a_person_decides(shop: Shop) -> None:
     async with AsyncPosd(shop.daemon.till_socket) as till, AsyncPosd(shop.daemon.admin_socket) as admin:
         released = await till.transaction(payment.identity).release("Ana", "the display is dark")
         assert (released.released, released.phase) == (True, "in_doubt")
-        with pytest.raises(Forbidden):
+        with refused("forbidden"):
             await till.transaction(payment.identity).resolve("approved", "Ana", "slip")
         reference = str(uuid4())
         handle = admin.transaction(payment.identity)
         state = await handle.resolve("approved", "Ana", "slip", transaction_reference=reference)
         assert isinstance(state.outcome, Approved)
         assert (state.outcome.transaction_reference, state.outcome.evidence[0].kind) == (reference, "operator")
-        with pytest.raises(AlreadyFinal) as caught:
+        with refused("already_final") as caught:
             await handle.abort()
         assert caught.value.extra["outcome"]["result"] == "approved"
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from posd.client import AsyncPosd, NotFound, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
+from posd.client import AsyncPosd, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
 from tests.cli.documents import ID, answer, transaction
 from tests.cli.print_documents import JOB, print_job
 from tests.cli.stub import Answer, Stub, problem
+from tests.client.conftest import refused
 from tests.client.test_away import FAULT, FULL, OPEN, STOPPING, sse, sync
 
 STATES: list[tuple[Callable[[Posd], object], Answer]] = [
@@ -63,7 +64,7 @@ def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> Non
     with pytest.raises(Unreachable, match="how it stands is not known") as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
     assert isinstance(told.value.__cause__, Problem)
-    with pytest.raises(NotFound):
+    with refused("not_found"):
         sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
 
 

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,24 +15,21 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from posd.client import AsyncPosd, IdReused, OutcomeUnknown, PaymentStore, Posd, StoredPayment, Unreachable
+from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, Problem, StoredPayment, Unreachable
+from posd.client.errors import CLOCK_STEP
 from tests.cli.documents import ID, OTHER_ID, answer, transaction
 from tests.cli.stub import Answer, Stub, problem
-from tests.client.conftest import approve
+from tests.client.conftest import approve, refused
 from tests.power.platter import replay
 from tests.support import forks
 from tests.support.needs import needs
 from tests.support.shim import build
 from tests.support.shop import Payment
+from tests.support.tables import every
 
 RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)
 NOT_FOUND = problem(404, "not_found", "there is no such transaction")
 TILL = Path(__file__).with_name("stored_till.py")
-
-
-def health(restore: str) -> Answer:
-    """An answer of a posd whose check of that name says this."""
-    return answer({"status": restore, "checks": {"restore": {"status": restore, "detail": "", "todo": ""}}})
 
 
 @pytest.fixture
@@ -116,7 +115,7 @@ async def test_nor_by_an_async_till(tmp_path: Path) -> None:
 def test_an_id_that_is_stored_with_another_request_is_not_started(tmp_path: Path, store: PaymentStore) -> None:
     with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket, store=store.save) as client:
         client.charge(ID, "5.00")
-        with pytest.raises(IdReused, match="stored with another request: this call was not made"):
+        with refused("id_reused"):
             client.charge(ID, "6.00")
     assert [payment.request["amount"]["subtotal_iva0"] for payment in store.open_payments()] == ["5.00"]
     assert len(stub.calls) == 1
@@ -143,37 +142,59 @@ def test_of_a_damaged_file_the_id_is_left_and_can_be_awaited(tmp_path: Path, sto
     assert (stored.id, stored.body, stored.request) == (ID, None, {})
     done = answer(transaction(outcome=None, phase="active"))
     with Stub(tmp_path / "s", [done]) as stub, Posd(stub.socket, store=store.save) as client:
-        with pytest.raises(IdReused, match="cannot be repeated, only awaited"):
+        with refused("id_reused"):
             client.start(stored)
-        with pytest.raises(IdReused, match="another request"):
+        with refused("id_reused"):
             client.charge(ID, 5)
         assert client.transaction(stored.id).is_known()
     assert [call.method for call in stub.calls] == ["GET"]
 
 
-@pytest.mark.parametrize("script", [[RUNS], [NOT_FOUND, RUNS], [problem(404, "pruned", "old")]], ids=len)
+@pytest.mark.parametrize("script", [[RUNS], [NOT_FOUND, RUNS], [problem(410, "pruned", "old")]], ids=len)
 def test_it_is_known_once_it_has_arrived(tmp_path: Path, script: list[Answer]) -> None:
     with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
         assert client.transaction(ID).is_known(within=0.2)
     assert stub.script == []
 
 
-async def test_it_was_never_started_where_posd_does_not_know_it_for_a_while(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [NOT_FOUND, NOT_FOUND, health("ok")] * 2) as stub:
-        with Posd(stub.socket) as client:
-            assert not client.transaction(ID).is_known(within=0.2)
+LOST_FROM, LOST_UNTIL = datetime(2026, 11, 20, 9, tzinfo=UTC), datetime(2026, 11, 20, 10, tzinfo=UTC)
+RESTORED = (
+    f',"never_started":false,"records_missing_from":"{LOST_FROM.isoformat()}"'
+    f',"records_missing_until":"{LOST_UNTIL.isoformat()}"'
+)
+#: What posd says of an id that it does not know, when the till stored it -> whether it was never started.
+UNKNOWN: list[tuple[str, datetime | None, bool]] = [
+    (',"never_started":true', None, True),
+    ("", LOST_UNTIL + timedelta(days=1), False),  # an older posd
+    (RESTORED, None, False),
+    (RESTORED, LOST_FROM - timedelta(days=1), False),  # it may have been asked for a day later
+    (RESTORED, LOST_UNTIL, False),
+    (RESTORED, LOST_UNTIL + CLOCK_STEP, False),
+    (RESTORED, LOST_UNTIL + CLOCK_STEP + timedelta(seconds=1), True),
+    (',"never_started":false,"records_missing_until":"soon"', LOST_UNTIL + timedelta(days=9), False),
+    (',"never_started":false,"records_missing_until":"2026-11-20T10:00:00"', LOST_UNTIL + timedelta(days=9), False),
+]
+
+
+@every(("said", "stored_at", "never"), UNKNOWN)
+async def test_that_it_was_never_started_is_told_by_every_call_where_posd_says_so_or_its_time_is_after_a_restore(
+    tmp_path: Path, said: str, stored_at: datetime | None, never: bool
+) -> None:
+    stored = StoredPayment(ID, b"{}", stored_at)
+    gone = [problem(404, "not_found", "no", said)] * 4
+    with Stub(tmp_path / "s", [*gone, problem(409, "restore_unseen", "no", said)]) as stub, Posd(stub.socket) as client:
+        with nullcontext() if never else pytest.raises(OutcomeUnknown):
+            assert not client.transaction(stored).is_known(within=0)
         async with AsyncPosd(stub.socket) as till:
-            assert not await till.transaction(ID).is_known(within=0.2)
-    assert stub.script == []
-
-
-def test_a_restored_database_may_have_forgotten_it(tmp_path: Path) -> None:
-    with (
-        Stub(tmp_path / "s", [NOT_FOUND, health("degraded")]) as stub,
-        Posd(stub.socket) as client,
-        pytest.raises(OutcomeUnknown, match="ask the acquirer"),
-    ):
-        client.transaction(ID).is_known(within=0)
+            with nullcontext() if never else pytest.raises(OutcomeUnknown):
+                assert not await till.transaction(stored).is_known(within=0)
+            with pytest.raises(OutcomeUnknown) as waited:
+                await till.transaction(stored).outcome()
+        with pytest.raises(OutcomeUnknown) as also:
+            client.transaction(stored).outcome()
+        with pytest.raises(Problem) as start:
+            client.start(stored)
+    assert [caught.value.never_started for caught in (waited, also, start)] == [never] * 3
 
 
 def test_a_posd_that_cannot_look_has_not_said_that_it_is_unknown(tmp_path: Path) -> None:

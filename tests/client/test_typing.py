@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from posd.client import (
     Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
-    Problem, Rejected, Reserved, Reversed, State, StillOpen, StoredPayment, TerminalBusy, Transaction, Unreachable,
+    PosdError, Problem, Rejected, Reserved, Reversed, State, StillOpen, StoredPayment, Transaction,
 )
 from posd.client.commands import Cut, Text, document
 
@@ -75,9 +75,9 @@ def sync(id: UUID) -> None:
     with Posd(patience=5) as posd:
         try:
             payment: Payment[Paid] = posd.charge(id, {"iva": Decimal("1.20"), "extra_taxes": {"ice": "1"}})
-        except TerminalBusy as busy:
-            raise SystemExit(busy.extra["blocking_transaction"]) from busy
-        except (Problem, Unreachable) as error:
+        except PosdError as error:
+            if isinstance(error, Problem) and error.code == "terminal_busy":
+                raise SystemExit(error.extra["blocking_transaction"]) from error
             raise SystemExit(str(error) if error.never_started else error.next_step) from error
         for change in payment.watch():
             if isinstance(change, Change):

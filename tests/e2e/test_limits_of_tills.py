@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STREAMS_OF_PROCESS
-from posd.client import LimitReached, Posd
+from posd.client import Posd, Problem
 from posd.httpd.senders import MAX_TURNED_AWAY
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running
@@ -109,8 +109,9 @@ async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_whe
     assert reply.headers["content-type"] == "application/problem+json"
     assert (reply.json["code"], reply.json["limit"]) == ("limit_reached", "connections_of_process")
     client = Posd(posd.till_socket)
-    with pytest.raises(LimitReached):
+    with pytest.raises(Problem) as told:
         await asyncio.to_thread(client.version)
+    assert (told.value.code, told.value.retry_after_seconds) == ("limit_reached", 1)
     for item in mine:
         item.hang_up()
     async with asyncio.timeout(30):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.client import NotFound
+from posd.client import Problem
 from posd.config import load
 from posd.sandbox import LEAST_WAIT_SECONDS, WAITS, Sandbox, SandboxFailed
 from tests.cli.processes import processes_naming
@@ -89,8 +89,9 @@ def test_begun_anew_it_has_no_past_and_the_same_addresses(sandbox: Sandbox) -> N
     before = sandbox.till_socket, sandbox.webhook_address, sandbox.terminal.base_url
     sandbox.renew()
     assert (sandbox.till_socket, sandbox.webhook_address, sandbox.terminal.base_url) == before
-    with pytest.raises(NotFound):
+    with pytest.raises(Problem) as unknown:
         payment.state()
+    assert unknown.value.code == "not_found"
     assert sandbox.terminal.ledger() == []
     assert payment.id not in "".join(sandbox.tails())
     assert sandbox.client.charge(payment.id, "11.20", sale="1042").outcome().next_step == "done"

@@ -14,7 +14,7 @@ from typing import Any, Self
 from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
 from posd.client import calls, plans
 from posd.client.documents import encode
-from posd.client.errors import InternalError
+from posd.client.errors import PosdError
 from posd.client.plans import Place
 
 #: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
@@ -81,8 +81,8 @@ def start(
     `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
     """
 
-    def told(error: Exception) -> None:
-        if isinstance(error, InternalError):
+    def told(error: PosdError) -> None:
+        if isinstance(error, Problem) and error.lasting:
             raise error  # a person is told at once, and asks again
         away(error.reason if isinstance(error, Unreachable) else str(error))
 
@@ -141,7 +141,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
             raise TimedOut
         try:
             snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
-        except (Unreachable, Problem) as error:
+        except PosdError as error:
             away = as_away(error, plans.passes)
             if away is None or passing.pause(error) is None:
                 raise
@@ -157,7 +157,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
 def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
     """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
 
-    def told(error: Exception) -> None:
+    def told(error: PosdError) -> None:
         if stop.is_set():
             raise error
         updates.put(as_away(error, plans.passes) or error)
@@ -187,14 +187,14 @@ def _glance(api: Api, path: str) -> Update:
     """Read the transaction again; the reading thread tells what becomes of a daemon that is away."""
     try:
         return Snapshot(api.get(path))
-    except (Unreachable, Problem) as error:
+    except PosdError as error:
         away = as_away(error, plans.passes)
         if away is None:
             raise
         return away
 
 
-def as_away(error: Exception, passing: Callable[[Exception], bool] = plans.is_away) -> Away | None:
+def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Away | None:
     """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
     if not passing(error):
         return None

@@ -25,7 +25,6 @@ from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import When, in_words
-from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -400,7 +399,7 @@ def _begin(
         progress.output.note(nothing, style="yellow")
         raise
     except Problem as problem:
-        if problem.means_nothing_sent:
+        if not problem.sent:
             raise
         _leave_open(progress, draft, (f"posd: {problem.detail}", maybe))
 
@@ -416,10 +415,10 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
         return api.get(subject.path(subject.id(draft)))
     except ForeignAnswer as answer:
         _leave_open(progress, draft, _not_known(answer))
-    except Pruned as left:
-        raise Failure(left.detail, for_pruned(left.extra), progress.output, left.raw) from left
     except Problem as problem:
-        if problem.status < 500 or isinstance(problem, Draining):
+        if problem.code == "pruned":
+            raise Failure(problem.detail, for_pruned(problem.extra), progress.output, problem.raw) from problem
+        if problem.status < 500 or problem.away:
             raise
         _leave_open(progress, draft, _not_known(problem))
 

@@ -28,7 +28,6 @@ from posd.cli.report.expect import Comparison, compare
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
-from posd.client.errors import Forbidden
 from posd.config import examine
 
 #: Payments asked for at a time: the most that the API gives.
@@ -237,11 +236,11 @@ def _clock_doubts(api: Api, span: Span) -> list[str]:
     """
     try:
         stretches = api.get("/clock").body["unsure"]
-    except Forbidden:
+    except (Problem, Unreachable, LookupError) as error:
+        if not isinstance(error, Problem) or error.code != "forbidden":
+            return []
         check = api.get("/health", also={503}).body["checks"]["clock"]
         return [] if check["status"] == "ok" else [words.clock_doubt(None, None)]
-    except (Problem, Unreachable, LookupError):
-        return []
     found = []
     for item in stretches:
         since = parse_iso(item["since"])

@@ -257,7 +257,7 @@ class _Walk:
             body = {"terminal": self.serial, **request}
             document: Document = start(self.api, PAYMENT.path(identity), body, deadline=deadline, away=self._away).body
         except Problem as problem:
-            if problem.means_nothing_sent:
+            if not problem.sent:
                 self.open.remove(identity)
             raise
         return document

@@ -241,7 +241,7 @@ def payments(base: Base) -> PaymentParts:
         searching,
         reconciler,
         inbox,
-        Operators(store, outstanding, now),
+        Operators(store, fleet, outstanding, now, unseen.missing_records),
         address_changes,
         IdentityConflicts(store, fleet, outstanding, now),
         PaymentRecords(inbox, outstanding),

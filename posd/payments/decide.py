@@ -1,5 +1,6 @@
 """What a person decides (local API: release, resolve, acknowledge): audited, and never a proof.
 
+A payment that a restore lost is recorded by a person's word as well (resolve): no request was sent for it from here.
 The name that the caller gives is kept beside the user id of the process at the other end of the socket.
 """
 
@@ -11,32 +12,44 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
+from posd.base.times import iso
 from posd.payments import rows
 from posd.payments.entries import Dismissed, Released, Resolved
-from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight, record
+from posd.payments.model import OperationType, Transaction
+from posd.payments.record import CallsInFlight, begin, record
+from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records import pruned
 from posd.records.model import Phase
+from posd.records.request import Fault, check
+from posd.records.start import Missing, require_same, unknown_id
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
+from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.operators")
-
-Decision = Released | Resolved | Dismissed
 
 
 class Operators:
     """Use cases of people."""
 
-    def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, fleet: Fleet, outstanding: CallsInFlight, now: Callable[[], datetime], missing: Missing
+    ) -> None:
         self._store = store
+        self._fleet = fleet
+        self._missing = missing
         self._outstanding = outstanding
         self._now = now
 
-    async def decide(self, client_transaction_id: str, decision: Decision) -> Transaction:
-        """Apply a person's decision; return the transaction as it then stands. Raise Problem."""
-        work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision)
+    async def decide(
+        self, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None = None
+    ) -> Transaction:
+        """Apply a person's decision; return the transaction as it then stands. Raise Problem.
+
+        `facts`: what the person says that the payment was.
+        """
+        work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision, facts=facts)
         crash_point("operator.before_commit")
         try:
             after = await self._store.write(work)
@@ -55,19 +68,50 @@ class Operators:
         )
         return after
 
-    def _decide(self, unit: Unit, client_transaction_id: str, decision: Decision) -> Transaction:
+    def _decide(
+        self, unit: Unit, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None
+    ) -> Transaction:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
-            raise pruned.missing_payment(unit.db, client_transaction_id)
-        if isinstance(decision, Dismissed):
+            before = self._begin_lost(unit, client_transaction_id, facts)
+        elif isinstance(decision, Dismissed):
             if before.attention_of(decision.code) is None:
                 raise Problem("not_found", f"attention {decision.code} is not open on {client_transaction_id}")
         else:
             self._require_open_and_quiet(before)
+            differing = list(contradicted(before, facts)) if facts else ()
+            require_same(client_transaction_id, differing, used_for="request", new_id_for="payment")
         after = record(unit, before, decision, self._now(), self._outstanding)
         if isinstance(decision, Released):
             rows.give_up_leases(unit, client_transaction_id)
         return after
+
+    def _begin_lost(self, unit: Unit, identity: str, facts: PaymentFacts | None) -> Transaction:
+        """Record a payment that is not known, of which a restore may have lost the record. Raise Problem."""
+        problem, missing = pruned.missing_payment(unit.db, identity), self._missing()
+        if problem.code == "not_found":
+            problem.extra |= unknown_id(missing)
+        if facts is None or missing is None or problem.code != "not_found":
+            raise problem
+        if facts.amount == b"{}":
+            lacks = Fault("/amount", f"is required: {identity} is not known here, and a restore may have lost it")
+            check((lacks,), "cannot resolve")
+        terminal, at = self._fleet.resolve(facts.terminal), iso(self._now())
+        lost = Transaction(
+            client_transaction_id=identity,
+            terminal=terminal,
+            type=facts.type or OperationType.CHARGE,
+            created_at=at,
+            updated_at=at,
+            phase=Phase.STARTING,
+            sale=facts.sale,
+            amount=facts.amount,
+            original=facts.original,
+            derives_from=facts.original if facts.original and rows.get(unit.db, facts.original) else None,
+            answer_unit=self._fleet.answer_unit(terminal),
+        )
+        begin(unit, lost, "orphan")
+        return lost
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
         """Raise Problem where it has ended, or where a call to its terminal is under way."""

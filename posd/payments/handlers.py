@@ -44,7 +44,7 @@ from posd.payments.documents import Event, Events, History, State, Transaction, 
 from posd.payments.lists import Page, TransactionPage
 from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
-from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
+from posd.payments.request import DECISIONS, Acknowledgement, PaymentFacts, Resolution, StartRequest, read_facts
 from posd.payments.start import Payments
 from posd.records import pruned
 from posd.records.model import Phase
@@ -164,9 +164,10 @@ ROUTES = (
         "POST",
         f"{ONE}/resolve",
         "resolve_transaction",
-        "Close an open payment by a person's word, audited. What the terminal says later supersedes it.",
+        "Close an open payment, or record one that a restore lost, by a person's word, audited. What the terminal says "
+        "later supersedes it.",
         {200: _NOW},
-        DECIDES,
+        ("unknown_terminal", "id_reused", *DECIDES),
         headers=_SHOWN,
         body=Resolution,
         admin=True,
@@ -398,17 +399,20 @@ class TransactionCalls:
 
     async def resolve_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/resolve`."""
-        return await self._decide(request, "resolve")
+        return await self._decide(request, "resolve", read_facts)
 
     async def acknowledge_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/acknowledge`."""
         return await self._decide(request, "acknowledge")
 
-    async def _decide(self, request: Request, call: str) -> Response:
-        """Carry out what a person decides."""
+    async def _decide(
+        self, request: Request, call: str, facts_of: Callable[[bytes], PaymentFacts | None] = lambda _body: None
+    ) -> Response:
+        """Carry out what a person decides; `facts_of` reads what the person says that the payment was."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
-        transaction = await self._or_ended(request, identity, self._operators.decide(identity, decision))
+        facts = facts_of(request.state.body)
+        transaction = await self._or_ended(request, identity, self._operators.decide(identity, decision, facts))
         return await self._answer(request, transaction)
 
     async def _or_ended(self, request: Request, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:

@@ -309,7 +309,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Decimal:
         """The sum of every number of the till's amount, 0 where none is known."""
-        return _total(self.amount)
+        return amount_total(self.amount)
 
     def attention_of(self, code: AttentionCode) -> Attention | None:
         """Return the open attention of that code."""
@@ -317,7 +317,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=64)  # an approval is held against it twice
-def _total(amount: bytes) -> Decimal:
+def amount_total(amount: bytes) -> Decimal:
+    """Return the sum of every number of an amount as it is stored."""
     return sum(numbers(_EXACT.decode(amount)), ZERO)
 
 

@@ -13,7 +13,7 @@ from posd.base.ids import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
 from posd.payments import journal, rows
-from posd.payments.entries import Attempted, Entry, TakenOver, replay
+from posd.payments.entries import Attempted, Entry, Resolved, TakenOver, replay
 from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
@@ -177,8 +177,8 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
     """Derive a transaction again from its events and its journal (blocking)."""
     entries = _start_first(list(journal.entries(db, stored.client_transaction_id)))
     recorded = tuple(journal.events(db, stored.client_transaction_id))
-    taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)
-    first = None if taken_over or not stored.orphan or not recorded else recorded[0]
+    by_id = any(isinstance(item.entry, TakenOver | Resolved) and not item.events_before for item in entries)
+    first = None if by_id or not stored.orphan or not recorded else recorded[0]
     derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))
     return Derived(stored, derived, recorded, tuple(verdicts))
 
@@ -190,7 +190,7 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
     which they stand, that would put in doubt what is known.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
-    taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver)), start)
+    taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)
     if start <= taken:
         return entries
     return [*entries[:taken], entries[start], *entries[taken:start], *entries[start + 1 :]]

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Object, Wire, deeper_than, encode, pointer_token
+from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Wire, deeper_than, encode, pointer_token
 from posd.base.money import AmountUnit, to_decimal
 from posd.base.text import composed
 from posd.base.times import read_moment
 from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountFault, AmountRules, on_wire, read_amount
 from posd.payments.entries import Dismissed, Released, Resolved
-from posd.payments.model import AttentionCode, OperationType, Result, Transaction
+from posd.payments.model import AttentionCode, OperationType, Result, Transaction, amount_total
 from posd.payments.operations import OPERATIONS
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
@@ -138,16 +138,6 @@ class _Reader(Reader):
         if self.readable:
             self.members = _RAW.decode(body)
 
-    def repeated(self, document: Object) -> Iterator[str]:
-        """Yield what stands more than once, also in the objects that posd reads; metadata is the till's own."""
-        yield from super().repeated(document)
-        for path in (("amount",), ("amount", "extra_taxes"), ("options",)):
-            inner: Any = document
-            for name in path:
-                inner = inner.get(name) if isinstance(inner, Object) else None
-            if isinstance(inner, Object):
-                yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
-
     def value(self, name: str) -> Any:
         """Return the decoded value of a member, None where it is absent, null or not decodable."""
         raw = self.members.get(name)
@@ -240,7 +230,7 @@ def _check_reference(reader: _Reader, request: StartRequest) -> None:
         )
 
 
-def _type(reader: _Reader) -> OperationType:
+def _type(reader: Reader) -> OperationType:
     value = reader.value("type")
     if value is None:
         return OperationType.CHARGE
@@ -258,7 +248,7 @@ def _options(reader: _Reader) -> bytes:
     return options
 
 
-def _amount(reader: _Reader, kind: OperationType, rules: AmountRules) -> bytes:
+def _amount(reader: Reader, kind: OperationType, rules: AmountRules) -> bytes:
     before = len(reader.faults)
     value = reader.value("amount")
     if value is None:
@@ -283,10 +273,15 @@ def amount_faults(faults: Iterable[AmountFault]) -> Iterator[Fault]:
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    Of an orphan the request is not known, so nothing differs. Until when it may be sent is no matter of what is paid.
+    Of an orphan the request is not known: what a person said of it is compared, and nothing else. Until when it may be
+    sent is no matter of what is paid.
     """
-    if transaction.orphan:
+    if transaction.orphan and not transaction.total:
         return []
+    if transaction.orphan:
+        faulty = {fault.path.split("/")[1] if fault.path else "body" for fault in faults if not fault.missing}
+        facts = PaymentFacts(request.terminal, request.type, request.amount)
+        return sorted(faulty & {"body", *COMPARED} | set(contradicted(transaction, facts)))
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
@@ -295,6 +290,31 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):
         names.add(ADDITIONAL[request.repeat is not None])
     return sorted(names)
+
+
+#: What a person says of a payment that is compared with what is known of it.
+COMPARED = ("terminal", "type", "amount")
+
+
+class PaymentFacts(msgspec.Struct, frozen=True):
+    """What a person or a till says that a payment was; None and `{}` where nothing is said."""
+
+    terminal: str | None
+    type: OperationType | None
+    amount: bytes
+    sale: str | None = None
+    original: str | None = None
+
+
+def contradicted(transaction: Transaction, facts: PaymentFacts) -> Iterator[str]:
+    """Yield the fields in which what is said contradicts what is recorded. Amounts are compared by their sums."""
+    if facts.terminal not in (None, transaction.terminal):
+        yield "terminal"
+    if None not in (facts.type, transaction.type) and facts.type is not transaction.type:
+        yield "type"
+    said, known = amount_total(facts.amount), transaction.total
+    if said and known and said != known:
+        yield "amount"
 
 
 def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "main") -> bytes:
@@ -321,11 +341,31 @@ def start_body(transaction: Transaction, callback_url: str, unit: AmountUnit = "
 Decision = Released | Resolved | Dismissed
 
 
+#: Begins the descriptions of what a payment was that a restore lost.
+_LOST = "of a payment that a restore lost: "
+
+
 class Resolution(Signed, frozen=True):
-    """A person says how it ended."""
+    """A person says how it ended; of a payment that a restore lost, also what it was."""
 
     result: Annotated[Result, Meta(description="how")]
     transaction_reference: Annotated[ChosenUuid | None, Meta(description="the acquirer's, of an approval alone")] = None
+    terminal: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        Meta(
+            description=f"{_LOST}where it ran; may be left out where the fleet has exactly one. Of a payment that is "
+            "known, `terminal`, `type` and the sum of `amount` must agree with the record"
+        ),
+    ] = None
+    type: Annotated[OperationType | None, Meta(description=f"{_LOST}if left out `charge`")] = None
+    amount: Annotated[AskedAmount | None, Meta(description=f"{_LOST}required; its sum counts")] = None
+    sale: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
+        Meta(description=f"{_LOST}the till's key for what was paid"),
+    ] = None
+    original: Annotated[
+        ChosenUuid | None, Meta(description=f"{_LOST}client_transaction_id of what it was derived from")
+    ] = None
 
 
 class Acknowledgement(Signed, frozen=True):
@@ -343,7 +383,23 @@ def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resol
     reference = reader.uuid("transaction_reference")
     if reference is not None and result is not Result.APPROVED:
         reader.fault("/transaction_reference", "belongs to the result approved alone")
+    _facts(reader)
     return Resolved(operator, note, uid, result, reference)
+
+
+def read_facts(body: bytes) -> PaymentFacts:
+    """Return what a person says that a payment was, in a body that was read without a fault (`Resolution`)."""
+    return _facts(Reader(body, Resolution.__struct_fields__))
+
+
+def _facts(reader: Reader) -> PaymentFacts:
+    return PaymentFacts(
+        terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
+        type=None if reader.value("type") is None else _type(reader),
+        amount=b"{}" if reader.value("amount") is None else _amount(reader, OperationType.CHARGE, NOTHING_MORE),
+        sale=composed(reader.text("sale", MAX_SALE_CHARACTERS) or "") or None,
+        original=reader.uuid("original"),
+    )
 
 
 def _acknowledge(reader: Reader, operator: str, note: str, uid: int | None) -> Dismissed:

@@ -26,9 +26,8 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
-from posd.base.json_types import AMOUNT
 from posd.base.limits import FREE_FOR_PAYMENTS
-from posd.base.money import AmountUnit, digits_of, numbers, total
+from posd.base.money import AmountUnit, digits_of
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock import kernel
@@ -37,7 +36,7 @@ from posd.httpd.senders import Sender
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
 from posd.payments.entries import Attempted
-from posd.payments.model import OperationType, Transaction, may_be_paid
+from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
 from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES
@@ -279,7 +278,7 @@ class Payments:
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem where the sum is above what the configuration allows, whichever way the money goes."""
-        most, asked = self._amounts.max_amount, total(numbers(AMOUNT.decode(request.amount)))
+        most, asked = self._amounts.max_amount, amount_total(request.amount)
         if most is not None and asked > most:
             raise Problem(
                 "amount_exceeds",

@@ -160,8 +160,16 @@ class Reader:
                 self.fault(f"/{pointer_token(name)}", message)
 
     def repeated(self, document: Object) -> Iterator[str]:
-        """Yield what stands more than once with different values, as JSON Pointers without their first slash."""
-        yield from map(pointer_token, sorted(document.repeated))
+        """Yield what stands more than once with different values, as JSON Pointers without their first slash.
+
+        Of the objects in it those count that posd reads; `metadata` is the till's own.
+        """
+        for path in ((), ("amount",), ("amount", "extra_taxes"), ("options",)):
+            inner: Any = document
+            for name in path:
+                inner = inner.get(name) if isinstance(inner, Object) else None
+            if isinstance(inner, Object):
+                yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
     def fault(self, path: str, message: str, *, missing: bool = False) -> None:
         """Note that something is wrong."""

@@ -235,6 +235,8 @@ class Day:
         await self.refused("not_found", "POST", f"{at}/acknowledge", {"code": "gap", **BY_ANA}, admin=True)
         assert (await payment.post("release", BY_ANA)).json["released"] is True
         await self.refused("not_abortable", "POST", f"{at}/abort")
+        other = {"result": "canceled", "amount": {"iva": 1}, **BY_ANA}
+        await self.refused("id_reused", "POST", f"{at}/resolve", other, admin=True)
         assert (await payment.post("resolve", {"result": "canceled", **BY_ANA}, admin=True)).status == 200
         for call, body in (("release", BY_ANA), ("resolve", {"result": "canceled", **BY_ANA})):
             await self.refused("already_final", "POST", f"{at}/{call}", body, admin=True)

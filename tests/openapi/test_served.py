@@ -33,6 +33,7 @@ ELSEWHERE: dict[str, str] = {
     "back_up draining": "it breaks off (Stopped): tests/store/test_backup.py",
     "prune draining": "it breaks off (Stopped): tests/store/test_retention.py",
     "abort_transaction terminal_offline": "tests/e2e/test_abort.py",
+    "resolve_transaction unknown_terminal": "a restore: tests/e2e/test_lost_payments.py",
 }
 #: Statuses likewise.
 STATUSES_ELSEWHERE = {

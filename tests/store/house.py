@@ -173,7 +173,7 @@ class House:
         searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock)
         settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock, random.random)
-        self.operators = Operators(store, self.outstanding, clock)
+        self.operators = Operators(store, self.fleet, self.outstanding, clock, lambda: None)
         self.heard: list[Change] = []
         store.hub.listen(self.heard.extend, Change)
 

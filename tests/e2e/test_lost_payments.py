@@ -1,0 +1,171 @@
+"""Payments that a restore lost: a person says what the slip shows, and the till is answered from that record."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_back_in_time import refused, restored, seen
+from tests.e2e.test_backup import approve, back_up, lose
+from tests.support.shop import AMOUNT, Payment, Shop, acknowledging
+from tests.support.webhooks import attention
+
+BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
+#: As a slip shows it: the sum alone.
+SLIP = {"amount": {"subtotal_iva0": "11.20"}}
+
+
+async def lost(shop: Shop, home: Path, count: int = 1, **request: Any) -> list[Payment]:
+    """Start and approve payments, and restore a backup that is older, where nothing else is left of the database."""
+    daemon = shop.daemon
+    await back_up(daemon, home / "backup.db")
+    payments = [await shop.started(**request) for _ in range(count)]
+    for payment in payments:
+        await approve(payment)
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm", ".witness")
+    await restored(daemon, str(home / "backup.db"))
+    await daemon.start()
+    return payments
+
+
+def told(payment: Payment, result: str = "approved", **more: Any) -> dict[str, Any]:
+    return BY_ANA | {"result": result, "terminal": payment.serial} | more
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("looked", [False, True])
+async def test_what_a_person_saw_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
+    """Before and after `posd restore --seen`; the till's body has what a person does not know."""
+    paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
+    for payment in (paid, unpaid):
+        problem = (await payment.put(metadata={"till": 3})).json
+        assert (problem["code"], problem["next_step"], problem["never_started"]) == (
+            "restore_unseen",
+            "ask_person",
+            False,
+        )
+    if looked:
+        await seen(own.daemon)
+    for payment, result, step in ((paid, "approved", "done"), (unpaid, "declined", "new_id_ok")):
+        assert (await payment.get())["never_started"] is False
+        reply = await payment.post("resolve", told(payment, result, **SLIP), admin=True)
+        assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (200, "final", step), reply.body
+        again = await payment.put(sale="basket-7", metadata={"till": 3})
+        assert (again.status, again.json["outcome"]["result"], again.json["next_step"]) == (200, result, step)
+        assert again.json["outcome"]["evidence"][0]["operator"] == "Ana"
+        outcome = await own.daemon.call("GET", f"/transactions/{payment.identity}/outcome")
+        assert (outcome.status, outcome.json["result"]) == (200, result)
+        assert len(payment.requests) == 1, "nothing was sent again"
+        assert (await payment.history())[0]["kind"] == "resolve"
+
+
+async def test_it_is_kept_over_a_crash_and_follows_from_its_record(own: Shop, home: Path) -> None:
+    (paid,) = await lost(own, home)
+    document = (await paid.post("resolve", told(paid, **SLIP), admin=True)).json
+    await own.daemon.kill()
+    await own.daemon.start()
+    assert (await paid.get())["outcome"] == document["outcome"]
+    reply = await own.daemon.call("POST", "/reprocess", socket=own.daemon.admin_socket)
+    assert (reply.status, reply.json["differences"]) == (200, [])
+    assert (await paid.put()).json["outcome"] == document["outcome"]
+
+
+async def test_it_counts_in_totals_and_feed_like_any_that_a_person_resolved(own: Shop, home: Path) -> None:
+    (paid,) = await lost(own, home)
+    assert (await paid.post("resolve", told(paid, **SLIP), admin=True)).status == 200
+    (row,) = (await own.daemon.call("GET", "/transactions?totals=true")).json["totals"]
+    assert (row["type"], row["result"], row["count"], float(row["amount"])) == ("charge", "approved", 1, 11.2)
+    changes = (await own.daemon.call("GET", "/feed?with=outcome")).json["changes"]
+    mine = [change for change in changes if change["id"] == paid.identity]
+    assert [(change["reason"], change["phase"]) for change in mine[:2]] == [
+        ("orphan", "starting"),
+        ("resolve", "final"),
+    ]
+    assert mine[-1]["outcome"]["result"] == "approved"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"amount": AMOUNT | {"subtotal_iva": 20}}, ["amount"]),
+        ({"type": "pre-auth"}, ["type"]),
+        ({"terminal": "SN-OFFLINE"}, ["terminal"]),
+        ({"amount": {"iva": -1}}, ["amount"]),
+        ({"amount": {"subtotal_iva0": 11.2}, "metadata": {"a": 1}, "sale": "other"}, []),
+    ],
+    ids=str,
+)
+async def test_a_call_for_another_payment_is_refused(
+    own: Shop, home: Path, changes: dict[str, Any], fields: list[str]
+) -> None:
+    (paid,) = await lost(own, home)
+    assert (await paid.post("resolve", told(paid, **SLIP), admin=True)).status == 200
+    reply = await paid.put(**changes)
+    if not fields:
+        assert reply.status == 200
+        return
+    assert (reply.status, reply.json["code"], reply.json["fields"]) == (409, "id_reused", fields)
+    assert len(paid.requests) == 1
+
+
+async def test_the_terminal_that_says_otherwise_later_wins(own: Shop, home: Path) -> None:
+    (paid,) = await lost(own, home)
+    assert (await paid.post("resolve", told(paid, "canceled", **SLIP), admin=True)).status == 200
+    assert await paid.event("APPROVAL", "APPROVAL_REQUESTED") == 200
+    document = await paid.get()
+    assert (document["outcome"]["result"], document["outcome"]["supersedes"]["result"]) == ("approved", "canceled")
+    assert "outcome_corrected" in attention(document)
+    reply = await own.daemon.call("POST", "/reprocess", socket=own.daemon.admin_socket)
+    assert (reply.status, reply.json["differences"]) == (200, [])
+
+
+async def test_where_the_person_saw_nothing_the_call_is_repeated(own: Shop, home: Path) -> None:
+    await lost(own, home)
+    unsent = own.payment()
+    await refused(unsent)
+    await seen(own.daemon)
+    own.terminal.start = acknowledging(unsent.serial)
+    assert (await unsent.put()).status == 201
+
+
+async def test_what_a_person_says_has_to_be_enough(own: Shop, home: Path) -> None:
+    (paid,) = await lost(own, home)
+    lacking = await paid.post("resolve", told(paid), admin=True)
+    assert (lacking.status, [error["path"] for error in lacking.json["errors"]]) == (422, ["/amount"])
+    unnamed = await paid.post("resolve", BY_ANA | SLIP | {"result": "approved"}, admin=True)
+    assert (unnamed.status, unnamed.json["code"]) == (422, "unknown_terminal")
+    twice = b'{"operator":"Ana","note":"x","result":"approved","amount":{"iva":1,"iva":2}}'
+    repeated = await paid.post("resolve", twice, admin=True)
+    assert [error["path"] for error in repeated.json["errors"]] == ["/amount/iva"]
+    assert (await paid.post("resolve", told(paid, **SLIP))).json["code"] == "forbidden"
+    assert (await paid.get())["code"] == "not_found"
+    answers = [paid.post("resolve", told(paid, **SLIP), admin=True) for _ in range(2)]
+    assert sorted(reply.status for reply in await asyncio.gather(*answers)) == [200, 409]
+
+
+async def test_without_a_restore_an_id_that_is_not_known_is_not_found(own: Shop) -> None:
+    payment = own.payment()
+    reply = await payment.post("resolve", told(payment, **SLIP), admin=True)
+    assert (reply.status, reply.json["code"], reply.json["never_started"]) == (404, "not_found", True)
+
+
+async def test_of_a_payment_that_is_known_the_word_has_to_agree_with_the_record(own: Shop) -> None:
+    payment = await own.in_doubt()
+    wrong = await payment.post("resolve", told(payment, amount={"iva": 1}, type="void"), admin=True)
+    assert (wrong.status, wrong.json["code"], wrong.json["fields"]) == (409, "id_reused", ["type", "amount"])
+    assert (await payment.post("resolve", told(payment, **SLIP), admin=True)).status == 200
+
+
+async def test_a_refund_that_was_lost_counts_against_its_original(own: Shop, home: Path) -> None:
+    charge = await own.started()
+    await approve(charge)
+    (refund,) = await lost(own, home)
+    word = told(refund, type="refund", original=charge.identity, **SLIP)
+    assert (await refund.post("resolve", word, admin=True)).status == 200
+    await seen(own.daemon)
+    more = own.payment()
+    body = {"terminal": charge.serial, "type": "refund", "original": charge.identity, "additional": True}
+    reply = await more.put(**body, amount={"subtotal_iva0": 1})
+    assert (reply.status, reply.json["code"]) == (422, "amount_exceeds")

@@ -17,14 +17,14 @@ ALONE = GENERAL[:3]
 
 _PAYS = (
     (0, "Approved; with --no-wait: started."),
-    (1, "Declined, rejected, canceled, not started, or refused by posd."),
+    (1, "Declined, rejected, canceled, or refused by posd: nothing was started under this id."),
     USAGE,
     (3, "The daemon cannot be reached. Where the message says that it may have started, repeat it with the same --id."),
-    (4, "Still open, or in doubt: the wait was cut short (Ctrl-C, a fault of posd). It goes on. See posd-await(1)."),
+    (4, "Still open, or refused where an earlier call with this --id may have started it. See posd-await(1)."),
 )
 _STANDS = (
     (0, "The payment is approved."),
-    (1, "It ended otherwise, or posd refused; the message says which."),
+    (1, "It ended otherwise, or was never started; the message says which."),
     USAGE,
     UNREACHABLE,
     (4, "It is still open, or how it stands is not known."),

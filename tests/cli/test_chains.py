@@ -251,7 +251,7 @@ def test_one_that_is_still_open_has_nothing_derived_from_it(shop: Shop) -> None:
     refused = shop.run("capture", reserve, "5")
     assert shop.run("abort", reserve).returncode == 0
     assert shop.run("await", reserve).returncode == 1
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "is not approved: it is still open; wait for its outcome" in refused.stderr
 
 

@@ -1,9 +1,19 @@
 """The contract's exit codes, row by row."""
 
+import json
+from itertools import product
+from pathlib import Path
+
 import pytest
 
-from posd.base.problems import PROBLEMS
-from posd.cli.app.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
+from posd.base.problems import PROBLEMS, Problem, Row, StartStep
+from posd.cli.app.advice import REFUSED_STEPS
+from posd.cli.app.exit_codes import ExitCode, for_print_job, for_problem, for_transaction
+from posd.client import errors as client
+from tests.cli.documents import ID
+from tests.cli.processes import posd
+from tests.cli.stub import Answer, Stub, problem
+from tests.support.tables import every
 
 
 @pytest.mark.parametrize(
@@ -41,44 +51,37 @@ def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | 
     assert for_print_job({"phase": phase, "status": status}) == code
 
 
-@pytest.mark.parametrize(
-    ("code", "exit_code"),
-    [
-        ("invalid_request", 2),
-        ("malformed_json", 2),
-        ("unknown_terminal", 2),
-        ("not_configured", 2),
-        ("forbidden", 2),
-        ("method_not_allowed", 2),
-        ("payload_too_large", 2),
-        ("unsupported_media_type", 2),
-        ("terminal_busy", 1),
-        ("terminal_offline", 1),
-        ("id_reused", 1),
-        ("not_found", 1),
-        ("past_point_of_no_return", 1),
-        ("already_final", 1),
-        ("call_outstanding", 1),
-        ("sale_conflict", 1),
-        ("already_derived", 1),
-        ("unknown_original", 1),
-        ("nothing_running", 1),
-        ("queue_full", 1),
-        ("storage_unavailable", 1),
-        ("request_timeout", 1),
-        ("internal_error", 1),
-        ("draining", 3),
-        ("a_code_of_a_later_version", 1),
-    ],
-)
-def test_a_problem_exits_by_its_code(code: str, exit_code: int) -> None:
-    assert for_problem(code) == exit_code
+@every(("code", "row"), PROBLEMS.items())
+def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Path, code: str, row: Row) -> None:
+    """Each problem, of an id that the command made and of one that was given; only what was never started is over."""
+    wrong = code == "draining" and ExitCode.UNREACHABLE
+    refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
+    unsent = row.status < 500 or row.status in (501, 503)
+    for given, never_started in product((False, True), (None, False, True)):
+        document = Problem(code, "why", **({} if never_started is None else {"never_started": never_started}))
+        answer = Answer(row.status, json.dumps(document.document(starts=True)).encode(), "application/problem+json")
+        with Stub(tmp_path / "s", [answer]):
+            done = posd("charge", "5", *(["--id", ID] if given else []), socket=tmp_path / "s")
+        over = unsent and (never_started or not given)
+        case = (code, given, never_started, done.stderr)
+        assert done.returncode == (refused if over else wrong or ExitCode.OPEN), case
+        assert ("Nothing was started." in done.stderr) is bool(over), case
+        assert (REFUSED_STEPS["ask_person"] in done.stderr) is (
+            unsent and not over and document.document(starts=True)["next_step"] not in ("fix_call", "same_call")
+        ), case
+        assert "NOT PAID" not in done.stdout + done.stderr
 
 
-def test_no_problem_is_told_as_done_or_as_still_open() -> None:
-    assert not {ExitCode.DONE, ExitCode.OPEN} & set(PROBLEM_CODES.values())
+@pytest.mark.parametrize(("never_started", "code"), [(True, 1), (False, 4), (None, 4)])
+def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_started(
+    tmp_path: Path, never_started: bool | None, code: int
+) -> None:
+    extra = "" if never_started is None else f',"never_started":{json.dumps(never_started)}'
+    with Stub(tmp_path / "s", [problem(404, "not_found", "no such payment", extra)]):
+        assert posd("await", ID, socket=tmp_path / "s").returncode == code
 
 
-def test_a_code_that_is_no_plain_refusal_is_one_of_the_daemon() -> None:
-    assert PROBLEM_CODES.keys() <= PROBLEMS.keys()
-    assert ExitCode.NOT_DONE not in PROBLEM_CODES.values()
+@every(("code", "row"), PROBLEMS.items())
+def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: Row) -> None:
+    problem = client.Problem.BY_CODE.get(code, client.Problem)(code, row.status, "why", {})
+    assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)

@@ -14,7 +14,7 @@ from tests.cli.stub import Answer, Stub, problem
 
 FULL = problem(503, "storage_unavailable", "the disk is full")
 FAULT = problem(500, "internal_error", "a fault")
-GONE = problem(404, "not_found", "no such payment")
+GONE = problem(404, "not_found", "no such payment", ',"never_started":true')
 FOREIGN = Answer(200, b"<html>", "text/html")
 
 ACTIVE = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="wait")
@@ -93,7 +93,7 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
         (AWAIT, {"result": "approved"}, 0),
         (AWAIT, {"result": "declined"}, 1),
         (AWAIT, {"result": "of a newer posd"}, 4),
-        (CHARGE, {"result": "approved"}, 1),
+        (CHARGE, {"result": "approved"}, 4),
         (("print-jobs", JOB, "--wait"), {"print_status": "COMPLETED"}, 0),
         (("print-jobs", JOB, "--wait"), {"print_status": None}, 1),
     ],
@@ -102,7 +102,7 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
 def test_who_waits_for_what_is_removed_hears_how_it_ended(
     tmp_path: Path, arguments: tuple[str, ...], left: dict[str, str | None], code: int
 ) -> None:
-    """A start is refused all the same: whether it is for the same sale is not known any more."""
+    """Of a start it stays open: whether it is for the same sale is not known any more."""
     fields = "," + json.dumps(left).strip("{}")
     with Stub(tmp_path / "s", [problem(410, "pruned", "used before; it ended so", fields)] * 2):
         done = posd(*arguments, socket=tmp_path / "s")

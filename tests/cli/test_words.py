@@ -3,8 +3,7 @@
 import click
 import pytest
 
-from posd.base.problems import PROBLEMS
-from posd.cli.app.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_STEPS, SPELLINGS, attention_advice
+from posd.cli.app.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, NEXT_STEPS, SPELLINGS, attention_advice
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
 from posd.cli.operate.status import check_text
@@ -41,7 +40,6 @@ COMMANDS = sorted(
     {
         *(command for code in (*CODES, "unknown") for command in attention_advice(code, transaction()).commands),
         *(command.format(name=name) for command in CAPTURE_OR_VOID.commands for name in (ID, f"--reference {ID}")),
-        *(command for commands in LOOK_FIRST.values() for command in commands),
         f"posd void --reference {ID}",
     }
 )
@@ -107,8 +105,7 @@ def test_every_operation_type_has_its_command() -> None:
         assert command.name == row.name
 
 
-def test_what_a_refusal_is_told_by_is_a_problem_and_an_option() -> None:
-    assert LOOK_FIRST.keys() <= PROBLEMS.keys()
+def test_what_a_person_types_for_what_a_till_sends_is_an_option() -> None:
     void = main.get_command(click.Context(main), "void")
     assert void is not None
     options = {option for parameter in void.params for option in parameter.opts}

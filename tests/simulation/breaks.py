@@ -411,7 +411,9 @@ _ALL: Final = (
         "searched-once",
         "reconcile",
         "A search that brings nothing is not tried again.",
-        Change(schedule.answered, "if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):", "if True:"),
+        Change(
+            schedule.answered, "if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):", "if True:"
+        ),
     ),
     Break(
         "abort-at-the-acquirer",

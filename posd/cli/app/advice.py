@@ -170,11 +170,11 @@ CAPTURE_OR_VOID = Advice(
 #: what is added to that unless nothing came after it for certain.
 UNLESS_DONE = ", unless one of them was done since"
 
-#: code of a refusal for the sake of other transactions -> the commands that show them, for each of them.
-LOOK_FIRST: Mapping[str, tuple[str, ...]] = {
-    "already_derived": ("posd show {id}",),
-    "sale_conflict": ("posd show {id}",),
-    "unknown_original": ("posd show {id}", "posd list"),
+#: `next_step` of a refusal -> what to do, where the id may have been started before.
+REFUSED_STEPS: Mapping[str, str] = {
+    "fix_call": "Correct the call, and keep the id.",
+    "same_call": "Repeat the same call with the same --id.",
+    "ask_person": "Ask the person in charge. Keep the id, and do not start it under another one.",
 }
 
 #: how the daemon writes what a till sends -> what a person types instead.

@@ -17,15 +17,13 @@ CONFIG_VARIABLE = "POSD_CONFIG"
 class Context:
     """The options of `posd`, and what a command says of itself for the message of an error.
 
-    `about`: the id of what it refers to, which a refusal may be about. `starts`: it starts something or waits for it,
-    so that what it stumbles over is no refusal. `full_ids`: its tables have whole ids. `utc`: it
-    writes times in UTC. `unread`: why the configuration did not name the socket.
+    `starts`: it starts something or waits for it, so that an error may leave it open. `full_ids`: its tables have whole
+    ids. `utc`: it writes times in UTC. `unread`: why the configuration did not name the socket.
     """
 
     config_path: str = CONFIG_FILE
     socket_path: str | None = None
     output: "Output | None" = None
-    about: str | None = None
     starts: bool = False
     full_ids: bool = False
     utc: bool = False

@@ -8,7 +8,7 @@ from typing import IO, Any
 import click
 
 from posd.base.problems import PROBLEMS
-from posd.cli.app.advice import LOOK_FIRST, SPELLINGS, explained_by
+from posd.cli.app.advice import SPELLINGS, explained_by
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
@@ -46,10 +46,10 @@ def explain(error: Exception, context: Context) -> Failure:
             lines = [str(error), *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)
         case Problem():
-            lines = [*problem_lines(error, context.about), *_directed(error, context)]
+            lines = [*problem_lines(error), *_directed(error, context)]
             if error.code in PROBLEMS:  # a newer posd may have others
                 lines.append(f"  {explained_by([error.code])}")
-            return Failure(lines, for_problem(error.code), output, error.raw)
+            return Failure(lines, for_problem(error, starts=context.starts), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
             lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
@@ -76,17 +76,13 @@ def _directed(problem: Problem, context: Context) -> Iterator[str]:
         )
 
 
-def problem_lines(problem: Problem, about: str | None = None) -> list[str]:
-    """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type.
-
-    `about` is the transaction that the command refers to; a problem that names some itself is about those.
-    """
+def problem_lines(problem: Problem) -> list[str]:
+    """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type."""
     detail = problem.detail or problem.code
     for sent, typed in SPELLINGS.items():
         detail = detail.replace(sent, typed)
     lines = [detail]
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
-    concerned = problem.extra.get("transactions") or [about] * (about is not None)
-    lines += [f"  {command.format(id=each)}" for each in concerned for command in LOOK_FIRST.get(problem.code, ())]
+    lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]
     return lines

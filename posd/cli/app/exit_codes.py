@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from posd.client.errors import Problem
+
 
 class ExitCode(IntEnum):
     """The five exit codes of every posd command."""
@@ -24,20 +26,8 @@ RESULT_CODES: Mapping[str, ExitCode] = {
     "not_started": ExitCode.NOT_DONE,
 }
 
-#: problem's `code` -> exit code, where it is another one than NOT_DONE: posd understood, and refused.
-PROBLEM_CODES: Mapping[str, ExitCode] = {
-    # The command or its arguments are wrong: the same call can never succeed.
-    "malformed_json": ExitCode.USAGE,
-    "invalid_request": ExitCode.USAGE,
-    "unknown_terminal": ExitCode.USAGE,
-    "not_configured": ExitCode.USAGE,
-    "forbidden": ExitCode.USAGE,
-    "method_not_allowed": ExitCode.USAGE,
-    "payload_too_large": ExitCode.USAGE,
-    "unsupported_media_type": ExitCode.USAGE,
-    # There, but about to stop: to the caller the same as not being there.
-    "draining": ExitCode.UNREACHABLE,
-}
+#: HTTP statuses of a call that is wrong: repeated as it is, it never succeeds.
+WRONG_CALL = frozenset({400, 403, 405, 408, 413, 415, 422, 501})
 
 
 def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
@@ -65,6 +55,14 @@ def for_pruned(left: Mapping[str, Any]) -> ExitCode:
     return RESULT_CODES.get(left.get("result", ""), ExitCode.OPEN)
 
 
-def for_problem(code: str) -> ExitCode:
-    """Return the exit code for a problem's `code`: a refusal, also of a code that this version does not know."""
-    return PROBLEM_CODES.get(code, ExitCode.NOT_DONE)
+def for_problem(problem: Problem, *, starts: bool = False) -> ExitCode:
+    """Return the exit code for a problem; `starts`: of a command that starts something, or waits for it.
+
+    Then only what was never started is NOT_DONE or USAGE: of all else it is not known whether it was.
+    """
+    if problem.away:  # about to stop: to the caller the same as not being there
+        return ExitCode.UNREACHABLE
+    if starts and not problem.never_started:
+        return ExitCode.OPEN
+    wrong = problem.next_step == "fix_call" or problem.status in WRONG_CALL
+    return ExitCode.USAGE if wrong else ExitCode.NOT_DONE

@@ -72,16 +72,26 @@ class TimedOut(Exception):
 
 
 def start(
-    api: Api, path: str, request: Mapping[str, Any], *, deadline: float | None, away: Callable[[str], None]
+    api: Api,
+    path: str,
+    request: Mapping[str, Any],
+    *,
+    deadline: float | None,
+    away: Callable[[str], None],
+    fresh: bool = True,
 ) -> Reply:
     """PUT a transaction or a print job until the daemon answers for it, and return the answer.
 
     Where the first call provably did not reach posd, nothing was started and Unreachable is raised. Once a call may
     have been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
-    `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
+    `deadline` is a time of `time.monotonic()`. `fresh`: the id was made for this call. Raise Problem, whose
+    `never_started` is True also where the first call with a fresh id was refused; Unreachable or TimedOut.
     """
+    first = True
 
     def told(error: PosdError) -> None:
+        nonlocal first
+        first = False
         if isinstance(error, Problem) and error.lasting:
             raise error  # a person is told at once, and asks again
         away(error.reason if isinstance(error, Unreachable) else str(error))
@@ -92,10 +102,14 @@ def start(
         return api.run(plans.start(api.socket, call, patience, told, unsent_patience=0.0))
     except ForeignAnswer:
         raise
-    except Unreachable as error:
-        if error.sent and isinstance(error.__cause__, Unreachable | Problem):
+    except (Unreachable, Problem) as error:
+        cause = error.__cause__ if isinstance(error, Unreachable) else None
+        if isinstance(error, Unreachable) and error.sent and isinstance(cause, Unreachable | Problem):
             raise TimedOut from error
-        raise (error.__cause__ or error) from None
+        found = cause or error
+        if isinstance(found, Problem):
+            found.never_started |= fresh and first and not found.sent
+        raise found from None
 
 
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:

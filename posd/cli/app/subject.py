@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from posd.base.text import shown
-from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice, explained_by
+from posd.cli.app.advice import REFUSED_STEPS, UNKNOWN_ATTENTION, Advice, explained_by
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
 from posd.cli.app.context import context
@@ -87,6 +87,9 @@ class Subject:
     #: Templates: what is said where it may have started, before and after the call was answered.
     may_run: str
     in_doubt: str
+    #: What is said of a call that started nothing: whose id was never started, and whose id may have been.
+    never_started: str
+    started_before: str
     #: Template: what to type about one that is left open.
     left_open: str
 
@@ -340,18 +343,18 @@ def run(
     *,
     deadline: float | None,
     no_wait: bool,
-    nothing: str,
+    fresh: bool,
 ) -> NoReturn:
     """Start one and wait for its end; leave the program with the exit code of that.
 
-    `draft` is what is known of it before the call. `nothing` is said where the call reached no daemon.
+    `draft` is what is known of it before the call. `fresh`: its id was made for this call.
     """
     context(ctx).starts = True
     with connect(ctx) as api, subject.progress(output, draft) as progress:
         # Before the call: the id is on the screen, also where the call fails.
         write = output.note if output.as_json else output.line
         write(f"{subject.title} {subject.id(draft)}")
-        reply = _begin(api, progress, draft, request, deadline, nothing)
+        reply = _begin(api, progress, draft, request, deadline, fresh=fresh)
         if reply.body["phase"] != "final" and not no_wait:
             reply = _wait(api, progress, reply, deadline)
     if reply.body["phase"] in DOUBTFUL:
@@ -379,7 +382,7 @@ def await_end(
 
 
 def _begin(
-    api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, nothing: str
+    api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, *, fresh: bool
 ) -> Reply:
     """Start it, once the daemon answers for it; its answer may be a final one.
 
@@ -389,26 +392,35 @@ def _begin(
     subject = progress.subject
     maybe = subject.fill(subject.may_run, draft)
     try:
-        return start(api, subject.path(subject.id(draft)), request, deadline=deadline, away=progress.away)
+        return start(api, subject.path(subject.id(draft)), request, deadline=deadline, away=progress.away, fresh=fresh)
     except (TimedOut, KeyboardInterrupt):
         _leave_open(progress, draft, maybe)
     except ForeignAnswer as answer:
         _leave_open(progress, draft, (f"posd: {answer.reason}", maybe))
     except Unreachable:
-        progress.close()
-        progress.output.note(nothing, style="yellow")
+        _tell_refused(progress, never_started=fresh, step="same_call")
         raise
     except Problem as problem:
-        if not problem.sent:
-            raise
-        _leave_open(progress, draft, (f"posd: {problem.detail}", maybe))
+        if problem.sent:
+            _leave_open(progress, draft, (f"posd: {problem.detail}", maybe))
+        _tell_refused(progress, never_started=problem.never_started, step=problem.next_step)
+        raise
+
+
+def _tell_refused(progress: Progress, *, never_started: bool, step: str) -> None:
+    """Say of a call that started nothing what may have been started before it, and then what to do."""
+    subject = progress.subject
+    progress.close()
+    what_to_do = REFUSED_STEPS.get(step, REFUSED_STEPS["ask_person"])
+    lines = [subject.never_started] if never_started else [subject.started_before, what_to_do]
+    progress.output.note(lines, style="yellow")
 
 
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
     """Read what is to be waited for; leave the program where posd is there and cannot tell how it stands.
 
-    Raise Problem where posd refuses, Unreachable where it is not there; where it has ended and only that is left of it,
-    Failure with the exit code of how it ended.
+    Raise Problem where it was never started, Unreachable where posd is not there; where it has ended and only that is
+    left of it, Failure with the exit code of how it ended.
     """
     subject = progress.subject
     try:
@@ -418,8 +430,9 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
     except Problem as problem:
         if problem.code == "pruned":
             raise Failure(problem.detail, for_pruned(problem.extra), progress.output, problem.raw) from problem
-        if problem.status < 500 or problem.away:
+        if problem.never_started or problem.away:
             raise
+        progress.output.json(problem.raw)
         _leave_open(progress, draft, _not_known(problem))
 
 

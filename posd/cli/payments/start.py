@@ -10,7 +10,6 @@ import click
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import Complete, payments
 from posd.cli.app.connection import id_argument, json_option
-from posd.cli.app.context import context
 from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
@@ -33,10 +32,6 @@ ORIGINALS: Mapping[str, Complete] = {
     "refund": payments("phase=final", "charge", "capture", approved=True),
     "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
-
-#: What is said of a call that started nothing: with a new id, and with an id that was given.
-NOTHING_STARTED = "Nothing was started."
-STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
 
 #: paragraphs of the help.
 WAITS = (
@@ -128,10 +123,9 @@ def _command(row: Start) -> click.Command:
         request = _request(row, given)
         if request.get("original"):
             request["original"] = find(ctx, output, request["original"], PAYMENT, least=LEAST_FOR_MONEY)[1]
-        context(ctx).about = request.get("original")
         draft = {"client_transaction_id": str(given_id or uuid.uuid4()), "type": row.type}
-        nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
-        run(ctx, output, PAYMENT, draft, request, deadline=deadline_in(timeout), no_wait=no_wait, nothing=nothing)
+        deadline = deadline_in(timeout)
+        run(ctx, output, PAYMENT, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
     command: Callable[..., None] = click.pass_context(start)
     for parameter in reversed(list(_parameters(row))):

@@ -174,11 +174,6 @@ def _refused(why: str) -> click.BadParameter:
     return click.BadParameter(why, param_hint="FILE")
 
 
-#: What is said of a call that started nothing: with a new id, and with an id that was given.
-NOTHING_SENT = "Nothing was sent to the printer."
-SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the same --id may have."
-
-
 @click.command("print")
 @click.argument("file", metavar="FILE", shell_complete=files)
 @terminal_option
@@ -230,8 +225,7 @@ def print_(
         _, request["reprint_of"] = find(ctx, output, given["reprint_of"], PRINT_JOB)
     request["document"] = document
     draft = {"print_job_id": given_id or str(uuid.uuid4())}
-    nothing = SENT_BEFORE if given_id else NOTHING_SENT
-    run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, nothing=nothing)
+    run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
 
 # `posd print-jobs`: print jobs, the newest first, or one with all that happened to it.

@@ -257,7 +257,7 @@ class _Walk:
             body = {"terminal": self.serial, **request}
             document: Document = start(self.api, PAYMENT.path(identity), body, deadline=deadline, away=self._away).body
         except Problem as problem:
-            if not problem.sent:
+            if problem.never_started:
                 self.open.remove(identity)
             raise
         return document

@@ -411,13 +411,14 @@ EVENTS: Final[Mapping[str, Event]] = {
         "warning",
         "detail",
         "the database was restored: {detail}",
-        "Compare the payments since the backup with the terminals; then posd restore --seen.",
+        "Compare the payments since the backup with the terminals. Record what was paid (posd resolve); then posd "
+        "restore --seen.",
     ),
     "store.gone_back": _row(
         "error",
         "count detail",
         "the database has gone back in time; {count} payments were taken over in doubt. {detail}",
-        "No payment is started under a new id until a person has looked: posd restore --seen --operator NAME.",
+        "Compare with the terminals. Record what was paid (posd resolve); then posd restore --seen --operator NAME.",
     ),
     "witness.unusable": _row(
         "warning",

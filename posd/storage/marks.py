@@ -26,6 +26,13 @@ UNREAD = "unread"  # an approval that no program has read; the detail is its id
 COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
 
 
+#: What a person does where a restore may have lost payments.
+COMPARE = (
+    "Compare with the slips, the terminals' journals and the acquirer's list. Record what one of them shows as paid "
+    "(posd resolve ID approved --amount SUM --terminal SERIAL), and never repeat such a call."
+)
+
+
 class OldFile(StrEnum):
     """How much could be read of the file that a restore replaced."""
 
@@ -92,7 +99,7 @@ class Restored(msgspec.Struct, frozen=True):
         if self.doubtful:
             parts.append(
                 "Of a payment that is not here nobody knows whether it was started: a till that repeats such a call "
-                "would start it again. Compare with the tills, the terminals' journals and the acquirer."
+                f"would start it again. {COMPARE}"
             )
         return " ".join(parts)
 
@@ -152,7 +159,7 @@ class GoneBack(msgspec.Struct, frozen=True):
         return (
             f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in doubt "
             "from the witness beside it; posd asks the terminals for them. What else happened since is not known here. "
-            "Compare with the tills, the terminals' journals and the acquirer."
+            f"{COMPARE}"
         )
 
 

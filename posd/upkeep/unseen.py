@@ -3,7 +3,8 @@
 It may after a restore that could not read all of the file that it replaced, or that was given a list with ids that
 nothing here knew, and where it is behind its witness: the file was put back from a copy, or is another one. Then what
 the witness knows is taken over in doubt, at the start, and no new payment is started until a person has looked (posd
-restore --seen). Print jobs are not refused: a receipt that is printed twice is no money.
+restore --seen). The person records what was paid (posd resolve). Print jobs are not refused: a receipt that is printed
+twice is no money.
 """
 
 import sqlite3
@@ -137,8 +138,9 @@ class Unseen:
             raise Problem(
                 "restore_unseen",
                 "cannot start: this id is not known here, and it may have been sent before, for the database was "
-                "restored or has gone back in time. Nothing was sent now. A person has to look at what is in question, "
-                f"and then say so: {SEEN} (it shows it first). Then repeat the same call",
+                "restored or has gone back in time. Nothing was sent now. A person looks. If the slip, the terminal or "
+                "the bank shows it as paid, record that with posd resolve and never repeat the call. Only if none of "
+                f"them shows it: {SEEN}, then repeat the same call",
                 since=self._since,
                 how=f"{self._how} To confirm that a person has looked: {SEEN}",
             )

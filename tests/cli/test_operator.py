@@ -176,6 +176,30 @@ def test_resolve_sends_the_result_and_shows_the_outcome(tmp_path: Path, result: 
     assert meaning(closed)[1].startswith("By a person's word: ")
 
 
+def test_resolve_sends_what_a_payment_was_that_a_restore_lost(tmp_path: Path) -> None:
+    given = ("--amount", "11.20", "--terminal", "SN-0001", "--type", "refund", "--original", OTHER_ID, "--sale", "s-1")
+    with Stub(tmp_path / "s", [answer(transaction(phase="final", outcome=APPROVED))]) as stub:
+        done = posd("resolve", ID, "approved", *given, *BY_ANA, socket=tmp_path / "s")
+        print_job = posd("resolve", "job-1", "COMPLETED", *given, *BY_ANA, socket=tmp_path / "s")
+    assert (done.returncode, print_job.returncode) == (0, 2)
+    [(_, _, body)] = sent(stub)
+    assert b'"subtotal_iva0":11.20' in stub.calls[0].body
+    assert body | {"terminal": "SN-0001", "type": "refund", "original": OTHER_ID, "sale": "s-1"} == body
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 1), (("--amount", "11.20"), 0)])
+def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    gone = problem(404, "not_found", "no transaction is known here", ',"never_started":false')
+    with Stub(tmp_path / "s", [gone, answer(transaction(phase="final", outcome=APPROVED))]) as stub:
+        seen = posd_on_terminal(
+            "resolve", ID, "approved", *arguments, "--note", "x", socket=tmp_path / "s", types="y\n"
+        )
+    assert seen.returncode == code, seen.screen
+    assert [call.method for call in stub.calls] == ["GET", *(["POST"] if arguments else [])]
+
+
 def test_resolve_as_approved_sends_the_reference(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
         done = posd("resolve", ID, "approved", "--reference", OTHER_ID.upper(), *BY_ANA, socket=tmp_path / "s")

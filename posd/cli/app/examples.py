@@ -97,6 +97,10 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
             "Book a payment as approved, by your word:",
         ),
         Example(
+            f"posd resolve {_ID} approved --amount 11.20 --terminal SN-0001 --note 'slip 000123'",
+            "Record a payment that a restore lost, as its slip shows it:",
+        ),
+        Example(
             "posd resolve job-1042 COMPLETED --note 'the receipt came out'",
             "Say that a print job came out of the printer:",
         ),

@@ -233,7 +233,7 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
             note = click.prompt("What was found (it is kept with the database)", err=True).strip()
         reply = api.post("/restore/seen", {"operator": operator, "note": note or NO_NOTE})
     output.json(reply.raw)
-    output.line("Noted: the restore was looked at. Payments are started again.")
+    output.line("Noted: the restore was looked at. A repeated call whose id is not known here is sent now.")
 
 
 def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:

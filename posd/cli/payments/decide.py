@@ -8,11 +8,13 @@ already.
 import sys
 import uuid
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import click
 
+from posd.cli.app import parameters
 from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
@@ -21,11 +23,21 @@ from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller
-from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof
+from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof, terminal_option
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
-from posd.cli.payments.words import NOT_THERE, PERHAPS_ANOTHER, RESOLVED_AS, SEARCHES, hint, resolving, words_of
+from posd.cli.payments.words import (
+    NOT_THERE,
+    OPERATIONS,
+    PERHAPS_ANOTHER,
+    RESOLVED_AS,
+    SEARCHES,
+    hint,
+    resolving,
+    words_of,
+)
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
+from posd.client.errors import NotFound
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,6 +51,11 @@ RELEASE_MEANS = (
 RESOLVE_MEANS = (
     "This {does}. It rests on your word alone: look at the terminal's journal and the acquirer's records first. If the "
     "terminal says otherwise later, that wins."
+)
+LOST_MEANS = (
+    "posd has no record of it: a restore may have lost it. Record what the slip, the terminal's journal or the bank "
+    "shows. The till's call is then answered from this record and never sent again. Where none of them shows it, "
+    "record nothing: the till repeats its call after posd restore --seen."
 )
 RESOLVE_PRINT_MEANS = (
     "This {does}. It rests on your word alone: look at what is on the paper first. If the terminal says otherwise "
@@ -89,12 +106,16 @@ def signed(command: Command) -> Command:
 
 
 class Decision(NamedTuple):
-    """One decision: the call that makes it, the question for it, and what explains it to a person."""
+    """One decision: the call that makes it, the question for it, and what explains it to a person.
+
+    `lost`: what is said of a payment that posd has no record of, None where there has to be one.
+    """
 
     verb: str
-    body: Mapping[str, str | None]
+    body: Mapping[str, Any]
     question: str
     explain: Callable[[Output, Document], None]
+    lost: str | None = None
 
 
 def _decide(
@@ -109,7 +130,13 @@ def _decide(
     with connect(ctx) as api:
 
         def look(aside: Output) -> None:
-            document = api.get(path).body
+            try:
+                document = api.get(path).body
+            except NotFound:
+                if decision.lost is None:
+                    raise
+                aside.line(decision.lost)
+                return
             aside.panel(f"{subject.noun(document)} {identity}", subject.summary(document), "cyan")
             decision.explain(aside, document)
 
@@ -225,6 +252,13 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 @click.argument("identity", metavar="ID", shell_complete=payments("open=true", jobs="open=true"))
 @click.argument("result", metavar="RESULT", type=click.Choice([*RESOLVED_AS, *PRINT_RESULTS]))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
+@click.option(
+    "--amount", type=parameters.amount, metavar="AMOUNT", help="Of a payment that a restore lost: its sum, with tax."
+)
+@terminal_option
+@click.option("--type", "kind", type=click.Choice(list(OPERATIONS)), help="The same: what it was; if left out charge.")
+@click.option("--original", type=click.UUID, metavar="UUID", help="The same: the id of what it was derived from.")
+@click.option("--sale", metavar="KEY", help="The same: the till's key for what was paid.")
 @signed
 @json_option
 @click.pass_context
@@ -234,16 +268,33 @@ def resolve(
     identity: str,
     result: str,
     reference: uuid.UUID | None,
+    amount: Decimal | None,
+    terminal: str | None,
+    kind: str | None,
+    original: uuid.UUID | None,
+    sale: str | None,
     **signature: Unpack[Signature],
 ) -> None:
     """Say how an open payment or print job ended, when nothing else can.
 
     RESULT of a payment is approved (it was done: the customer was charged, the amount reserved, the original reversed),
     or declined, rejected, canceled or not_started (it was not); of a print job COMPLETED or FAILED.
+
+    With --amount and --terminal it records a payment that a restore lost, as the slip, the terminal or the bank shows
+    it. The till's call is then answered from this record.
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
-    body: dict[str, str | None] = {"result": result}
+    facts = {
+        "amount": None if amount is None else {"subtotal_iva0": amount},
+        "terminal": terminal,
+        "type": kind,
+        "original": original and str(original),
+        "sale": sale,
+    }
+    body: dict[str, Any] = {"result": result, **{name: value for name, value in facts.items() if value is not None}}
+    if result in PRINT_RESULTS and len(body) > 1:
+        raise click.UsageError("--amount, --terminal, --type, --original and --sale are of a payment")
     subject, identity = find(ctx, output, identity, PRINT_JOB if result in PRINT_RESULTS else PAYMENT)
     if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)
@@ -258,7 +309,10 @@ def resolve(
             aside.line(words_of(document).fill(WITHOUT_REFERENCE), "yellow")
         _warn_running(aside, document)
 
-    decision = Decision("resolve", body, f"Book {identity} as {result}?", explain)
+    draft = {"client_transaction_id": identity, "type": kind or "charge"}
+    does = resolving(result, draft) if result in RESOLVED_AS else ""
+    lost = None if amount is None else f"{LOST_MEANS}\n\n{RESOLVE_MEANS.format(does=does)}"
+    decision = Decision("resolve", body, f"Book {identity} as {result}?", explain, lost)
     document = _decide(ctx, output, subject, identity, decision, signature)
     if not output.as_json:
         subject.show_end(output, document)

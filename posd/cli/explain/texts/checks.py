@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from posd.cli.explain.texts.rows import NO, NONE, Row, Words
+from posd.cli.explain.texts.rows import AFTER_RESTORE, AFTER_RESTORE_COMMANDS, NO, NONE, Row, Words
 
 CHECK_SAYS: Final = ("Do what the check says:", "Haga lo que dice la comprobación:")
 FINDING: Final = ("Do what the finding says.", "Haga lo que dice el resultado.")
@@ -138,11 +138,8 @@ CHECKS: Mapping[str, Row] = {
             "Payments that it has forgotten may be charged: do not charge again for them.",
             "Los pagos que olvidó pueden estar cobrados: no cobre otra vez por ellos.",
         ),
-        do=(
-            "Compare the payments since then with the terminals; then say that you have looked:",
-            "Compare los pagos desde entonces con los terminales; luego diga que lo revisó:",
-        ),
-        commands=("posd status", "posd restore --seen --operator NAME"),
+        do=AFTER_RESTORE,
+        commands=AFTER_RESTORE_COMMANDS,
         see="The database was restored",
     ),
     "identity": Row(

@@ -325,12 +325,12 @@ EVENTS: Mapping[str, Spanish] = {
     ),
     "store.restored": Spanish(
         "se restauró la base de datos: {detail}",
-        "Compare los pagos desde la copia de seguridad con los terminales; luego posd restore --seen.",
+        "Compare los pagos desde la copia de seguridad con los terminales. Anote lo que se pagó (posd resolve); luego "
+        "posd restore --seen.",
     ),
     "store.gone_back": Spanish(
         "la base de datos retrocedió; {count} pagos se tomaron como en duda. {detail}",
-        "No se inicia un pago con un id nuevo antes de que una persona lo haya revisado: posd restore --seen "
-        "--operator NAME.",
+        "Compare con los terminales. Anote lo que se pagó (posd resolve); luego posd restore --seen --operator NAME.",
     ),
     "witness.unusable": Spanish(
         "el testigo de la última ejecución no se pudo usar: {detail}",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from posd.base import problems
-from posd.cli.explain.texts.rows import NOT_SENT, PRINTS, Row, es, sentence
+from posd.cli.explain.texts.rows import AFTER_RESTORE, AFTER_RESTORE_COMMANDS, NOT_SENT, PRINTS, Row, es, sentence
 
 TILL_VENDOR: Final = (
     "It is a fault of the till: tell its vendor.",
@@ -168,11 +168,8 @@ PROBLEMS: Mapping[str, Row] = {
                 "vez antes de que una persona lo haya revisado."
             ),
         ),
-        do=(
-            "Compare the payments since then with the terminals; then say that you have looked:",
-            "Compare los pagos desde entonces con los terminales; luego diga que lo revisó:",
-        ),
-        commands=("posd status", "posd restore --seen --operator NAME"),
+        do=AFTER_RESTORE,
+        commands=AFTER_RESTORE_COMMANDS,
         see="The database was restored",
     ),
     "not_found": Row(

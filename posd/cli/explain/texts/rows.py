@@ -57,6 +57,22 @@ IN_DOUBT: Final = (
     "The customer may be charged: do not take the card again until this is settled.",
     "Puede que se haya cobrado al cliente: no pase la tarjeta otra vez hasta que esté aclarado.",
 )
+#: Of payments that a restore may have lost.
+AFTER_RESTORE: Final = (
+    (
+        "Compare the payments since then with the slips, the terminals and the bank. What one of them shows as paid, "
+        "record: its call is answered from that. Say that you have looked; only a call that none shows is repeated:"
+    ),
+    (
+        "Compare los pagos desde entonces con los comprobantes, los terminales y el banco. Lo que uno muestre como "
+        "pagado, anótelo: así se responde a la caja. Diga que lo revisó; solo se repite la llamada que ninguno muestra:"
+    ),
+)
+AFTER_RESTORE_COMMANDS: Final = (
+    "posd status",
+    "posd resolve ID approved --amount 11.20 --terminal SERIAL",
+    "posd restore --seen --operator NAME",
+)
 PRINTS: Final = ("No: a print job moves no money.", "No: una impresión no mueve dinero.")
 NOTHING_LOST: Final = (
     "No payment is lost: terminals send an event again, and posd asks for what does not come.",

@@ -7,7 +7,6 @@ using System;
 using System.Diagnostics;
 using System.Globalization;
 using System.IO;
-using System.Linq;
 using System.Net.Http;
 using System.Net.Sockets;
 using System.Text;
@@ -19,7 +18,7 @@ static class Charge
     static readonly string Folder = Environment.GetEnvironmentVariable("TILL_DIR") ?? ".";
     static readonly string Open = Path.Combine(Folder, "open-payment"); // the payment without an outcome: id, made, amount
     static readonly string SocketPath = Environment.GetEnvironmentVariable("POSD_SOCKET") ?? "/run/posd/till.sock";
-    static string shown = "", notYet = ""; // the latter: its turn comes when the one that was left open is settled
+    static string id = "", shown = "", notYet = ""; // the last: its turn comes when the one that was left open is settled
 
     static readonly HttpClient Posd = new HttpClient(new SocketsHttpHandler
     {
@@ -53,78 +52,70 @@ static class Charge
             Console.Error.WriteLine("usage: Charge AMOUNT");
             return 2;
         }
-        // Id and amount are on disk before the call, so that the same call can be repeated after any failure.
+        // Id and amount are on disk before the call.
         if (!leftOpen) Store($"{Guid.NewGuid()}\n{DateTime.UtcNow:yyyy-MM-ddTHH:mm:ss.fffZ}\n{arguments[0]}");
         else if (arguments.Length > 0) notYet = arguments[0];
         string[] stored = File.ReadAllText(Open).Split('\n', 3);
-        string id = stored[0], made = stored[1], amount = stored[2];
+        string made = stored[1], amount = stored[2];
+        id = stored[0];
         if (leftOpen) Show($"First, the payment of {amount} that was left open:");
 
-        // Start it, or hear that it is known: both are the same call. The amount is a text: a binary float is not exact.
+        // The amount is a text: a binary float is not exact.
         string request = "{\"amount\": {\"subtotal_iva0\": \"" + JsonEncodedText.Encode(amount) + "\"}}";
-        for (int attempt = 1; ; attempt++)
+        bool mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
+        for (int tries = 0; ; )
         {
-            var (status, answer) = await Call("PUT", id, request);
-            if (status == 200 || status == 201)
-            {
-                Show(Get(answer, "display", "text"));
-                break;
-            }
-            string detail = Get(answer, "detail"), step = Get(answer, "next_step");
-            // posd knows that nothing was ever sent under this id, or the till, whose id is newer than what a restore lost.
-            string lost = Get(answer, "records_missing_until");
-            bool newer = lost != "" && string.CompareOrdinal(made, lost) > 0;
+            var (status, answer) = mayBeStarted
+                ? await Call("GET", "/outcome?timeout=2") // the 2 seconds are for what is shown, they decide nothing
+                : await Call("PUT", "", request);
+            string text = Get(answer, "display", "text"), detail = Get(answer, "detail"), step = Get(answer, "next_step");
+            string lostUntil = Get(answer, "records_missing_until"), after = Get(answer, "retry_after_seconds");
+            bool newer = lostUntil != "" && string.CompareOrdinal(made, lostUntil) > 0; // a restore lost no record made since
             bool neverStarted = newer || Get(answer, "never_started") == "True";
-            if (step == "new_id_ok" || (neverStarted && (step != "same_call" || attempt >= 3)))
-                return Settled("NOT PAID: " + detail, 3);
-            // A person has to look, or an earlier call may have started it.
-            if (Get(answer, "code") != "" && step != "same_call") return CallSupervisor(detail);
-            Show(detail == "" ? "One moment, please" : detail); // the same call with the same id is always safe
-            string seconds = Get(answer, "retry_after_seconds");
-            await Task.Delay(1000 * (seconds == "" ? 1 : int.Parse(seconds)));
-        }
-
-        while (true)
-        {
-            // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
-            var (status, outcome) = await Call("GET", id + "/outcome?timeout=2");
-            string text = Get(outcome, "display", "text");
-            if (status == 200) return await Tell(id, amount, outcome, text);
-            if (status == 404 || status == 410) return CallSupervisor(Get(outcome, "detail"));
-            if (status == 202) Show(text); // where the next step is ask_person, it sends for the supervisor
+            if (mayBeStarted && status == 200)
+            {
+                if (step == "done")
+                {
+                    string paid = Get(answer, "authorized_amount");
+                    bool all = paid == "" || Exact(paid) == Exact(amount); // else a gift card had less on it
+                    return End($"{text}, ticket {Get(answer, "ticket_number")}", all ? 0 : 6);
+                }
+                if (step == "new_id_ok")
+                    return End($"{text}: {Get(answer, "result")} {Get(answer, "failure_reason", "message")}", 3);
+                return End($"{text} (payment {id})", 4);
+            }
+            else if (status is 200 or 201 or 202)
+            {
+                mayBeStarted = true;
+                Show(text);
+            }
+            else if (mayBeStarted && neverStarted)
+            {
+                mayBeStarted = false;
+            }
             else
             {
-                Show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
-                await Task.Delay(1000);
+                bool wait = status == 0 || step == "same_call" || (mayBeStarted && (status == 429 || status >= 500));
+                if (neverStarted && (!wait || ++tries == 3)) return End($"NOT PAID: {detail}", 3);
+                if (!wait) return End($"CALL THE SUPERVISOR: {detail} (payment {id})", 4);
+                mayBeStarted = true;
+                Show(detail == "" ? "One moment, please" : detail); // posd restarts, or the terminal is busy
+                await Task.Delay(1000 * (after == "" ? 1 : int.Parse(after)));
             }
         }
     }
 
-    static async Task<int> Tell(string id, string amount, JsonElement outcome, string text)
-    {
-        switch (Get(outcome, "next_step"))
-        {
-            case "done":
-                string paid = Get(outcome, "authorized_amount"), ticket = ", ticket " + Get(outcome, "ticket_number");
-                // 6: a gift card had less on it, and the text says so.
-                return Settled(text + ticket, paid == "" || Exact(paid) == Exact(amount) ? 0 : 6);
-            case "new_id_ok":
-                return Settled($"{text}: {Get(outcome, "result")} {Get(outcome, "failure_reason", "message")}", 3);
-        }
-        var (_, payment) = await Call("GET", id);
-        var details = payment.GetProperty("attention").EnumerateArray().Select(item => Get(item, "detail"));
-        return CallSupervisor(string.Join("; ", details));
-    }
-
-    /// <summary>Call posd. Status 0: no whole answer came, or none of posd.</summary>
+    /// <summary>Call posd about this payment. Status 0: no whole answer came, or none of posd.</summary>
     static async Task<(int, JsonElement)> Call(string method, string path, string body = "")
     {
         try
         {
-            var request = new HttpRequestMessage(new HttpMethod(method), "http://posd/v1/transactions/" + path);
+            var request = new HttpRequestMessage(new HttpMethod(method), $"http://posd/v1/transactions/{id}{path}");
             if (body != "") request.Content = new StringContent(body, Encoding.UTF8, "application/json");
             var response = await Posd.SendAsync(request);
-            return ((int)response.StatusCode, JsonDocument.Parse(await response.Content.ReadAsStringAsync()).RootElement);
+            var answer = JsonDocument.Parse(await response.Content.ReadAsStringAsync()).RootElement;
+            bool ofPosd = Get(answer, "code") != "" || Get(answer, "display", "text") != "";
+            return ofPosd ? ((int)response.StatusCode, answer) : (0, default);
         }
         catch (Exception e) when (e is HttpRequestException or IOException or JsonException or TaskCanceledException)
         {
@@ -156,21 +147,15 @@ static class Charge
         if (sync.ExitCode != 0) throw new IOException("sync has failed");
     }
 
-    /// <summary>Say how it ended; it is open no more.</summary>
-    static int Settled(string words, int code)
+    /// <summary>Say how it ended. What a person has to look at stays open.</summary>
+    static int End(string words, int code)
     {
         Show(words);
+        if (code == 4) return code;
         File.Delete(Open); // a till books the result before
         if (notYet == "") return code;
         Show(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open");
         return 5;
-    }
-
-    /// <summary>The payment stays noted as open.</summary>
-    static int CallSupervisor(string why)
-    {
-        Show("CALL THE SUPERVISOR: " + why);
-        return 4;
     }
 
     static void Show(string text)

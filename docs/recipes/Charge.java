@@ -25,74 +25,53 @@ class Charge {
     static final Path DIRECTORY = Path.of(env("TILL_DIR", "."));
     static final Path OPEN = DIRECTORY.resolve("open-payment"); // the payment without an outcome: id, made, amount
     static final Path SOCKET = Path.of(env("POSD_SOCKET", "/run/posd/till.sock"));
-    static String shown = "", notYet = ""; // the latter: its turn comes when the one that was left open is settled
+    static String id, shown = "", notYet = ""; // the last: its turn comes when the one that was left open is settled
 
     public static void main(String[] arguments) throws Exception {
         boolean leftOpen = Files.exists(OPEN);
         if (leftOpen) notYet = arguments.length > 0 ? arguments[0] : "";
-        // Id and amount are on disk before the call, so that the same call can be repeated after any failure.
+        // Id and amount are on disk before the call.
         else if (arguments.length == 1) store(UUID.randomUUID() + "\n" + Instant.now() + "\n" + arguments[0]);
         else {
             System.err.println("usage: java Charge.java AMOUNT");
             System.exit(2);
         }
         String[] stored = Files.readString(OPEN).split("\n", 3);
-        String id = stored[0], made = stored[1], amount = stored[2];
+        String made = stored[1], amount = stored[2];
+        id = stored[0];
         if (leftOpen) show("First, the payment of " + amount + " that was left open:");
 
-        start(id, made, amount);
-        Answer outcome = finish(id);
-        String text = outcome.get("display.text"), ticket = ", ticket " + outcome.get("ticket_number");
-        switch (outcome.get("next_step")) {
-            case "done" -> {
-                String paid = outcome.get("authorized_amount");
-                boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0;
-                settled(text + ticket, all ? 0 : 6); // 6: a gift card had less on it, and the text says so
-            }
-            case "new_id_ok" -> {
-                String why = outcome.get("failure_reason.message");
-                settled(text + ": " + outcome.get("result") + " " + why, 3);
-            }
-            default -> callSupervisor(call("GET", id, "").get("attention.detail"));
-        }
-    }
-
-    /** Start it, or hear that it is known: both are the same call. */
-    static void start(String id, String made, String amount) throws Exception {
-        for (int attempt = 1;; attempt++) {
-            // The amount is a text: a binary float would not be exact.
-            Answer answer = call("PUT", id, "{\"amount\": {\"subtotal_iva0\": " + quoted(amount) + "}}");
-            if (answer.status == 200 || answer.status == 201) {
-                show(answer.get("display.text"));
-                return;
-            }
-            String detail = answer.get("detail"), step = answer.get("next_step"), lost = answer.get("records_missing_until");
-            boolean sameCall = step.equals("same_call");
-            // posd knows that nothing was ever sent under this id, or the till, whose id is newer than what a restore lost.
-            boolean newer = !lost.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lost));
-            boolean neverStarted = newer || answer.get("never_started").equals("true");
-            if (step.equals("new_id_ok") || neverStarted && (!sameCall || attempt >= 3)) settled("NOT PAID: " + detail, 3);
-            // A person has to look, or an earlier call may have started it.
-            if (!answer.get("code").isEmpty() && !sameCall) callSupervisor(detail);
-            show(detail.isEmpty() ? "One moment, please" : detail); // the same call with the same id is always safe
-            String seconds = answer.get("retry_after_seconds");
-            Thread.sleep(seconds.isEmpty() ? 1000 : 1000 * Long.parseLong(seconds));
-        }
-    }
-
-    /** Wait for the outcome, over restarts of posd. */
-    static Answer finish(String id) throws Exception {
-        for (;;) {
-            // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
-            Answer answer = call("GET", id + "/outcome?timeout=2&amounts=text", "");
-            switch (answer.status) {
-                case 200 -> { return answer; }
-                case 202 -> show(answer.get("display.text")); // with ask_person it sends for the supervisor
-                case 404, 410 -> callSupervisor(answer.get("detail"));
-                default -> {
-                    show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
-                    Thread.sleep(1000);
+        boolean mayBeStarted = leftOpen; // then ask for its outcome, and start it only where posd says that it never was
+        for (int tries = 0;;) {
+            // The amount is a text: a binary float would not be exact. The 2 seconds are for what is shown, they decide nothing.
+            Answer answer = mayBeStarted ? call("GET", "/outcome?timeout=2&amounts=text", "")
+                : call("PUT", "", "{\"amount\": {\"subtotal_iva0\": " + quoted(amount) + "}}");
+            int status = answer.status;
+            String text = answer.get("display.text"), detail = answer.get("detail"), step = answer.get("next_step");
+            String lostUntil = answer.get("records_missing_until"), after = answer.get("retry_after_seconds");
+            boolean newer = !lostUntil.isEmpty() && Instant.parse(made).isAfter(Instant.parse(lostUntil));
+            boolean neverStarted = newer || answer.get("never_started").equals("true"); // a restore lost no record made since
+            if (mayBeStarted && status == 200) {
+                if (step.equals("done")) {
+                    String paid = answer.get("authorized_amount");
+                    boolean all = paid.isEmpty() || new BigDecimal(paid).compareTo(new BigDecimal(amount)) == 0;
+                    end(text + ", ticket " + answer.get("ticket_number"), all ? 0 : 6); // 6: a gift card had less on it
                 }
+                if (step.equals("new_id_ok"))
+                    end(text + ": " + answer.get("result") + " " + answer.get("failure_reason.message"), 3);
+                end(text + " (payment " + id + ")", 4);
+            } else if (status == 200 || status == 201 || status == 202) {
+                mayBeStarted = true;
+                show(text);
+            } else if (mayBeStarted && neverStarted) {
+                mayBeStarted = false;
+            } else {
+                boolean wait = status == 0 || step.equals("same_call") || mayBeStarted && (status == 429 || status >= 500);
+                if (neverStarted && (!wait || ++tries == 3)) end("NOT PAID: " + detail, 3);
+                if (!wait) end("CALL THE SUPERVISOR: " + detail + " (payment " + id + ")", 4);
+                mayBeStarted = true;
+                show(detail.isEmpty() ? "One moment, please" : detail); // posd restarts, or the terminal is busy
+                Thread.sleep(1000 * (after.isEmpty() ? 1 : Long.parseLong(after)));
             }
         }
     }
@@ -104,19 +83,22 @@ class Charge {
         }
     }
 
-    /** Call posd. Status 0: no whole answer came, or none of posd. */
+    /** Call posd about this payment. Status 0: no whole answer came, or none of posd. */
     static Answer call(String method, String path, String body) {
         byte[] bytes = body.getBytes(UTF_8);
-        String head = method + " /v1/transactions/" + path + " HTTP/1.1\r\nHost: posd\r\nConnection: close\r\n"
+        String head = method + " /v1/transactions/" + id + path + " HTTP/1.1\r\nHost: posd\r\nConnection: close\r\n"
             + "Content-Type: application/json\r\nContent-Length: " + bytes.length + "\r\n\r\n";
         try (SocketChannel channel = SocketChannel.open(UnixDomainSocketAddress.of(SOCKET))) {
             for (ByteBuffer part : List.of(ByteBuffer.wrap(head.getBytes(UTF_8)), ByteBuffer.wrap(bytes)))
                 while (part.hasRemaining()) channel.write(part);
             String[] answer = new String(Channels.newInputStream(channel).readAllBytes(), UTF_8).split("\r\n\r\n", 2);
-            return new Answer(Integer.parseInt(answer[0].split(" ")[1]), flat(answer[1])); // not whole: it throws
+            Map<String, String> values = flat(answer[1]); // not whole: it throws
+            if (values.containsKey("code") || values.containsKey("display.text"))
+                return new Answer(Integer.parseInt(answer[0].split(" ")[1]), values);
         } catch (IOException | RuntimeException trouble) {
-            return new Answer(0, Map.of());
+            // no answer
         }
+        return new Answer(0, Map.of());
     }
 
     /** Put it on the disk, whole or not at all. */
@@ -133,18 +115,13 @@ class Charge {
         }
     }
 
-    /** Say how it ended, and leave: it is open no more. */
-    static void settled(String words, int code) throws IOException {
+    /** Say how it ended, and leave. What a person has to look at stays open. */
+    static void end(String words, int code) throws IOException {
         show(words);
+        if (code == 4) System.exit(code);
         Files.delete(OPEN); // a till books the result before
         if (!notYet.isEmpty()) show(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open");
         System.exit(notYet.isEmpty() ? code : 5);
-    }
-
-    /** Leave; the payment stays noted as open. */
-    static void callSupervisor(String why) {
-        show("CALL THE SUPERVISOR: " + why);
-        System.exit(4);
     }
 
     static void show(String text) {

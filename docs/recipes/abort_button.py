@@ -13,7 +13,6 @@ from posd.client import (
     Approved,
     AsyncPayment,
     AsyncPosd,
-    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     PastPointOfNoReturn,
@@ -22,11 +21,8 @@ from posd.client import (
     Unreachable,
 )
 
-#: Of the wait for a payment that was started: these say nothing of how it ended.
-TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
-
-async def abort_when_pressed(payment: AsyncPayment, pressed: asyncio.Event) -> None:
+async def abort_when_pressed(payment: AsyncPayment[Paid], pressed: asyncio.Event) -> None:
     while await pressed.wait():
         pressed.clear()
         try:
@@ -51,32 +47,25 @@ async def main(identity: str, amount: str) -> int:
     async with AsyncPosd() as posd:
         try:
             payment = await posd.charge(identity, amount)
-        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
-        except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
-            print(f"NOT PAID: {refusal}")
-            return 3
-        print("Present the card, or press Enter to cancel", flush=True)
-        button = asyncio.create_task(abort_when_pressed(payment, pressed))
-        try:
+            print("Present the card, or press Enter to cancel", flush=True)
+            button = asyncio.create_task(abort_when_pressed(payment, pressed))
             outcome = await payment.outcome()
-            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-                print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in (await payment.state()).attention))
-                return 4
-        except TROUBLE as error:
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
-        finally:
             button.cancel()
-    if not isinstance(outcome, Approved):
+        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
+            never_started = getattr(error, "never_started", False)
+            print(f"{'NOT PAID' if never_started else 'CALL THE SUPERVISOR'}: {error}")
+            return 3 if never_started else 4
+    if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
+        if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
+            print(f"PAID {outcome.authorized_amount} of {amount}")
+            return 6
+        print(f"PAID {amount}")
+        return 0
+    if outcome.paid is Paid.NOT_PAID:
         print(f"NOT PAID: {outcome.result}")
         return 3
-    if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
-        print(f"PAID {outcome.authorized_amount} of {amount}")
-        return 6
-    print(f"PAID {amount}")
-    return 0
+    print(f"CALL THE SUPERVISOR: it is not certain how payment {identity} ended")
+    return 4
 
 
 if __name__ == "__main__":

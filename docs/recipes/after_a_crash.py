@@ -42,16 +42,14 @@ def settle(payment: Payment) -> tuple[str, bool, bool]:
     if not payment.is_known(within=GRACE_SECONDS):  # to start it now would charge a customer who has left
         return "NOT PAID: it was never started", True, False
     outcome = payment.outcome(timeout=60)
-    match outcome.paid:
-        case Paid.NOT_PAID:
-            return f"NOT PAID: {outcome.result}", True, False
-        case Paid.UNCLEAR:  # although there is a result
-            return "CALL THE SUPERVISOR: " + "; ".join(i.detail for i in payment.state().attention), False, True
-        case Paid.PAID:
-            amount = payment.state().amount["subtotal_iva0"]
-            if isinstance(outcome, Approved) and outcome.authorized_amount not in (None, amount):  # a gift card
-                return f"PAID {outcome.authorized_amount} of {amount}", True, True
-            return "PAID", True, False
+    if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
+        paid, amount = outcome.authorized_amount, outcome.amount["subtotal_iva0"]
+        if paid not in (None, amount):  # a gift card had less on it
+            return f"PAID {paid} of {amount}", True, True
+        return "PAID", True, False
+    if outcome.next_step == "new_id_ok":
+        return f"NOT PAID: {outcome.result}", True, False
+    return f"CALL THE SUPERVISOR: it is not certain how payment {outcome.id} ended", False, True
 
 
 with Posd(patience=3600, on_away=lambda _: say("posd is not there yet")) as posd:
@@ -59,7 +57,7 @@ with Posd(patience=3600, on_away=lambda _: say("posd is not there yet")) as posd
         name = stored.request.get("amount", {}).get("subtotal_iva0", stored.id)  # by its id, if the file is damaged
         say(f"{name}: checking")
         try:
-            words, sure, look = settle(posd.transaction(stored.id))
+            words, sure, look = settle(posd.transaction(stored))
         except (OutcomeUnknown, Problem, StillOpen, UnknownResult, Unreachable) as error:
             words, sure, look = f"CALL THE SUPERVISOR: {error}", False, True
         say(f"{name}: {words}")

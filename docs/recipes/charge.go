@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -37,7 +36,6 @@ type Request struct {
 type Reply struct {
 	NextStep         string `json:"next_step"`
 	Display          struct{ Text string }
-	Attention        []struct{ Detail string }
 	Result           string
 	TicketNumber     string                   `json:"ticket_number"`
 	AuthorizedAmount json.Number              `json:"authorized_amount"` // exact
@@ -46,7 +44,7 @@ type Reply struct {
 	Code         string
 	Detail       string
 	NeverStarted bool   `json:"never_started"`
-	MissingUntil string `json:"records_missing_until"`
+	LostUntil    string `json:"records_missing_until"`
 	RetryAfter   int    `json:"retry_after_seconds"`
 }
 
@@ -68,12 +66,14 @@ var (
 			return new(net.Dialer).DialContext(ctx, "unix", env("POSD_SOCKET", "/run/posd/till.sock"))
 		},
 	}}
-	shown string
+	payment Payment
+	notYet  string // an amount whose turn comes when the one that was left open is settled
+	shown   string
 )
 
 func main() {
-	payment, err := load()
-	notYet := "" // an amount whose turn comes when the one that was left open is settled
+	err := load()
+	mayBeStarted := err == nil // then ask for its outcome, and start it only where posd says that it never was
 	switch {
 	case err == nil:
 		fmt.Println("First, the payment of " + payment.Request.Amount["subtotal_iva0"] + " that was left open:")
@@ -83,10 +83,10 @@ func main() {
 	case !errors.Is(err, os.ErrNotExist):
 		fail(err)
 	case len(os.Args) == 2:
-		// Id and request are on disk before the call, so that the same call can be repeated after any failure.
+		// Id and request are on disk before the call.
 		made := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 		payment = Payment{newID(), made, Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
-		if err := store(payment); err != nil {
+		if err := store(); err != nil {
 			fail(err)
 		}
 	default:
@@ -94,11 +94,73 @@ func main() {
 		os.Exit(usage)
 	}
 
-	code := notPaid
-	if start(payment) {
-		code = tell(payment, finish(payment))
+	request, err := json.Marshal(payment.Request)
+	if err != nil {
+		fail(err)
 	}
-	if err := os.Remove(openFile); err != nil {
+	for tries := 0; ; {
+		method, path, body := "PUT", "", request
+		if mayBeStarted {
+			method, path, body = "GET", "/outcome?timeout=2", nil // the 2 seconds are for what is shown, they decide nothing
+		}
+		status, reply := call(method, path, body)
+		newer := reply.LostUntil != "" && payment.Made > reply.LostUntil // a restore lost no record made since
+		neverStarted := newer || reply.NeverStarted
+		switch {
+		case mayBeStarted && status == 200:
+			tell(reply)
+		case status/100 == 2:
+			mayBeStarted = true
+			show(reply.Display.Text)
+		case mayBeStarted && neverStarted:
+			mayBeStarted = false
+		default:
+			wait := status == 0 || reply.NextStep == "same_call" || mayBeStarted && (status == 429 || status >= 500)
+			if neverStarted {
+				tries++
+			}
+			if neverStarted && (!wait || tries == 3) {
+				end("NOT PAID: "+reply.Detail, notPaid)
+			}
+			if !wait {
+				end("CALL THE SUPERVISOR: "+reply.Detail+" (payment "+payment.ID+")", supervisor)
+			}
+			mayBeStarted = true
+			if reply.Detail == "" {
+				reply.Detail = "One moment, please"
+			}
+			if reply.RetryAfter == 0 {
+				reply.RetryAfter = 1
+			}
+			show(reply.Detail) // posd restarts, or the terminal is busy
+			time.Sleep(time.Duration(reply.RetryAfter) * time.Second)
+		}
+	}
+}
+
+// tell says how it ended.
+func tell(outcome Reply) {
+	text := outcome.Display.Text
+	switch outcome.NextStep {
+	case "done":
+		code, authorized := paid, outcome.AuthorizedAmount.String()
+		if authorized != "" && exact(authorized).Cmp(exact(payment.Request.Amount["subtotal_iva0"])) != 0 {
+			code = paidAnotherAmount // a gift card had less on it, and the text says so
+		}
+		end(text+", ticket "+outcome.TicketNumber, code)
+	case "new_id_ok":
+		end(text+": "+outcome.Result+" "+outcome.FailureReason.Message, notPaid)
+	}
+	end(text+" (payment "+payment.ID+")", supervisor)
+}
+
+// end says how it ended, and leaves. What a person has to look at stays open.
+func end(words string, code int) {
+	show(words)
+	if code == supervisor {
+		os.Exit(code)
+	}
+	if err := os.Remove(openFile); err != nil { // a till books the result before
 		fail(err)
 	}
 	if notYet != "" {
@@ -106,83 +168,6 @@ func main() {
 		code = anotherWasOpen
 	}
 	os.Exit(code)
-}
-
-// start starts it, or hears that it is known: both are the same call. False: nothing was ever sent under this id.
-func start(payment Payment) bool {
-	body, err := json.Marshal(payment.Request)
-	if err != nil {
-		fail(err)
-	}
-	for attempt := 1; ; attempt++ {
-		status, reply, err := call("PUT", payment.ID, body)
-		// posd knows that it was never started, or the till, whose id is newer than the records that a restore lost.
-		neverStarted := reply.NeverStarted || reply.MissingUntil != "" && payment.Made > reply.MissingUntil
-		sameCall := reply.NextStep == "same_call"
-		switch {
-		case err != nil || reply.Code == "" && status/100 != 2:
-			show("One moment, please") // no answer, or none of posd: the same call with the same id is always safe
-		case status/100 == 2:
-			show(reply.Display.Text)
-			return true
-		case reply.NextStep == "new_id_ok" || neverStarted && (!sameCall || attempt >= 3):
-			show("NOT PAID: " + reply.Detail)
-			return false
-		case !sameCall: // ask_person, or an earlier call may have started it
-			callSupervisor(reply.Detail)
-		default:
-			show(reply.Detail)
-		}
-		if reply.RetryAfter == 0 {
-			reply.RetryAfter = 1
-		}
-		time.Sleep(time.Duration(reply.RetryAfter) * time.Second)
-	}
-}
-
-// finish waits for the outcome, over restarts of posd.
-func finish(payment Payment) Reply {
-	for {
-		// Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
-		status, reply, err := call("GET", payment.ID+"/outcome?timeout=2", nil)
-		switch {
-		case err == nil && status == 200:
-			return reply
-		case err == nil && status == 202:
-			show(reply.Display.Text) // where the next step is ask_person, it sends for the supervisor
-		case status == 404 || status == 410:
-			callSupervisor(reply.Detail)
-		default:
-			show("One moment, please. The payment goes on.") // posd restarts: nothing is lost
-			time.Sleep(time.Second)
-		}
-	}
-}
-
-// tell says how it ended, and returns the exit code.
-func tell(payment Payment, outcome Reply) int {
-	switch outcome.NextStep {
-	case "done":
-		show(outcome.Display.Text + ", ticket " + outcome.TicketNumber)
-		amount, authorized := payment.Request.Amount["subtotal_iva0"], outcome.AuthorizedAmount.String()
-		if authorized == "" || exact(authorized).Cmp(exact(amount)) == 0 {
-			return paid
-		}
-		return paidAnotherAmount // a gift card had less on it, and the text says so
-	case "new_id_ok":
-		show(outcome.Display.Text + ": " + outcome.Result + " " + outcome.FailureReason.Message)
-		return notPaid
-	}
-	_, transaction, err := call("GET", payment.ID, nil)
-	if err != nil {
-		fail(err)
-	}
-	var details []string
-	for _, attention := range transaction.Attention {
-		details = append(details, attention.Detail)
-	}
-	callSupervisor(strings.Join(details, "; "))
-	panic("not reached")
 }
 
 func exact(number string) *big.Rat {
@@ -193,9 +178,9 @@ func exact(number string) *big.Rat {
 	return rational
 }
 
-// call calls posd below /v1/transactions/; an error means that no whole answer came.
-func call(method, path string, body []byte) (int, Reply, error) {
-	request, err := http.NewRequest(method, "http://posd/v1/transactions/"+path, bytes.NewReader(body))
+// call calls posd about this payment. Status 0: no whole answer came, or none of posd.
+func call(method, path string, body []byte) (status int, reply Reply) {
+	request, err := http.NewRequest(method, "http://posd/v1/transactions/"+payment.ID+path, bytes.NewReader(body))
 	if err != nil {
 		fail(err)
 	}
@@ -204,24 +189,26 @@ func call(method, path string, body []byte) (int, Reply, error) {
 	}
 	response, err := posd.Do(request)
 	if err != nil {
-		return 0, Reply{}, err
+		return 0, Reply{}
 	}
 	defer response.Body.Close()
-	var reply Reply
 	err = json.NewDecoder(response.Body).Decode(&reply)
-	return response.StatusCode, reply, err
+	if err != nil || reply.Code == "" && reply.Display.Text == "" {
+		return 0, Reply{}
+	}
+	return response.StatusCode, reply
 }
 
-func load() (payment Payment, err error) {
+func load() error {
 	text, err := os.ReadFile(openFile)
 	if err == nil {
 		err = json.Unmarshal(text, &payment)
 	}
-	return payment, err
+	return err
 }
 
 // store puts it on the disk, whole or not at all.
-func store(payment Payment) error {
+func store() error {
 	text, err := json.Marshal(payment)
 	if err != nil {
 		return err
@@ -262,12 +249,6 @@ func show(text string) {
 		fmt.Println(text)
 	}
 	shown = text
-}
-
-// callSupervisor leaves; the payment stays noted as open.
-func callSupervisor(why string) {
-	fmt.Println("CALL THE SUPERVISOR: " + why)
-	os.Exit(supervisor)
 }
 
 func fail(err error) {

@@ -17,10 +17,10 @@ $directory = getenv('TILL_DIR') ?: '.';
 $open = "$directory/open-payment"; // the payment without an outcome: its id, when the id was made, its request
 $socket = getenv('POSD_SOCKET') ?: '/run/posd/till.sock';
 
-/** Call posd; return the status and the body. Status 0: no whole answer came, or none of posd. */
+/** Call posd about this payment; return the status and the body. Status 0: no whole answer came, or none of posd. */
 function call(string $method, string $path, ?string $body = null): array
 {
-    $curl = curl_init("http://posd/v1/transactions/$path");
+    $curl = curl_init("http://posd/v1/transactions/{$GLOBALS['id']}$path");
     curl_setopt_array($curl, [CURLOPT_UNIX_SOCKET_PATH => $GLOBALS['socket'], CURLOPT_RETURNTRANSFER => true]);
     curl_setopt($curl, CURLOPT_CUSTOMREQUEST, $method);
     if ($body !== null) {
@@ -28,7 +28,7 @@ function call(string $method, string $path, ?string $body = null): array
     }
     $answer = curl_exec($curl);
     $reply = $answer === false ? null : json_decode($answer, true);
-    return is_array($reply) ? [curl_getinfo($curl, CURLINFO_RESPONSE_CODE), $reply] : [0, []];
+    return isset($reply['code']) || isset($reply['display']) ? [curl_getinfo($curl, CURLINFO_RESPONSE_CODE), $reply] : [0, []];
 }
 
 function show(string $text): void // once, however often it is true
@@ -53,10 +53,13 @@ function store(string $file, string $text): void
     }
 }
 
-/** Say how it ended, and leave: it is open no more. */
-function settled(string $words, int $code): never
+/** Say how it ended, and leave. What a person has to look at stays open. */
+function finish(string $words, int $code): never
 {
     show($words);
+    if ($code === 4) {
+        exit($code);
+    }
     unlink($GLOBALS['open']); // a till books the result before
     if ($GLOBALS['not_yet'] !== null) {
         echo "{$GLOBALS['not_yet']} WAS NOT CHARGED: it was the turn of the payment that was left open\n";
@@ -65,18 +68,10 @@ function settled(string $words, int $code): never
     exit($code);
 }
 
-/** Leave; the payment stays noted as open. */
-function call_supervisor(string $why): never
-{
-    echo "CALL THE SUPERVISOR: $why\n";
-    exit(4);
-}
-
 $left_open = file_exists($open);
 $not_yet = $left_open ? $argv[1] ?? null : null; // its turn comes when the one that was left open is settled
 if (!$left_open && $argc === 2) {
-    // Id and request are on disk before the call, so that the same call can be repeated after any failure.
-    // The amount is a text: a binary float would not be exact.
+    // Id and request are on disk before the call. The amount is a text: a binary float would not be exact.
     $hex = str_split(bin2hex(random_bytes(16)), 4);
     $id = vsprintf('%s%s-%s-4%.3s-a%.3s-%s%s%s', $hex); // a UUID of version 4
     $made = (new DateTimeImmutable('now', new DateTimeZone('UTC')))->format('Y-m-d\TH:i:s.v\Z');
@@ -85,53 +80,42 @@ if (!$left_open && $argc === 2) {
     fwrite(STDERR, "usage: charge.php AMOUNT\n");
     exit(2);
 }
-$stored = json_decode(file_get_contents($open), true, flags: JSON_THROW_ON_ERROR);
-['id' => $id, 'request' => $request] = $stored;
+['id' => $id, 'made' => $made, 'request' => $request] = json_decode(file_get_contents($open), true);
 $amount = $request['amount']['subtotal_iva0'];
 if ($left_open) {
     echo "First, the payment of $amount that was left open:\n";
 }
 
-// Start it, or hear that it is known: both are the same call.
-for ($attempt = 1; ; $attempt++) {
-    [$status, $reply] = call('PUT', $id, json_encode($request));
-    if ($status === 200 || $status === 201) {
-        break;
+$may_be_started = $left_open; // then ask for its outcome, and start it only where posd says that it never was
+for ($tries = 0; ; ) {
+    [$status, $reply] = $may_be_started
+        ? call('GET', '/outcome?timeout=2') // the 2 seconds are for what is shown, they decide nothing
+        : call('PUT', '', json_encode($request));
+    [$text, $detail, $step] = [$reply['display']['text'] ?? '', $reply['detail'] ?? '', $reply['next_step'] ?? ''];
+    $lost_until = $reply['records_missing_until'] ?? '~'; // a restore lost no record made since
+    $never_started = ($reply['never_started'] ?? false) || strcmp($made, $lost_until) > 0;
+    if ($may_be_started && $status === 200) {
+        if ($step === 'done') {
+            $all = (float) ($reply['authorized_amount'] ?? $amount) === (float) $amount; // else a gift card had less on it
+            finish("$text, ticket {$reply['ticket_number']}", $all ? 0 : 6);
+        } elseif ($step === 'new_id_ok') {
+            finish("$text: {$reply['result']} " . ($reply['failure_reason']['message'] ?? ''), 3);
+        }
+        finish("$text (payment $id)", 4);
+    } elseif (in_array($status, [200, 201, 202])) {
+        $may_be_started = true;
+        show($text);
+    } elseif ($may_be_started && $never_started) {
+        $may_be_started = false;
+    } else {
+        $wait = $status === 0 || $step === 'same_call' || $may_be_started && ($status === 429 || $status >= 500);
+        if ($never_started && (!$wait || ++$tries === 3)) {
+            finish("NOT PAID: $detail", 3);
+        } elseif (!$wait) {
+            finish("CALL THE SUPERVISOR: $detail (payment $id)", 4);
+        }
+        $may_be_started = true;
+        show($detail ?: 'One moment, please'); // posd restarts, or the terminal is busy
+        sleep($reply['retry_after_seconds'] ?? 1);
     }
-    $step = $reply['next_step'] ?? '';
-    // Was nothing ever sent under this id? posd knows, or the till, whose id is newer than the records that a restore lost.
-    $newer = isset($reply['records_missing_until']) && ($stored['made'] ?? '') > $reply['records_missing_until'];
-    $never_started = $newer || ($reply['never_started'] ?? false) === true;
-    if ($step === 'new_id_ok' || ($never_started && ($step !== 'same_call' || $attempt >= 3))) {
-        settled("NOT PAID: {$reply['detail']}", 3);
-    } elseif (isset($reply['code']) && $step !== 'same_call') { // ask_person, or an earlier call may have started it
-        call_supervisor($reply['detail']);
-    }
-    show($reply['detail'] ?? 'One moment, please'); // the same call with the same id is always safe
-    sleep($reply['retry_after_seconds'] ?? 1);
 }
-
-// Wait for the outcome, over restarts of posd.
-show($reply['display']['text']);
-do {
-    [$status, $reply] = call('GET', "$id/outcome?timeout=2"); // the 2 seconds are for what is shown, they decide nothing
-    if ($status === 202) {
-        show($reply['display']['text']); // where the next step is ask_person, it sends for the supervisor
-    } elseif ($status === 404 || $status === 410) {
-        call_supervisor($reply['detail']);
-    } elseif ($status !== 200) {
-        show('One moment, please. The payment goes on.'); // posd restarts: nothing is lost
-        sleep(1);
-    }
-} while ($status !== 200);
-
-['next_step' => $step, 'display' => ['text' => $text]] = $reply;
-if ($step === 'done') {
-    $paid = $reply['authorized_amount'] ?? $amount;
-    // 6: a gift card had less on it, and the text says so.
-    settled("$text, ticket {$reply['ticket_number']}", (float) $paid === (float) $amount ? 0 : 6);
-} elseif ($step === 'new_id_ok') {
-    settled("$text: {$reply['result']} " . ($reply['failure_reason']['message'] ?? ''), 3);
-}
-[, $payment] = call('GET', $id);
-call_supervisor(implode('; ', array_column($payment['attention'], 'detail')));

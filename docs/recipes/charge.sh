@@ -30,11 +30,12 @@ show() { # say it once
 
 if [[ -e $open ]]; then
   not_yet=${1:-} # its turn comes when that one is settled
+  may_be_started=yes
   echo "First, the payment of $(jq -r .request.amount.subtotal_iva0 "$open") that was left open:"
 else
-  not_yet=
+  not_yet='' may_be_started=''
   [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
-  # Id and request are on disk before the call, so that the same call can be repeated after any failure.
+  # Id and request are on disk before the call.
   jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg made "$(date -u +%FT%T.%3NZ)" --arg amount "$1" \
     '{id: $id, made: $made, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
   sync "$open.new"
@@ -46,56 +47,47 @@ made=$(jq -r '.made // empty' "$open")
 request=$(jq -c .request "$open")
 amount=$(jq -r .request.amount.subtotal_iva0 "$open")
 
-settled() { # WORDS CODE: its end is known
-  echo "$1"
-  rm "$open"
+end() { # WORDS CODE: say how it ended, and leave; what a person has to look at stays open
+  show "$1"
+  [[ $2 != 4 ]] || exit 4
+  rm "$open" # a till books the result before
   [[ -z $not_yet ]] || { echo "$not_yet WAS NOT CHARGED: it was the turn of the payment that was left open"; exit 5; }
   exit "$2"
 }
 
-call_supervisor() { # WHY: it stays open
-  echo "CALL THE SUPERVISOR: $1"
-  exit 4
-}
-
-for ((attempt = 1; ; attempt++)); do
-  call PUT "" "$request"
-  [[ $status != 20? ]] || break
-  step=$(field .next_step) gone=$(field .records_missing_until)
-  # Was nothing ever sent under this id? posd knows, or the till, whose id is newer than the records that a restore lost.
-  never_started=$(field .never_started)
-  [[ -z $gone || ! $made > $gone ]] || never_started=true
-  if [[ $step == new_id_ok ]] || [[ $never_started == true && ($step != same_call || $attempt -ge 3) ]]; then
-    settled "NOT PAID: $(field .detail)" 3
-  elif [[ $status != 000 && $step != same_call ]]; then # ask_person, or an earlier call may have started it
-    call_supervisor "$(field .detail)"
+# What may be started is asked for, and started only where posd says that it never was.
+for ((tries = 0; ; )); do
+  if [[ $may_be_started ]]; then
+    call GET "/outcome?timeout=2" # the 2 seconds are for what is shown, they decide nothing
+  else
+    call PUT "" "$request"
   fi
-  show "$(jq -r '.detail // "One moment, please"' <<<"$body")" # the same call with the same id is always safe
-  sleep "$(jq '.retry_after_seconds // 1' <<<"$body")"
-done
+  text=$(field .display.text) detail=$(field .detail) step=$(field .next_step)
+  never_started=$(field .never_started) lost_until=$(field .records_missing_until)
+  [[ -z $lost_until || ! $made > $lost_until ]] || never_started=true # a restore lost no record made since
 
-show "$(field .display.text)"
-while call GET "/outcome?timeout=2"; do # returns with the outcome; the 2 seconds are for what is shown, they decide nothing
-  case $status in
-    200) break ;;
-    202) show "$(field .display.text)" ;; # where the next step is ask_person, it sends for the supervisor
-    404 | 410) call_supervisor "$(field .detail)" ;;
-    *) show "One moment, please. The payment goes on." && sleep 1 ;; # posd restarts: nothing is lost
-  esac
+  if [[ $may_be_started && $status == 200 ]]; then
+    case $step in
+      done)
+        paid=$(field .authorized_amount) code=6 # a gift card had less on it, and the text says so
+        [[ $(jq -n "${paid:-$amount} == $amount") != true ]] || code=0
+        end "$text, ticket $(field .ticket_number)" "$code"
+        ;;
+      new_id_ok) end "$text: $(field .result) $(field .failure_reason.message)" 3 ;;
+      *) end "$text (payment $id)" 4 ;;
+    esac
+  elif [[ $status == 20? ]]; then
+    may_be_started=yes
+    show "$text"
+  elif [[ $may_be_started && $never_started ]]; then
+    may_be_started=
+  else
+    wait=
+    if [[ $status == 000 || $step == same_call || ($may_be_started && $status == @(429|5??)) ]]; then wait=yes; fi
+    if [[ $never_started ]] && [[ -z $wait || $((++tries)) == 3 ]]; then end "NOT PAID: $detail" 3; fi
+    [[ $wait ]] || end "CALL THE SUPERVISOR: $detail (payment $id)" 4
+    may_be_started=yes
+    show "${detail:-One moment, please}" # posd restarts, or the terminal is busy
+    sleep "$(jq '.retry_after_seconds // 1' <<<"$body")"
+  fi
 done
-
-case $(field .next_step) in
-  done)
-    authorized=$(field .authorized_amount) ticket=$(field .ticket_number)
-    code=6 # a gift card had less on it, and the text says so
-    if jq -en --argjson paid "${authorized:-$amount}" --arg asked "$amount" '$paid == ($asked | tonumber)' >/dev/null; then
-      code=0
-    fi
-    settled "$(field .display.text), ticket $ticket" $code
-    ;;
-  new_id_ok) settled "$(field .display.text): $(field .result) $(field .failure_reason.message)" 3 ;;
-  *)
-    call GET ""
-    call_supervisor "$(field '[.attention[]?.detail] | join("; ")')"
-    ;;
-esac

@@ -7,37 +7,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const socketPath = process.env.POSD_SOCKET ?? "/run/posd/till.sock";
 const id = process.argv[2];
-const STEPS = {
-  TERMINAL_ACKNOWLEDGED: "Present the card",
-  CARD_PRESENTED: "Card read: follow the terminal",
-  APPROVAL_REQUESTED: "Asking the bank",
-};
 
-function get(path, headers = {}) {
+function events(after) {
+  const headers = { accept: "text/event-stream", "last-event-id": after };
   return new Promise((resolve, reject) => {
-    http.get({ socketPath, path: `/v1/transactions/${id}${path}`, headers }, resolve).on("error", reject);
+    http.get({ socketPath, path: `/v1/transactions/${id}/events`, headers }, resolve).on("error", reject);
   });
 }
 
-async function json(response) {
-  let text = "";
-  for await (const chunk of response.setEncoding("utf8")) text += chunk;
-  return JSON.parse(text);
-}
-
-/** Return the response where it is one to read; leave where asking again cannot help; reject where it can. */
-async function read(response) {
-  if (response.statusCode === 200) return response;
-  const { detail } = await json(response);
-  if (response.statusCode >= 500) throw new Error(detail);
-  console.log(`CALL THE SUPERVISOR: ${detail}`);
-  process.exit(4);
-}
-
-let away = false;
-function oneMoment() {
-  if (!away) console.log("One moment, please"); // posd restarts, or cannot look: nothing is lost
-  away = true;
+let shown = "";
+function show(text) {
+  if (text !== shown) console.log(text);
+  shown = text;
 }
 
 /** Yield the messages of an event stream: {id, event, data}. Lines that begin with a colon are heartbeats. */
@@ -57,40 +38,24 @@ async function* messages(response) {
   }
 }
 
-/** Follow the events until the outcome; resume behind the last one seen. */
-async function follow() {
-  let last = "0";
-  for (;;) {
-    try {
-      const response = await read(await get("/events", { accept: "text/event-stream", "last-event-id": last }));
-      away = false;
-      for await (const { id: seq, event, data } of messages(response)) {
-        if (event === "outcome") return;
-        const { verdict } = JSON.parse(data);
-        if (verdict === "applied" && STEPS[event]) console.log(STEPS[event]);
-        last = seq ?? last;
-      }
-    } catch {
-      oneMoment();
-    }
-    await sleep(500);
-  }
-}
-
-await follow();
-for (;;) {
+/** Follow the payment to its outcome; resume behind the last event seen. */
+for (let last = "0"; ; await sleep(500)) {
   try {
-    const { next_step, outcome, attention } = await json(await read(await get("")));
-    const ends = {
-      done: [`PAID ${outcome.authorized_amount ?? ""}`, 0], // not always what was asked for: a gift card has less on it
-      new_id_ok: [`NOT PAID: ${outcome.result}`, 3],
-    };
-    const why = attention.map(({ detail }) => detail).join("; ");
-    const [words, code] = ends[next_step] ?? [`CALL THE SUPERVISOR: ${why}`, 4];
-    console.log(words.trimEnd());
-    process.exit(code);
+    const response = await events(last);
+    if (response.statusCode !== 200) {
+      const { detail } = JSON.parse(Buffer.concat(await response.toArray()));
+      if (response.statusCode === 429 || response.statusCode >= 500) throw new Error(detail);
+      show(`CALL THE SUPERVISOR: ${detail}`);
+      process.exit(4);
+    }
+    for await (const { id: seq, event, data } of messages(response)) {
+      last = seq ?? last;
+      if (event !== "state" && event !== "outcome") continue; // what the terminal says by itself is for a log
+      const { next_step, display } = JSON.parse(data);
+      show(display.text);
+      if (event === "outcome") process.exit({ done: 0, new_id_ok: 3 }[next_step] ?? 4);
+    }
   } catch {
-    oneMoment();
-    await sleep(500);
+    show("One moment, please"); // posd restarts, or cannot look: nothing is lost
   }
 }

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from posd.client import Approved, IdMayBeUsed, Paid, Posd, Problem, StillPrinting, Unreachable
+from posd.client import Approved, Paid, Posd, Problem, StillPrinting, Unreachable
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -43,7 +43,7 @@ def job_of(payment: str) -> tuple[str, str | None]:
 with Posd() as posd:
     paid = posd.transaction(sys.argv[1]).state()
     outcome = paid.outcome
-    if outcome is not None and outcome.paid is Paid.UNCLEAR:
+    if outcome is not None and outcome.effect is Paid.UNCLEAR:
         print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in paid.attention))
         sys.exit(4)
     if not isinstance(outcome, Approved):
@@ -63,22 +63,17 @@ with Posd() as posd:
     job, copy_of = job_of(paid.id)
     reference = outcome.ticket_number or ""
     try:
-        printing = posd.print_job(
+        printed = posd.print_job(
             job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
-        )
-    except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have printed it
-        print(f"Look at the printer: {error}")
-        sys.exit(4)
-    except Problem as refusal:  # nothing was sent
-        print(f"NOT PRINTED: {refusal}")
+        ).outcome(timeout=120)
+    except (Problem, StillPrinting, Unreachable) as error:
+        if not getattr(error, "never_started", False):
+            print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
+            sys.exit(4)
+        print(f"NOT PRINTED: {error}")
         with till:
             till.execute("DELETE FROM prints WHERE id = ?", (job,))
         sys.exit(3)
-    try:
-        printed = printing.outcome(timeout=120)
-    except (Problem, StillPrinting, Unreachable) as error:
-        print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
-        sys.exit(4)
 with till:
     till.execute("UPDATE prints SET done = 1 WHERE id = ?", (job,))
 print("PRINTED" if printed.printed else f"NOT PRINTED: {printed.error_code or printed.reason}")

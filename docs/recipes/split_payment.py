@@ -13,19 +13,7 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import (
-    Approved,
-    IdMayBeUsed,
-    OutcomeUnknown,
-    Paid,
-    Posd,
-    Problem,
-    UnknownResult,
-    Unreachable,
-)
-
-#: Of the wait for a payment that was started: these say nothing of how it ended.
-TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
+from posd.client import Approved, OutcomeUnknown, Paid, Posd, Problem, UnknownResult, Unreachable
 
 sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -52,22 +40,17 @@ with Posd() as posd:
         identity = id_of(part)
         try:
             # Without `additional` posd refuses a second payment of a sale: only a part that is meant to be one says it.
-            payment = posd.charge(identity, amount, sale=sale, additional=part > 1)
-        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
-            print(f"CALL THE SUPERVISOR: {error}")
-            sys.exit(4)
-        except (Problem, ValueError) as refusal:  # nothing was sent; a sale that was paid as a whole ends here, too
+            outcome = posd.charge(identity, amount, sale=sale, additional=part > 1).outcome()
+        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
+            if not getattr(error, "never_started", False):
+                print(f"CALL THE SUPERVISOR: {error}")
+                sys.exit(4)
             with till:
                 till.execute("DELETE FROM parts WHERE id = ?", (identity,))
-            print(f"part {part}, {amount}: NOT PAID: {refusal}")
+            print(f"part {part}, {amount}: NOT PAID: {error}")  # a sale that was paid as a whole ends here, too
             break
-        try:
-            outcome = payment.outcome()
-            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-                print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
-                sys.exit(4)
-        except TROUBLE as error:
-            print(f"CALL THE SUPERVISOR: {error}")
+        if outcome.paid is Paid.UNCLEAR:
+            print(f"CALL THE SUPERVISOR: it is not certain how payment {identity} ended")
             sys.exit(4)
         with till:
             till.execute("UPDATE parts SET result = ? WHERE id = ?", (outcome.result, identity))

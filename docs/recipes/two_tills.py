@@ -11,7 +11,6 @@ from decimal import Decimal
 
 from posd.client import (
     Approved,
-    IdMayBeUsed,
     OutcomeUnknown,
     Paid,
     Payment,
@@ -23,16 +22,16 @@ from posd.client import (
     Unreachable,
 )
 
-#: Of the wait for a payment that was started: these say nothing of how it ended.
+#: Of a start and of a wait. Only `never_started` says that it is not paid.
 TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 
-def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment:
+def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment[Paid]:
     """Start it as soon as the terminal is free."""
     while True:
         try:
             return posd.charge(identity, amount, metadata={"till": till})
-        except TerminalBusy as busy:  # nothing was sent: the same id is still unused
+        except TerminalBusy as busy:  # the same id is still unused
             other = posd.transaction(busy.extra["blocking_transaction"])
             try:
                 print(f"The terminal is busy with {other.state().metadata.get('till', 'somebody')}", flush=True)
@@ -49,29 +48,22 @@ def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment
 def main(identity: str, till: str, amount: str) -> int:
     with Posd() as posd:
         try:
-            payment = charge_in_turn(posd, identity, till, amount)
-        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
-        except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
-            print(f"NOT PAID: {refusal}")
-            return 3
-        try:
-            outcome = payment.outcome()
-            if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-                print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
-                return 4
+            outcome = charge_in_turn(posd, identity, till, amount).outcome()
         except TROUBLE as error:
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
-    if not isinstance(outcome, Approved):
+            never_started = getattr(error, "never_started", False)
+            print(f"{'NOT PAID' if never_started else 'CALL THE SUPERVISOR'}: {error}")
+            return 3 if never_started else 4
+    if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
+        if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
+            print(f"PAID {outcome.authorized_amount} of {amount}")
+            return 6
+        print(f"PAID {amount}")
+        return 0
+    if outcome.paid is Paid.NOT_PAID:
         print(f"NOT PAID: {outcome.result}")
         return 3
-    if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
-        print(f"PAID {outcome.authorized_amount} of {amount}")
-        return 6
-    print(f"PAID {amount}")
-    return 0
+    print(f"CALL THE SUPERVISOR: it is not certain how payment {identity} ended")
+    return 4
 
 
 if __name__ == "__main__":

@@ -11,20 +11,15 @@ import uuid
 from pathlib import Path
 
 from posd.client import (
-    AlreadyDerived,
     Approved,
-    IdMayBeUsed,
     OutcomeUnknown,
-    Paid,
     Posd,
     Problem,
+    Reversed,
     Transaction,
     UnknownResult,
     Unreachable,
 )
-
-#: Of the wait for a payment that was started: these say nothing of how it ended.
-TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
@@ -52,24 +47,16 @@ def main() -> int:
             return 3
 
         try:
-            void = posd.void(identity, original=original)
-        except (IdMayBeUsed, Unreachable) as error:  # an earlier call may have started it: a person looks
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
-        except AlreadyDerived:
-            result, code = "refused", 3
-            print("NOT GIVEN BACK: the last sale was given back before, or that is under way")
-        except Problem as refusal:
-            result, code = "refused", 3
-            print(f"NOT GIVEN BACK: {refusal}")
-        else:
-            try:
-                outcome = void.outcome()
-                if outcome.paid is Paid.UNCLEAR:  # not certain, although there is a result
-                    print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in void.state().attention))
-                    return 4
-            except TROUBLE as error:
+            outcome = posd.void(identity, original=original).outcome()
+        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
+            if not getattr(error, "never_started", False):
                 print(f"CALL THE SUPERVISOR: {error}")
+                return 4
+            result, code = "refused", 3  # given back before, or that is under way
+            print(f"NOT GIVEN BACK: {error}")
+        else:
+            if outcome.reversed is Reversed.UNCLEAR:
+                print(f"CALL THE SUPERVISOR: it is not certain how void {identity} ended")
                 return 4
             result, code = outcome.result, 0 if isinstance(outcome, Approved) else 3
             if isinstance(outcome, Approved):

@@ -88,15 +88,15 @@ class Counter:
         assert (await self.daemon.outcome(identity))["result"] == result
         return identity
 
-    async def resolve(self, identity: str, result: str) -> None:
-        """Say how a payment ended, as a person."""
-        await self._say(identity, "resolve", result=result)
+    async def resolve(self, identity: str, result: str, **lost: Any) -> None:
+        """Say how a payment ended, as a person; `lost`: its request, where posd does not know it."""
+        await self._say(identity, "resolve", result=result, **lost)
 
     async def acknowledge(self, identity: str, code: str) -> None:
         """Say, as a person, that an attention was looked into."""
         await self._say(identity, "acknowledge", code=code)
 
-    async def _say(self, identity: str, verb: str, **word: str) -> None:
+    async def _say(self, identity: str, verb: str, **word: Any) -> None:
         word |= {"operator": "ana", "note": "it stands in the bank's list"}
         socket = self.daemon.admin_socket
         reply = await self.daemon.call("POST", f"/transactions/{identity}/{verb}", word, socket=socket)

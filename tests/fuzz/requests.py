@@ -51,7 +51,7 @@ def check_start(case: Case) -> None:
     transaction = recorded(request)
     assert differing_fields(transaction, request, ()) == []
     till = reading.pairs(case.body)
-    for name in ("terminal", "type", "amount", "metadata", "options", "sale", "repeat", "original"):
+    for name in ("terminal", "type", "amount", "metadata", "options", "sale", "additional", "repeat", "original"):
         assert reading.one_thing(till, name), f"{name} says several things"
     wire = start_body(transaction, CALLBACK)
     assert b"E+" not in wire or b"E+" in case.body
@@ -103,11 +103,12 @@ def recorded(request: StartRequest) -> Transaction:
         updated_at="",
         phase=Phase.STARTING,
         sent_to="https://192.0.2.9",
+        repeat=request.additional,
         **{name: getattr(request, name) for name in COPIED},
     )
 
 
-COPIED = ("type", "amount", "sale", "metadata", "transaction_reference", "original", "options", "repeat")
+COPIED = ("type", "amount", "sale", "metadata", "transaction_reference", "original", "options")
 
 
 def check_print(case: Case) -> None:

@@ -119,7 +119,13 @@ START_REQUESTS: tuple[dict[str, Any], ...] = (
         "options": {"is_deferred": False, "installments": 3},
         "repeat": True,
     },
-    {"terminal": SERIAL, "type": "capture", "amount": {"subtotal_iva0": 5}, "transaction_reference": OTHER_IDENTITY},
+    {
+        "terminal": SERIAL,
+        "type": "capture",
+        "amount": {"subtotal_iva0": 5},
+        "transaction_reference": OTHER_IDENTITY,
+        "additional": True,
+    },
     {"terminal": SERIAL, "amount": {"iva": Literal("12e-1"), "subtotal_iva": Literal("1E+1"), "tip": Literal("0e3")}},
     {"terminal": SERIAL, "type": "void", "transaction_reference": OTHER_IDENTITY.upper()},
 )

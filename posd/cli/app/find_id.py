@@ -55,7 +55,8 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
         for subject in asked:
             reply = api.get(f"/{subject.path_name}", {"id": text, "limit": str(LISTED + 1)})
             documents = reply.body[subject.plural]
-            exact = [document for document in documents if subject.id(document) == text]
+            alike = [document for document in documents if subject.id(document).lower() == text.lower()]
+            exact = [document for document in alike if subject.id(document) == text] or alike
             found += [(subject, document) for document in exact or documents]
     if not found:
         if not asked[0].uuids:

@@ -14,7 +14,7 @@ import posd as package
 from posd.api.documents import Checks
 from posd.base import limits
 from posd.base.negotiation import Language
-from posd.base.problems import PROBLEMS
+from posd.base.problems import PROBLEMS, StartStep
 from posd.cli.doctor.checks import CHECKS
 from posd.cli.explain.command import explain
 from posd.cli.explain.table import KINDS, Entry, entries, find, near
@@ -72,7 +72,7 @@ CODES = {
     "print": set(PrintAttentionCode),
     "proof": set(ProofCode),
     "display": set(DisplayCode),
-    "next": set(NextStep),
+    "next": {*NextStep, *StartStep},
     "result": set(Result),
     "phase": set(Phase),
     "status": set(Status),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from posd.base.negotiation import Language
 from posd.cli.app.advice import NEXT_STEPS as ADVICE
+from posd.cli.app.advice import REFUSED_STEPS
 from posd.cli.explain.texts.rows import MAY_BE_CHARGED, NOTHING_MORE, SOON_CHARGED, TRY_AGAIN, WAIT, Row, es, sentence
 from posd.cli.payments.words import OPERATIONS
 from posd.payments import display
@@ -123,6 +124,10 @@ DISPLAYS: Mapping[str, Row] = {
 
 
 #: The English of do is in `posd.cli.app.advice`.
+OF_THE_ID = (
+    "This call sent nothing. Only never_started says that no earlier call with the id did.",
+    "Esta llamada no envió nada. Solo never_started dice que tampoco lo hizo una anterior con el id.",
+)
 NEXT_STEPS: Mapping[str, Row] = {
     "wait": Row(
         means=("The payment is open and goes on.", "El pago está abierto y sigue."),
@@ -179,6 +184,16 @@ NEXT_STEPS: Mapping[str, Row] = {
         do=es("Pregunte al encargado. No inicie este pago otra vez antes de aclararlo."),
         see="The payment is in doubt",
     ),
+    "fix_call": Row(
+        means=("posd refused the call, and the call is wrong.", "posd rechazó la llamada, y la llamada está mal."),
+        money=OF_THE_ID,
+        do=es("Corrija la llamada, y conserve el id."),
+    ),
+    "same_call": Row(
+        means=("posd cannot take the call now.", "posd no puede tomar la llamada ahora."),
+        money=OF_THE_ID,
+        do=es("Repita la misma llamada con el mismo id."),
+    ),
 }
 
 
@@ -192,6 +207,6 @@ def displays() -> Iterator[tuple[str, Row]]:
 
 def next_steps() -> Iterator[tuple[str, Row]]:
     """Yield each next step and what is said of it, as of a charge."""
-    for code, words in ADVICE.items():
+    for code, words in {**ADVICE, **REFUSED_STEPS, **ADVICE}.items():
         row = NEXT_STEPS[code]
         yield code, row._replace(do=(OPERATIONS["charge"].fill(words), row.do[1]))

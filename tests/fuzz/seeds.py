@@ -170,5 +170,27 @@ DECISIONS: tuple[dict[str, Any], ...] = (
     {"operator": "Ana", "note": "seen on the slip"},
     {"operator": "Ana", "note": "looked at it", "code": "gap"},
     {"operator": "Ana", "note": "looked at the paper", "result": "COMPLETED"},
+    {
+        "operator": "Ana",
+        "note": "a restore lost it",
+        "result": "approved",
+        "terminal": "SN-0001",
+        "type": "refund",
+        "amount": {"subtotal_iva0": 11.2, "extra_taxes": {"ice": "0.10"}},
+        "sale": "s",
+        "original": OTHER_IDENTITY,
+    },
 )
-DECISION_WORDS = ("approved", "declined", "not_started", "gap", "in_doubt", "FAILED", "result", "code")
+DECISION_WORDS = (
+    "approved",
+    "declined",
+    "not_started",
+    "gap",
+    "in_doubt",
+    "FAILED",
+    "result",
+    "code",
+    "amount",
+    "type",
+    "terminal",
+)

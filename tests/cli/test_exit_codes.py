@@ -83,5 +83,5 @@ def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_sta
 
 @every(("code", "row"), PROBLEMS.items())
 def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: Row) -> None:
-    problem = client.Problem.BY_CODE.get(code, client.Problem)(code, row.status, "why", {})
+    problem = client.Problem(code, row.status, "why", {})
     assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)

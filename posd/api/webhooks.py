@@ -55,10 +55,19 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 log = structlog.get_logger("posd.webhooks")
 
 
-class Taker(Protocol):
-    """The inbox of a channel. Each method returns the HTTP status to answer with, if there is one to be answered."""
+class Receipt(Protocol):
+    """What became of a callback: the HTTP status to answer with, and whether it may update what is beside it."""
 
-    async def receive(self, identity: str, body: bytes, peer: str, headers: Headers, /) -> int:
+    @property
+    def status(self) -> int: ...
+    @property
+    def updates_terminal(self) -> bool: ...
+
+
+class Taker(Protocol):
+    """The inbox of a channel. `broke_off` apart, each method returns what is to be answered."""
+
+    async def receive(self, identity: str, body: bytes, peer: str, headers: Headers, /) -> Receipt:
         """Take a whole body, and the headers that came with it."""
 
     async def broke_off(self, identity: str, /) -> None:
@@ -253,9 +262,10 @@ class WebhookApp:
             status = await row.inbox.too_large(identity, row.max_body_bytes, call.peer)
             await bodies.answer_early(call.receive, call.send, status, headers=_retry(status))
             return status
-        if (place := scope["state"]["place"]) is not None:
+        receipt = await row.inbox.receive(identity, body, call.peer, scope["headers"])
+        status = receipt.status
+        if receipt.updates_terminal and (place := scope["state"]["place"]) is not None:
             place.prove()
-        status = await row.inbox.receive(identity, body, call.peer, scope["headers"])
         if status == 429:
             await asyncio.sleep(BRAKE_SECONDS)
         await bodies.answer(call.send, status, headers=_retry(status))

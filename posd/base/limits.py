@@ -55,7 +55,7 @@ EVENTS_OF_TERMINAL = Limit(
     "one terminal",
     "429",
     "Each event counts its body and 1 KiB for its rows. A thousand payments a day with the largest metadata have a "
-    "third of it. The first event of each state of a payment gets in past it.",
+    "third of it. The first event of each state of a payment gets in past it. Late events have the same once more.",
 )
 QUARANTINE_OF_TERMINAL = Limit(
     "quarantine_of_terminal",

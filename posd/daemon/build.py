@@ -258,7 +258,7 @@ def _forgets_before(base: Base) -> str:
 def _tell(clock: WallClock, moved: payment_record.Moved) -> None:
     """Log what has changed, and tell the clock of the time that an event of a terminal bears."""
     payment_record.tell(moved)
-    if isinstance(moved.cause, payment_record.Received):
+    if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
         event = moved.cause.event
         clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
 

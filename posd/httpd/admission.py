@@ -7,8 +7,8 @@ only (then a new connection may take it), and a budget of connections that prove
 is always a place for the next connection within the budget, however many places the others hold.
 
 A connection that shows a valid token gives its part of the budget back: honest traffic is not limited by it, however
-much it is. An address is known if it belongs to a terminal of the fleet, or has shown a valid token in the last day.
-Strangers can take the strangers' places and use up their budget; those of known addresses are not theirs.
+much it is. An address is known if it belongs to a terminal of the fleet, or has called back in the last day about what
+is open. Strangers can take the strangers' places and use up their budget; those of known addresses are not theirs.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PLACES_OF_KNOWN = 64
 #: strangers can impose: a TLS handshake takes about a millisecond.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
-#: How long an address is known after a valid token came from it, in seconds; and how many are remembered.
+#: How long an address is known after such a callback, in seconds; and how many are remembered.
 KNOWN_SECONDS = 86_400.0
 MAX_KNOWN = 512
 #: Addresses whose budget is remembered: a network has addresses without end.
@@ -124,7 +124,7 @@ class Place:
             share.keep(self)
 
     def prove(self) -> None:
-        """A whole callback with a valid token came: its address is no stranger's."""
+        """A whole callback of what is open came: its address is no stranger's."""
         if not self._proven:
             self._proven = True
             for share in self._shares:
@@ -191,7 +191,7 @@ class Gate:
         return place
 
     def know(self, address: str) -> None:
-        """Note that a valid token came from an address."""
+        """Note that a callback of what is open came from an address."""
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:

@@ -35,7 +35,7 @@ class Doubts:
         """
         if not _approves(before, after, event):
             return None
-        currencies = self._currencies(db, after, event.currency)
+        currencies = self._currencies(db, after, event.currency, remembers=before.updates_terminal)
         return unlikely(after, event, currencies, came_at, chains.another_with_reference(db, after))
 
     def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
@@ -50,14 +50,17 @@ class Doubts:
             self._seen[terminal] = _of_approvals(db, terminal)
         return self._seen[terminal]
 
-    def _currencies(self, db: sqlite3.Connection, transaction: Transaction, said: str | None) -> frozenset[str]:
+    def _currencies(
+        self, db: sqlite3.Connection, transaction: Transaction, said: str | None, *, remembers: bool
+    ) -> frozenset[str]:
         """Return those that an approval may have. The database is asked at the first one, and where it has another."""
         if said is None or self._currency:
             return frozenset({self._currency} - {""})
         seen = self._seen.get(transaction.terminal, frozenset())
         if said.upper() not in seen:
             seen = _of_approvals(db, transaction.terminal, but=transaction.client_transaction_id)
-            self._seen[transaction.terminal] = seen or frozenset({said.upper()})
+            if seen or remembers:
+                self._seen[transaction.terminal] = seen or frozenset({said.upper()})
         return seen
 
 

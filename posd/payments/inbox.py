@@ -28,6 +28,7 @@ from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
 from posd.records.came import Came, FirstHeaders
 from posd.records.intake import Intake
+from posd.records.intake import sender as sender_of
 from posd.records.model import Phase
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.records.retention import Pruned
@@ -67,6 +68,7 @@ class Receipt(msgspec.Struct, frozen=True):
     phase: Phase | None = None
     limit: Limit | None = None  # that kept it out
     kept_of: str | None = None  # whose budget takes the body
+    updates_terminal: bool = False  # see the payment's
     asks: bool = False  # whether the terminal is to be asked, because a limit was reached for the first time
 
 
@@ -98,8 +100,8 @@ class Inbox:
         self._on_unusable = on_unusable
         self._first_headers = FirstHeaders(Channel.TRANSACTION)
 
-    async def receive(self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()) -> int:
-        """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403, 429 or 503."""
+    async def receive(self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()) -> Receipt:
+        """Take the body of a callback; the answer to it is 200, 400, 403, 429 or 503."""
         came, event = Came(body, peer, self._now(), headers), None
         try:
             event = _read(body, client_transaction_id)
@@ -119,16 +121,17 @@ class Inbox:
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
             self._recorded.pop(client_transaction_id, None)
-            return 503
+            return Receipt(503)
         crash_point("event.committed")
-        if event is not None and receipt.reason is None:
-            self._note_sign_of_life(event, came.at)
-        self._first_headers.tell(receipt.terminal, headers)
+        if receipt.updates_terminal:
+            self._first_headers.tell(receipt.terminal, headers)
+            if event is not None and receipt.reason is None:
+                self._note_sign_of_life(event, came.at)
         self._tell(client_transaction_id, receipt)
         self._count(receipt, len(body))
         if receipt.reason is not None or receipt.asks:
             self._on_unusable(client_transaction_id)
-        return receipt.status
+        return receipt
 
     def _count(self, receipt: Receipt, size: int) -> None:
         """Count a limit that was reached, or take what is kept now from the budget of its sender."""
@@ -185,7 +188,9 @@ class Inbox:
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(came.body, bodies)
         if seen is Seen.REPEATED:
-            return Receipt(200)  # before all else: the configuration may have changed since it was taken
+            return Receipt(
+                200, updates_terminal=before is not None and before.updates_terminal
+            )  # before all else: the configuration may have changed since it was taken
         removed = pruned.payment(unit.db, identity) if before is None else None
         if (refusal := self._unsigned(event, before or removed, came)) is not None:
             return self._quarantine(unit, identity, refusal, came)
@@ -209,7 +214,15 @@ class Inbox:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
-        return Receipt(200, stored.terminal, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
+        return Receipt(
+            200,
+            stored.terminal,
+            verdict,
+            event.status,
+            phase=after.phase,
+            kept_of=_sender(stored),
+            updates_terminal=stored.updates_terminal,
+        )
 
     def _known(self, unit: Unit, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
         if before is None:
@@ -241,7 +254,7 @@ class Inbox:
         limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
         if limit is not None or urgent(transaction.trail, event, seen=seen):
             return limit
-        return self._intake.limit_of_event(transaction.terminal, size)
+        return self._intake.limit_of_event(_sender(transaction), size)
 
     def _keep_out(self, unit: Unit, before: Transaction | None, limit: Limit, at: datetime) -> Receipt:
         """Refuse an event past a limit, and note that on the payment once; the terminal sends it again."""
@@ -249,7 +262,7 @@ class Inbox:
             return Receipt(429, limit=limit)
         asks = before.attention_of(AttentionCode.EVENT_LIMIT) is None
         record(unit, before, Overrun(), at, self._outstanding)
-        return Receipt(429, limit=limit, asks=asks)
+        return Receipt(429, limit=limit, asks=asks, updates_terminal=before.updates_terminal)
 
     def _after_removal(self, unit: Unit, removed: Pruned, event: TransactionEvent, came: Came) -> Receipt:
         """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
@@ -317,16 +330,18 @@ class Inbox:
         """Keep a body that cannot be used (runs inside the commit)."""
         known, reason = rows.get(unit.db, identity), refusal.reason
         terminal = known.terminal if known is not None else None
-        sender: str | None = terminal or came.peer
-        if (limit := self._intake.limit_of_body(terminal or came.peer, len(came.body))) is not None:
+        updates = known is not None and known.updates_terminal
+        sender: str | None = _sender(known) if known is not None and terminal else came.peer
+        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
             self._attend(unit, known, quarantine.NOT_KEPT, came.at, refusal.serial)
-            return Receipt(quarantine.status_past(limit), terminal, reason=quarantine.NOT_KEPT, limit=limit)
+            status, reason = quarantine.status_past(limit), quarantine.NOT_KEPT
+            return Receipt(status, terminal, reason=reason, limit=limit, updates_terminal=updates)
         if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, came):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
             sender = None
         self._attend(unit, known, reason, came.at, refusal.serial)
-        return Receipt(refusal.status, terminal, reason=reason, kept_of=sender)
+        return Receipt(refusal.status, terminal, reason=reason, kept_of=sender, updates_terminal=updates)
 
     def _attend(
         self, unit: Unit, known: Transaction | None, reason: str, at: datetime, serial: str | None = None
@@ -351,6 +366,10 @@ class Inbox:
                 status=receipt.event_status,
                 phase=receipt.phase,
             )
+
+
+def _sender(transaction: Transaction) -> str:
+    return sender_of(transaction.terminal, updates_terminal=transaction.updates_terminal)
 
 
 def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:

@@ -291,6 +291,14 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.sent_to is None
 
     @property
+    def updates_terminal(self) -> bool:
+        """Whether a callback of it changes anything but itself: what is known of terminals, addresses, clock, currency.
+
+        It is open, and never had an outcome. Who has the token of an old payment can add to that payment only.
+        """
+        return self.phase is not Phase.FINAL and self.withdrawn is None
+
+    @property
     def abortable(self) -> bool:
         """Not final, not released, not past the point of no return, on the device that was asked.
 

@@ -134,9 +134,9 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
 def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:
     """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
     changed = rows.update(unit, before, after)
-    if changed.mismatched and not before.mismatched and changed.sent_to is not None:
-        serial = _serial(cause, changed.client_transaction_id)
-        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to, serial)
+    mismatched = changed.mismatched and not before.mismatched and changed.sent_to is not None
+    if mismatched and (serial := _serial(before, cause)) is not None:
+        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to or "", serial)
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
@@ -193,15 +193,26 @@ def _hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> No
 
 def said_it_is(change: Moved) -> str | None:
     """Return the serial that a device said it has, None where the change brought none."""
-    return _serial(change.cause, change.id)
+    return None if change.before is None else _serial(change.before, change.cause)
 
 
-def _serial(cause: Cause, client_transaction_id: str) -> str | None:
+def updates_terminal(change: Moved) -> bool:
+    """Whether a change may update what is known of terminals: not where a callback of what is over brought it."""
+    return change.before is not None and _counts(change.before, change.cause)
+
+
+def _counts(before: Transaction, cause: Cause) -> bool:
+    return before.updates_terminal or not isinstance(cause, Received | Quarantined)
+
+
+def _serial(before: Transaction, cause: Cause) -> str | None:
+    if not _counts(before, cause):
+        return None
     match cause:
         case Received(event=event):
             return event.terminal.serial_number
         case Attempted():
-            judgement = cause.judgement(client_transaction_id)
+            judgement = cause.judgement(before.client_transaction_id)
             return judgement.serial_number if isinstance(judgement, Acknowledged) else None
         case Quarantined(serial_number=serial) | Searched(answer=NoAnswer(serial_number=serial)):
             return serial

@@ -427,11 +427,15 @@ RECENT_APPROVALS = 20
 
 
 def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
-    """Return the events of a terminal's newest approvals but one, and but those that a person still has to look at."""
+    """Return the events of a terminal's newest approvals but one.
+
+    Left out are those that a person still has to look at, and those that came when their payment was over.
+    """
     found = db.execute(
         "SELECT e.body FROM transactions t INDEXED BY transactions_terminal JOIN events e ON e.seq = t.final_event"
         " WHERE t.terminal = ? AND e.status = 'APPROVAL' AND t.client_transaction_id <> ?"
-        " AND instr(t.attention, '\"approval_unlikely\"') = 0 ORDER BY t.created_at DESC LIMIT ?",
+        " AND instr(t.attention, '\"approval_unlikely\"') = 0 AND json_extract(t.outcome, '$.supersedes') IS NULL"
+        " ORDER BY t.created_at DESC LIMIT ?",
         (terminal, but, RECENT_APPROVALS),
     )
     return [row[0] for row in found]

@@ -36,6 +36,7 @@ from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
 from posd.records.came import Came, FirstHeaders
 from posd.records.intake import Intake
+from posd.records.intake import sender as sender_of
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -56,6 +57,7 @@ class Receipt(msgspec.Struct, frozen=True):
     job: PrintJob | None = None
     limit: Limit | None = None  # that kept it out of the quarantine
     kept_of: str | None = None  # whose budget of the quarantine takes the body
+    updates_terminal: bool = False  # see the payment's
 
 
 class PrintInbox:
@@ -79,8 +81,8 @@ class PrintInbox:
         self._on_unusable = on_unusable
         self._first_headers = FirstHeaders(Channel.PRINT)
 
-    async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> int:
-        """Take the body of a webhook and return the HTTP status to answer with: 200, 400, 403, 429 or 503."""
+    async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> Receipt:
+        """Take the body of a webhook; the answer to it is 200, 400, 403, 429 or 503."""
         came = Came(body, peer, self._now(), headers)
         try:
             report = read_webhook(body)
@@ -100,9 +102,10 @@ class PrintInbox:
                 detail="the terminal does not send it again; a poll will find it when the disk takes it",
             )
             self._on_unusable(print_job_id)
-            return 503
+            return Receipt(503)
         crash_point("print_event.committed")
-        self._first_headers.tell(receipt.job.terminal if receipt.job is not None else None, headers)
+        if receipt.updates_terminal and receipt.job is not None:
+            self._first_headers.tell(receipt.job.terminal, headers)
         self._tell(print_job_id, receipt)
         if receipt.limit is not None:
             self._intake.reached.count(receipt.limit)
@@ -110,7 +113,7 @@ class PrintInbox:
             self._intake.keep_body(receipt.kept_of, len(body))
         if receipt.reason is not None:
             self._on_unusable(print_job_id)
-        return receipt.status
+        return receipt
 
     async def broke_off(self, print_job_id: str) -> None:
         """Ask for the job: an authentic webhook began, did not become whole, and will not come again."""
@@ -169,22 +172,27 @@ class PrintInbox:
         if before is None:
             record.begin(unit, stored, "orphan")
         elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
-            return Receipt(200, "repeated", report.status, job=before)
-        return Receipt(200, "applied", report.status, job=record.record(unit, stored, Called(body), at))
+            return Receipt(200, "repeated", report.status, job=before, updates_terminal=before.updates_terminal)
+        job = record.record(unit, stored, Called(body), at)
+        return Receipt(200, "applied", report.status, job=job, updates_terminal=stored.updates_terminal)
 
     def _quarantine(self, unit: Unit, identity: str, status: int, reason: str, came: Came) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
         known = rows.get(unit.db, identity)
-        sender: str | None = (known.terminal if known is not None else None) or came.peer
-        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
+        updates = known is not None and known.updates_terminal
+        terminal = known.terminal if known is not None else None
+        sender = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
+        if (limit := self._intake.limit_of_body(sender, len(came.body))) is not None:
             reason = quarantine.NOT_KEPT
             job = _attend(unit, identity, reason, came.at)
-            return Receipt(quarantine.status_past(limit), reason=reason, job=job, limit=limit)
+            status = quarantine.status_past(limit)
+            return Receipt(status, reason=reason, job=job, limit=limit, updates_terminal=updates)
         if not quarantine.put(unit, Channel.PRINT, identity, reason, came):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this job are in quarantine already; more are not kept"
-            sender = None
-        return Receipt(status, reason=reason, job=_attend(unit, identity, reason, came.at), kept_of=sender)
+            sender = ""
+        job = _attend(unit, identity, reason, came.at)
+        return Receipt(status, reason=reason, job=job, kept_of=sender or None, updates_terminal=updates)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
@@ -199,7 +207,7 @@ class PrintInbox:
             status=receipt.reported,
             phase=receipt.job.phase,
         )
-        if receipt.job.terminal is not None:
+        if receipt.job.terminal is not None and receipt.updates_terminal:
             self._fleet.heard_from(receipt.job.terminal, iso(self._now()))
 
 

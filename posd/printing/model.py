@@ -184,6 +184,11 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
         return self.sent_to is None
 
     @property
+    def updates_terminal(self) -> bool:
+        """Whether a callback of it changes anything but itself: see the payments'."""
+        return self.phase is not Phase.FINAL
+
+    @property
     def asked_as(self) -> str:
         """The id under which the terminal is asked for it."""
         return self.terminal_job_id or self.print_job_id

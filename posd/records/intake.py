@@ -79,6 +79,11 @@ class Intake:
             )
 
 
+def sender(terminal: str, *, updates_terminal: bool) -> str:
+    """Return whose budget takes a callback. What is over has one of its own: it uses up none of what is open."""
+    return terminal if updates_terminal else f"{terminal} (ended)"
+
+
 class Starts:
     """What processes and users may still start of one kind."""
 

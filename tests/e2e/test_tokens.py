@@ -103,6 +103,7 @@ EVENTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("DECLINED", {"failure_reason": SAID, "raw_response": RECEIPT}),
     ("APPROVAL", {"raw_response": RECEIPT}),
     ("CARD_PRESENTED", {}),
+    ("APPROVAL", {"terminal": {"serial_number": HERE}}),
     ("APPROVAL", {"client_transaction_id": HERE}),
 )
 USED_OR_KEPT = (200, 400, 403)

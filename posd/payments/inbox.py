@@ -187,10 +187,8 @@ class Inbox:
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(came.body, bodies)
-        if seen is Seen.REPEATED:
-            return Receipt(
-                200, updates_terminal=before is not None and before.updates_terminal
-            )  # before all else: the configuration may have changed since it was taken
+        if seen is Seen.REPEATED:  # before all else: the configuration may have changed since it was taken
+            return Receipt(200, updates_terminal=before is not None and before.updates_terminal)
         removed = pruned.payment(unit.db, identity) if before is None else None
         if (refusal := self._unsigned(event, before or removed, came)) is not None:
             return self._quarantine(unit, identity, refusal, came)

@@ -134,9 +134,9 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
 def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:
     """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
     changed = rows.update(unit, before, after)
-    mismatched = changed.mismatched and not before.mismatched and changed.sent_to is not None
-    if mismatched and (serial := _serial(before, cause)) is not None:
-        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to or "", serial)
+    other = _serial(before, cause) if changed.mismatched and not before.mismatched else None
+    if other is not None and changed.sent_to is not None:
+        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to, other)
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)

@@ -336,13 +336,13 @@ _ALL: Final = (
         "unstored-acknowledged",
         "inbox",
         "An event that could not be stored is answered 200.",
-        Change(inbox.Inbox.receive, "return 503", "return 200"),
+        Change(inbox.Inbox.receive, "Receipt(503)", "Receipt(200)"),
     ),
     Break(
         "good-event-refused",
         "inbox",
         "An event that cannot be stored now is answered 400, after which the terminal does not send it again.",
-        Change(inbox.Inbox.receive, "return 503", "return 400"),
+        Change(inbox.Inbox.receive, "Receipt(503)", "Receipt(400)"),
     ),
     Break(
         "damaged-event-refused",

@@ -207,7 +207,8 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
-        shortest = min(limits.grace, DEAF_PAUSE_SECONDS if item.deaf else MAX_BACKOFF_SECONDS)
+        aborted = ABORTED_SECONDS if item.aborting else MAX_BACKOFF_SECONDS
+        shortest = min(limits.grace, aborted, DEAF_PAUSE_SECONDS if item.deaf else MAX_BACKOFF_SECONDS)
         assert shortest * 0.999 <= after.search_at - now <= MAX_BACKOFF_SECONDS * (1 + JITTER) * 1.001
     assert (after.phase, after.status, after.told) == (item.phase, item.status, item.told)
 

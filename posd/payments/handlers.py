@@ -41,6 +41,7 @@ from posd.payments import abort, documents, journal, lists, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
 from posd.payments.documents import Event, Events, History, State, Transaction, TransactionOutcome
+from posd.payments.lifecycle import Status
 from posd.payments.lists import Page, TransactionPage
 from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
@@ -373,6 +374,7 @@ class TransactionCalls:
             language = self._language_of(request)
             return stream(self._context, request, identity, partial(self._standing, language=language), language)
         stored = await self._context.read(partial(journal.events, client_transaction_id=identity))
+        self._context.shows(request, [identity] if any(item.status == Status.APPROVAL for item in stored) else [])
         return json_response(Events([documents.event_document(item) for item in stored]))
 
     async def get_history(self, request: Request) -> Response:

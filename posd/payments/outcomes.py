@@ -153,7 +153,8 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
             )
     trail = _set(transaction.trail, aborting=False)
     transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None, trail=trail)
-    return clear(transaction, *SETTLED)
+    stale = () if outcome.result is Result.APPROVED else (AttentionCode.OUTCOME_UNREAD,)
+    return clear(transaction, *SETTLED, *stale)
 
 
 def note_approval(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:

@@ -143,7 +143,7 @@ def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outs
     if approval_came(before, changed, cause):
         marks.add(unit.db, changed.updated_at, marks.UNREAD, changed.client_transaction_id)
     elif before.attention_of(AttentionCode.OUTCOME_UNREAD) and not changed.attention_of(AttentionCode.OUTCOME_UNREAD):
-        marks.remove(unit.db, marks.UNREAD, changed.client_transaction_id)
+        marks.remove(unit.db, marks.UNREAD, [changed.client_transaction_id])
     if changed is not before:
         _publish(unit, before, changed, cause, changed.updated_at)
     return changed

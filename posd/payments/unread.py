@@ -8,7 +8,7 @@ read. Its ten minutes begin anew then, by the monotonic clock: a wrong wall cloc
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -25,14 +25,10 @@ from posd.storage.writer import Unit
 
 #: How long a till may take until it reads an approval, over its own restart too, in seconds.
 UNREAD_SECONDS = 600.0
-#: Payments that one function of a commit settles: it runs on the loop.
-AT_A_TIME = 32
 #: While the disk is full, how often it is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
 log = structlog.get_logger("posd.payments")
-
-Write = Callable[[Callable[[Unit], None]], Awaitable[None]]
 
 
 class Unread:
@@ -44,8 +40,9 @@ class Unread:
         self._now = now
         #: What is unread, each with the timer that ends its ten minutes.
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._at_once: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
-        self._later: asyncio.Queue[str] = asyncio.Queue()  # whose mark goes with the next commit
+        self._changing: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
+        self._read: set[str] = set()  # whose mark goes with the next commit
+        self._any_read = asyncio.Event()
         store.hub.listen(self._changed, Moved)
 
     async def begin(self) -> None:
@@ -56,16 +53,20 @@ class Unread:
     def read(self, identities: Iterable[str]) -> None:
         """Note that a client was handed these approvals."""
         for identity in identities:
-            if (timer := self._timers.pop(identity, None)) is not None:
-                late = timer.when() <= asyncio.get_running_loop().time()
+            if (timer := self._timers.pop(identity, None)) is None:
+                continue
+            if timer.when() <= asyncio.get_running_loop().time():
+                self._changing.put_nowait(identity)
+            else:
                 timer.cancel()
-                (self._at_once if late else self._later).put_nowait(identity)
+                self._read.add(identity)
+                self._any_read.set()
 
     async def run(self) -> None:
         """Record what is unread and what was read, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_each(self._at_once, self._settle, self._store.write))
-            tasks.create_task(_each(self._later, _forget, self._store.ride))
+            tasks.create_task(self._change())
+            tasks.create_task(self._forget())
 
     def _changed(self, changes: Sequence[Moved]) -> None:
         for change in changes:
@@ -76,37 +77,43 @@ class Unread:
 
     def _wait(self, identity: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self._timers[identity] = loop.call_later(seconds, self._at_once.put_nowait, identity)
+        self._timers[identity] = loop.call_later(seconds, self._changing.put_nowait, identity)
 
-    def _settle(self, identities: Sequence[str], unit: Unit) -> None:
-        """Record of each whether it is unread, as it is known now."""
-        for identity in identities:
-            found = rows.get(unit.db, identity)
-            unread = identity in self._timers and found is not None and approved(found)
-            if not unread:
-                marks.remove(unit.db, marks.UNREAD, identity)
-            if found is not None:
-                record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
+    async def _change(self) -> None:
+        """Raise and clear attentions."""
+        while True:
+            identity = await self._changing.get()
+            try:
+                await self._store.write(partial(self._settle, identity=identity))
+            except (StorageUnavailable, CommitUncertain) as error:
+                seconds = RETRY_STORING_SECONDS
+                log.warning("payment.not_recorded", transaction=identity, error=str(error), retry_s=seconds)
+                self._changing.put_nowait(identity)
+                await asyncio.sleep(seconds)
 
+    def _settle(self, unit: Unit, identity: str) -> None:
+        """Record whether it is unread, as it is known now."""
+        found = rows.get(unit.db, identity)
+        unread = identity in self._timers and found is not None and approved(found)
+        if not unread:
+            marks.remove(unit.db, marks.UNREAD, [identity])
+        if found is not None:
+            record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
 
-async def _each(settled: "asyncio.Queue[str]", settle: Callable[[Sequence[str], Unit], None], write: Write) -> None:
-    """Settle the payments that are put into the queue, in commits by `write`."""
-    while True:
-        identities = [await settled.get()]
-        while not settled.empty() and len(identities) < AT_A_TIME:
-            identities.append(settled.get_nowait())
-        try:
-            await write(partial(settle, tuple(identities)))
-        except (StorageUnavailable, CommitUncertain) as error:
-            log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
-            for identity in identities:
-                settled.put_nowait(identity)
-            await asyncio.sleep(RETRY_STORING_SECONDS)
+    async def _forget(self) -> None:
+        """Take the marks of what was read away."""
+        while True:
+            await self._any_read.wait()
+            self._any_read.clear()
+            try:
+                self._read.difference_update(await self._store.ride(self._remove))
+            except (StorageUnavailable, CommitUncertain):
+                self._any_read.set()  # with the commit after that one
 
-
-def _forget(identities: Sequence[str], unit: Unit) -> None:
-    for identity in identities:
-        marks.remove(unit.db, marks.UNREAD, identity)
+    def _remove(self, unit: Unit) -> frozenset[str]:
+        read = frozenset(self._read)
+        marks.remove(unit.db, marks.UNREAD, read)
+        return read
 
 
 def _marked(db: sqlite3.Connection) -> list[tuple[str, int]]:

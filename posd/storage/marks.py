@@ -1,6 +1,7 @@
 """Marks: what happened to the database as a whole and a person should know (architecture, Promises)."""
 
 import sqlite3
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -187,9 +188,10 @@ def details(db: sqlite3.Connection, kind: str) -> list[str]:
     return [row[0] for row in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (kind,))]
 
 
-def remove(db: sqlite3.Connection, kind: str, detail: Any) -> None:
-    """Remove the marks of a kind with that detail."""
-    db.execute("DELETE FROM marks WHERE kind = ? AND detail = ?", (kind, msgspec.json.encode(detail).decode()))
+def remove(db: sqlite3.Connection, kind: str, details: Iterable[str]) -> None:
+    """Remove the marks of a kind whose detail is one of these texts."""
+    query = "DELETE FROM marks WHERE kind = ? AND detail ->> '$' IN (SELECT value FROM json_each(?))"
+    db.execute(query, (kind, msgspec.json.encode(list(details)).decode()))
 
 
 def clear(db: sqlite3.Connection, kind: str) -> None:

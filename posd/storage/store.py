@@ -58,9 +58,9 @@ class Store:
         """See Writer.write."""
         return await self._writer.write(function)
 
-    async def ride(self, function: Callable[[Unit], None]) -> None:
+    async def ride(self, function: Callable[[Unit], T]) -> T:
         """See Writer.ride."""
-        await self._writer.ride(function)
+        return await self._writer.ride(function)
 
     async def alive(self) -> None:
         """Return once the thread that commits has answered. Raise StorageUnavailable where none will."""

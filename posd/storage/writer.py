@@ -328,16 +328,16 @@ class Writer:
         self._wake.set()
         return await future
 
-    async def ride(self, function: Callable[[Unit], None]) -> None:
+    async def ride(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT that something else asks for: it has no sync of its own.
 
         Otherwise as `write`; where no other COMMIT comes before `close`, it is not run.
         """
-        rode = False
-        while not rode:
-            future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        while True:
+            future: asyncio.Future[tuple[T] | None] = asyncio.get_running_loop().create_future()
             self._riding.append((partial(_ride, function), future))
-            rode = await future
+            if (result := await future) is not None:
+                return result[0]
 
     async def watch(self, told: Told = folder.told) -> None:
         """Look from time to time, and when one has moved, whether the files are those that the path names.
@@ -556,12 +556,9 @@ class Writer:
         return True
 
 
-def _ride(function: Callable[[Unit], None], unit: Unit) -> bool:
-    """Run a function where something is to be committed before it; tell whether it ran."""
-    wrote = unit.wrote
-    if wrote:
-        function(unit)
-    return wrote
+def _ride(function: Callable[[Unit], T], unit: Unit) -> tuple[T] | None:
+    """Run a function where something is to be committed before it; else return None."""
+    return (function(unit),) if unit.wrote else None
 
 
 def slice_seconds(sync_seconds: float) -> float:

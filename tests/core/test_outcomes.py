@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.transitions import Seen, advance, interrupted, proved, resolved
+from posd.payments.transitions import Seen, advance, interrupted, proved, resolved, unread
 from posd.terminals.attempt import Refused, Unsent
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
@@ -218,6 +218,12 @@ def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None
     corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
     assert corrected is not None
     assert corrected.detail == "the outcome was not_started by inference; a person says approved"
+
+
+def test_an_approval_that_no_program_read_is_asked_about_only_while_it_stands() -> None:
+    by_ana = unread(resolved(starting(), Result.APPROVED, "Ana", "slip", None, NOW), NOW)
+    assert codes(after(event(R1), start=by_ana)) == {"outcome_unread"}
+    assert codes(after(event(DECLINED), start=by_ana)) == {"outcome_corrected"}
 
 
 def test_which_event_an_outcome_rests_on() -> None:

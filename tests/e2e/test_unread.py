@@ -89,6 +89,7 @@ READERS: Mapping[str, Read] = {
     "list with totals": calling("/transactions?totals=true"),
     "the start once more": calling("/transactions/{id}", "PUT", CHARGE),
     "an abort too late": calling("/transactions/{id}/abort", "POST"),
+    "its events": calling("/transactions/{id}/events"),
     "stream of its events": following("/transactions/{id}/events", "transaction_reference"),
     "feed": calling("/feed?limit=500"),
     "feed with outcomes": calling("/feed?limit=500&with=outcome"),

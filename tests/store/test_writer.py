@@ -129,6 +129,30 @@ async def test_a_caller_that_gives_up_does_not_stop_its_function(store: Store) -
     assert await store.read(reasons) == ["left", "next"]
 
 
+async def test_what_rides_is_written_with_what_another_writes_and_asks_for_no_commit(store: Store) -> None:
+    riding = asyncio.create_task(store.ride(insert("rides")))
+    await asyncio.sleep(0)  # let it hand its function over
+    assert await store.write(lambda unit: reasons(unit.db)) == []  # and nothing else
+    assert sum(store.writer.commit_seconds.counts) == 0
+    await store.write(insert("next"))
+    assert await riding == "rides"
+    assert await store.read(reasons) == ["next", "rides"]
+    assert sum(store.writer.commit_seconds.counts) == 1
+
+
+async def test_what_rides_fails_alone(store: Store) -> None:
+    def half(unit: Unit) -> None:
+        quarantine(unit, "half")
+        raise KeyError("mine")
+
+    riding = asyncio.create_task(store.ride(half))
+    await asyncio.sleep(0)  # let it hand its function over
+    await store.write(insert("next"))
+    with pytest.raises(KeyError):
+        await riding
+    assert await store.read(reasons) == ["next"]
+
+
 async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> None:
     def bound(pages: int) -> Callable[[Unit], int]:
         def pragma(unit: Unit) -> int:

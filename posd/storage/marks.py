@@ -190,7 +190,7 @@ def details(db: sqlite3.Connection, kind: str) -> list[str]:
 
 def remove(db: sqlite3.Connection, kind: str, details: Iterable[str]) -> None:
     """Remove the marks of a kind whose detail is one of these texts."""
-    query = "DELETE FROM marks WHERE kind = ? AND detail ->> '$' IN (SELECT value FROM json_each(?))"
+    query = "DELETE FROM marks WHERE kind = ? AND detail IN (SELECT json_quote(value) FROM json_each(?))"
     db.execute(query, (kind, msgspec.json.encode(list(details)).decode()))
 
 

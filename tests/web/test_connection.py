@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -745,3 +746,34 @@ async def test_nothing_of_a_connection_that_is_cut_waits_for_the_search_for_garb
     house.pieces = None
     await asyncio.sleep(0)
     assert kept() == 0
+
+
+# Whether a client was handed its answer
+
+
+async def test_what_was_sent_to_a_client_that_has_closed_is_not_delivered(tmp_path: Path) -> None:
+    """The daemon has not heard of the end when it answers: a Unix socket tells at the write."""
+    delivered: asyncio.Queue[bool] = asyncio.Queue()
+    clients: list[socket.socket] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["path"] == "/closed":
+            clients.pop().close()
+        await answer_ok(send)
+        delivered.put_nowait(scope["state"]["pieces"].delivered)
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+        sock.listen()
+        listener = Listener(
+            app, sock, name="test", noise=RejectedTraffic(), now=wall, keep_alive_seconds=PATIENCE, max_connections=10
+        )
+        listener.start()
+        for path, expected in (("/open", True), ("/closed", False)):
+            clients.append(socket.socket(socket.AF_UNIX))
+            clients[-1].connect(str(tmp_path / "s"))
+            clients[-1].sendall(request(path))
+            async with asyncio.timeout(PATIENCE):
+                assert await delivered.get() is expected, path
+        clients.pop().close()
+        await listener.close(0)

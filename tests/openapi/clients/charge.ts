@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import createClient from "openapi-fetch";
 import { Agent } from "undici";
-import type { paths } from "./posd.js";
+import type { components, paths } from "./posd.js";
 
 const [socket = ""] = process.argv.slice(2);
 const dispatcher = new Agent({ connect: { socketPath: socket } });
@@ -22,6 +22,8 @@ const charge = {
   amount: { iva: "1.20", subtotal_iva: "10.00" },
   metadata: { reference },
 };
+// @ts-expect-error - the member is subtotal_iva0: a misspelt one does not compile
+const misspelt: components["schemas"]["AskedAmount"] = { iva: "1.20", subtotal_iva_0: "10.00" };
 const started = await posd.PUT("/v1/transactions/{client_transaction_id}", { ...at, body: charge });
 const ended = await posd.GET("/v1/transactions/{client_transaction_id}/outcome", at);
 const history = await posd.GET("/v1/transactions/{client_transaction_id}/history", at);

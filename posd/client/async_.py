@@ -186,7 +186,7 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
                     if change is not None:
                         yield change
         except Problem as problem:
-            raise OutcomeUnknown(self.id, problem) from problem
+            raise OutcomeUnknown(self.id, problem.compare(self._stored_at)) from problem
         yield await self.outcome()
 
 

@@ -75,7 +75,7 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]
                 if change is not None:
                     yield change
         except Problem as problem:
-            raise OutcomeUnknown(self.id, problem) from problem
+            raise OutcomeUnknown(self.id, problem.compare(self._stored_at)) from problem
         yield self.outcome()
 
 

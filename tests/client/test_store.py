@@ -182,7 +182,10 @@ async def test_that_it_was_never_started_is_told_by_every_call_where_posd_says_s
 ) -> None:
     stored = StoredPayment(ID, b"{}", stored_at)
     gone = [problem(404, "not_found", "no", said)] * 4
-    with Stub(tmp_path / "s", [*gone, problem(409, "restore_unseen", "no", said)]) as stub, Posd(stub.socket) as client:
+    with (
+        Stub(tmp_path / "s", [*gone, gone[0], problem(409, "restore_unseen", "no", said)]) as stub,
+        Posd(stub.socket) as client,
+    ):
         with nullcontext() if never else pytest.raises(OutcomeUnknown):
             assert not client.transaction(stored).is_known(within=0)
         async with AsyncPosd(stub.socket) as till:
@@ -190,11 +193,13 @@ async def test_that_it_was_never_started_is_told_by_every_call_where_posd_says_s
                 assert not await till.transaction(stored).is_known(within=0)
             with pytest.raises(OutcomeUnknown) as waited:
                 await till.transaction(stored).outcome()
+            with pytest.raises(OutcomeUnknown) as watched:
+                await anext(till.transaction(stored).watch())
         with pytest.raises(OutcomeUnknown) as also:
             client.transaction(stored).outcome()
         with pytest.raises(Problem) as start:
             client.start(stored)
-    assert [caught.value.never_started for caught in (waited, also, start)] == [never] * 3
+    assert [caught.value.never_started for caught in (waited, watched, also, start)] == [never] * 4
 
 
 def test_a_posd_that_cannot_look_has_not_said_that_it_is_unknown(tmp_path: Path) -> None:

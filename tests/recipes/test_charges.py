@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import sqlite3
+from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -116,6 +117,23 @@ async def test_a_limit_of_posd_is_waited_for(counter: Counter, name: str) -> Non
 def hang_up(connections: list[socket.socket]) -> None:
     for item in connections:
         item.close()
+
+
+@in_each_language
+async def test_a_database_that_cannot_be_written_is_waited_for(counter: Counter, name: str) -> None:
+    with closing(sqlite3.connect(counter.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with counter.recipe(name, APPROVED) as recipe:
+            if name.endswith(".py"):  # posd knows that it was never started, and the client leaves the rest to the till
+                assert await recipe.ends() == 3
+                assert counter.requests == []
+                return
+            await recipe.says("cannot do it now")
+            other.execute("ROLLBACK")
+            await recipe.says(PRESENT)
+            await counter.pass_time()
+            assert await recipe.ends() == 0
+    await counter.one_request()
 
 
 @in_each_language

@@ -9,17 +9,7 @@ import asyncio
 import sys
 from decimal import Decimal
 
-from posd.client import (
-    Approved,
-    AsyncPayment,
-    AsyncPosd,
-    OutcomeUnknown,
-    Paid,
-    PastPointOfNoReturn,
-    Problem,
-    UnknownResult,
-    Unreachable,
-)
+from posd.client import Approved, AsyncPayment, AsyncPosd, Paid, PosdError
 
 
 async def abort_when_pressed(payment: AsyncPayment[Paid], pressed: asyncio.Event) -> None:
@@ -28,10 +18,8 @@ async def abort_when_pressed(payment: AsyncPayment[Paid], pressed: asyncio.Event
         try:
             await payment.abort()
             print("Canceling. Wait for the terminal", flush=True)
-        except PastPointOfNoReturn:
-            print("Too late to cancel: the bank has been asked. Wait for its answer", flush=True)
-        except (Problem, Unreachable) as problem:  # by the terminal, or by posd; it may be pressed again
-            print(f"It cannot be canceled: {problem}", flush=True)
+        except PosdError as error:  # too late, or posd is away: it may be pressed again
+            print(f"It cannot be canceled: {error}", flush=True)
 
 
 async def main(identity: str, amount: str) -> int:
@@ -51,10 +39,9 @@ async def main(identity: str, amount: str) -> int:
             button = asyncio.create_task(abort_when_pressed(payment, pressed))
             outcome = await payment.outcome()
             button.cancel()
-        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
-            never_started = getattr(error, "never_started", False)
-            print(f"{'NOT PAID' if never_started else 'CALL THE SUPERVISOR'}: {error}")
-            return 3 if never_started else 4
+        except PosdError as error:
+            print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
+            return 3 if error.never_started else 4
     if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
         if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
             print(f"PAID {outcome.authorized_amount} of {amount}")

@@ -10,18 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from posd.client import (
-    Approved,
-    OutcomeUnknown,
-    Paid,
-    Payment,
-    PaymentStore,
-    Posd,
-    Problem,
-    StillOpen,
-    UnknownResult,
-    Unreachable,
-)
+from posd.client import Approved, Paid, Payment, PaymentStore, Posd, PosdError
 
 GRACE_SECONDS = float(os.environ.get("GRACE_SECONDS", "30"))
 store = PaymentStore(Path(os.environ.get("TILL_DIR", ".")) / "open-payments")
@@ -58,7 +47,7 @@ with Posd(patience=3600, on_away=lambda _: say("posd is not there yet")) as posd
         say(f"{name}: checking")
         try:
             words, sure, look = settle(posd.transaction(stored))
-        except (OutcomeUnknown, Problem, StillOpen, UnknownResult, Unreachable) as error:
+        except PosdError as error:
             words, sure, look = f"CALL THE SUPERVISOR: {error}", False, True
         say(f"{name}: {words}")
         if sure:

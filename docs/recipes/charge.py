@@ -12,18 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import (
-    Approved,
-    OutcomeUnknown,
-    Paid,
-    Payment,
-    PaymentStore,
-    Posd,
-    Problem,
-    StoredPayment,
-    UnknownResult,
-    Unreachable,
-)
+from posd.client import Approved, Paid, Payment, PaymentStore, Posd, PosdError, StoredPayment
 
 PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2, 3, 4, 5, 6
 
@@ -63,10 +52,9 @@ def settle(start: Callable[[], Payment], amount: str) -> int:
     """Start it, wait for its outcome over restarts of posd, and say how it ended; return the exit code."""
     try:
         outcome = start().outcome(show=show)
-    except (OutcomeUnknown, Problem, Unreachable, UnknownResult) as error:
-        never_started = getattr(error, "never_started", False)
-        print(f"{'NOT PAID' if never_started else 'CALL THE SUPERVISOR'}: {error}")
-        return NOT_PAID if never_started else SUPERVISOR
+    except PosdError as error:
+        print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
+        return NOT_PAID if error.never_started else SUPERVISOR
     if isinstance(outcome, Approved) and outcome.effect is Paid.PAID:
         if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
             print(f"PAID {outcome.authorized_amount} of {amount}, ticket {outcome.ticket_number}")

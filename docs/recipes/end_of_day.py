@@ -12,7 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from posd.client import Approved, NotFound, Posd, Pruned, Transaction
+from posd.client import Approved, Posd, Problem, Transaction
 
 CHARGES = ("charge", "capture", "post-tip")
 ZONE = ZoneInfo(os.environ.get("MERCHANT_TIMEZONE", "America/Guayaquil"))
@@ -39,7 +39,7 @@ def looked_up(posd: Posd, identity: str | None) -> Transaction | None:
     """Return a payment, None where posd does not have it: a void can name one by the terminal's reference."""
     try:
         return posd.transaction(identity).state() if identity else None
-    except (NotFound, Pruned):
+    except Problem:
         return None
 
 

@@ -7,7 +7,7 @@ shows how much), 3 not paid, 4 a person has to look.
 
 import sys
 
-from posd.client import OutcomeUnknown, Posd, Problem, UnknownResult, Unreachable
+from posd.client import Posd, PosdError
 
 language = sys.argv[2] if len(sys.argv) > 2 else "en"
 SPANISH = language == "es"
@@ -24,7 +24,7 @@ with Posd(language=language, on_away=lambda _: show(AWAY)) as posd:
     try:
         # Each text once, over restarts of posd; the last one is how it ended.
         code = CODES.get(posd.transaction(sys.argv[1]).outcome(show=show).next_step, 4)
-    except (OutcomeUnknown, Problem, UnknownResult, Unreachable):  # none of them says how it ended
+    except PosdError:  # it does not say how it ended
         show(SUPERVISOR)
         code = 4
 sys.exit(code)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from posd.client import Approved, Paid, Posd, Problem, StillPrinting, Unreachable
+from posd.client import Approved, Paid, Posd, PosdError
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -66,8 +66,8 @@ with Posd() as posd:
         printed = posd.print_job(
             job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
         ).outcome(timeout=120)
-    except (Problem, StillPrinting, Unreachable) as error:
-        if not getattr(error, "never_started", False):
+    except PosdError as error:
+        if not error.never_started:
             print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
             sys.exit(4)
         print(f"NOT PRINTED: {error}")

@@ -13,7 +13,7 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import Approved, OutcomeUnknown, Paid, Posd, Problem, UnknownResult, Unreachable
+from posd.client import Approved, Paid, Posd, PosdError
 
 sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -41,8 +41,8 @@ with Posd() as posd:
         try:
             # Without `additional` posd refuses a second payment of a sale: only a part that is meant to be one says it.
             outcome = posd.charge(identity, amount, sale=sale, additional=part > 1).outcome()
-        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
-            if not getattr(error, "never_started", False):
+        except PosdError as error:
+            if not error.never_started:
                 print(f"CALL THE SUPERVISOR: {error}")
                 sys.exit(4)
             with till:

@@ -9,21 +9,7 @@ import sys
 import time
 from decimal import Decimal
 
-from posd.client import (
-    Approved,
-    OutcomeUnknown,
-    Paid,
-    Payment,
-    Posd,
-    Problem,
-    StillOpen,
-    TerminalBusy,
-    UnknownResult,
-    Unreachable,
-)
-
-#: Of a start and of a wait. Only `never_started` says that it is not paid.
-TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
+from posd.client import Approved, Paid, Payment, Posd, PosdError, Problem, StillOpen
 
 
 def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment[Paid]:
@@ -31,28 +17,29 @@ def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment
     while True:
         try:
             return posd.charge(identity, amount, metadata={"till": till})
-        except TerminalBusy as busy:  # the same id is still unused
-            other = posd.transaction(busy.extra["blocking_transaction"])
-            try:
-                print(f"The terminal is busy with {other.state().metadata.get('till', 'somebody')}", flush=True)
-                other.outcome(timeout=10)
-                time.sleep(0.1)  # it is freed a moment after its outcome
-            except TROUBLE as error:
-                print(f"The terminal is busy: {error}", flush=True)
-                time.sleep(1)
-            except StillOpen as still:
-                if still.state and still.state.next_step == "ask_person":
-                    print("CALL THE SUPERVISOR: nobody knows yet how the payment before this one ended", flush=True)
+        except Problem as problem:
+            if problem.code != "terminal_busy":
+                raise
+            other = posd.transaction(problem.extra["blocking_transaction"])
+        try:
+            print(f"The terminal is busy with {other.state().metadata.get('till', 'somebody')}", flush=True)
+            other.outcome(timeout=10)
+            time.sleep(0.1)  # it is freed a moment after its outcome
+        except StillOpen as still:
+            if still.state and still.state.next_step == "ask_person":
+                print("CALL THE SUPERVISOR: nobody knows yet how the payment before this one ended", flush=True)
+        except PosdError as error:
+            print(f"The terminal is busy: {error}", flush=True)
+            time.sleep(1)
 
 
 def main(identity: str, till: str, amount: str) -> int:
     with Posd() as posd:
         try:
             outcome = charge_in_turn(posd, identity, till, amount).outcome()
-        except TROUBLE as error:
-            never_started = getattr(error, "never_started", False)
-            print(f"{'NOT PAID' if never_started else 'CALL THE SUPERVISOR'}: {error}")
-            return 3 if never_started else 4
+        except PosdError as error:
+            print(f"{'NOT PAID' if error.never_started else 'CALL THE SUPERVISOR'}: {error}")
+            return 3 if error.never_started else 4
     if isinstance(outcome, Approved) and outcome.paid is Paid.PAID:
         if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
             print(f"PAID {outcome.authorized_amount} of {amount}")

@@ -10,16 +10,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from posd.client import (
-    Approved,
-    OutcomeUnknown,
-    Posd,
-    Problem,
-    Reversed,
-    Transaction,
-    UnknownResult,
-    Unreachable,
-)
+from posd.client import Approved, Posd, PosdError, Reversed, Transaction
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
@@ -48,8 +39,8 @@ def main() -> int:
 
         try:
             outcome = posd.void(identity, original=original).outcome()
-        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:
-            if not getattr(error, "never_started", False):
+        except PosdError as error:
+            if not error.never_started:
                 print(f"CALL THE SUPERVISOR: {error}")
                 return 4
             result, code = "refused", 3  # given back before, or that is under way

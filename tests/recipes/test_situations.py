@@ -243,7 +243,7 @@ async def test_the_button_is_too_late(counter: Counter) -> None:
         await counter.pass_time()
         await counter.daemon.wait_for(identity, lambda payment: payment["status"] == "APPROVAL_REQUESTED")
         recipe.type("")
-        await recipe.says("Too late to cancel")
+        await recipe.says("It cannot be canceled: ")
         assert counter.terminal.terminal.hand(Hand.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ async def refused(payment: Payment) -> Any:
     assert (reply.status, reply.json["code"]) == (409, "restore_unseen"), reply.body
     assert SEEN in reply.json["how"]
     assert SEEN in reply.json["detail"]
+    until, since = (datetime.fromisoformat(reply.json[name]) for name in ("records_missing_until", "since"))
+    assert until - since >= timedelta(seconds=300)  # so far a clock is set back unnoticed
     assert payment.requests == []
     assert (await payment.get())["code"] == "not_found"
     return reply.json

@@ -13,7 +13,7 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import Approved, Paid, Posd, PosdError
+from posd.client import Approved, Posd, PosdError
 
 sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -21,14 +21,14 @@ till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power
 till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, part INTEGER, result TEXT)")
 
 
-def id_of(part: int) -> str:
-    """Return the id of the part's payment that is open or paid; else store a new one."""
+def id_of(part: int) -> tuple[str, bool]:
+    """Return the id of the part's payment that is open or paid, and True; else store a new one."""
     query = "SELECT id FROM parts WHERE sale = ? AND part = ? AND (result IS NULL OR result = 'approved')"
     row = till.execute(query, (sale, part)).fetchone()
     identity = row[0] if row else str(uuid.uuid4())
     with till:
         till.execute("INSERT OR IGNORE INTO parts VALUES (?, ?, ?, NULL)", (identity, sale, part))
-    return identity
+    return identity, row is not None
 
 
 left = Decimal(total)  # exact: never a binary float
@@ -37,10 +37,13 @@ with Posd() as posd:
         if Decimal(amount) > left:
             print(f"part {part}, {amount}: only {left} left")
             break
-        identity = id_of(part)
+        identity, may_be_started = id_of(part)
         try:
-            # Without `additional` posd refuses a second payment of a sale: only a part that is meant to be one says it.
-            outcome = posd.charge(identity, amount, sale=sale, additional=part > 1).outcome()
+            payment = posd.transaction(identity)
+            if not may_be_started or not payment.is_known(within=0):
+                # Without `additional` posd refuses a second payment of a sale: a part that is meant to be one says it.
+                payment = posd.charge(identity, amount, sale=sale, additional=part > 1)
+            outcome = payment.outcome()
         except PosdError as error:
             if not error.never_started:
                 print(f"CALL THE SUPERVISOR: {error}")
@@ -49,7 +52,7 @@ with Posd() as posd:
                 till.execute("DELETE FROM parts WHERE id = ?", (identity,))
             print(f"part {part}, {amount}: NOT PAID: {error}")  # a sale that was paid as a whole ends here, too
             break
-        if outcome.paid is Paid.UNCLEAR:
+        if outcome.next_step not in ("done", "new_id_ok"):
             print(f"CALL THE SUPERVISOR: it is not certain how payment {identity} ended")
             sys.exit(4)
         with till:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """two_tills.py PAYMENT_ID TILL AMOUNT: charge on a terminal that other tills use too: wait for one's turn.
 
-PAYMENT_ID is a UUID that the till has stored with the sale; run again with it, this starts nothing twice.
+PAYMENT_ID is a new UUID that the till has stored with the sale; after_a_crash.py settles what a crash left open.
 Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look.
 """
 

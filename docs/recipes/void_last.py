@@ -10,7 +10,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from posd.client import Approved, Posd, PosdError, Reversed, Transaction
+from posd.client import Approved, Posd, PosdError, Transaction
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("PRAGMA synchronous = EXTRA")  # what is committed outlives a power cut
@@ -38,7 +38,10 @@ def main() -> int:
             return 3
 
         try:
-            outcome = posd.void(identity, original=original).outcome()
+            void = posd.transaction(identity)
+            if not row or not void.is_known(within=0):
+                void = posd.void(identity, original=original)
+            outcome = void.outcome()
         except PosdError as error:
             if not error.never_started:
                 print(f"CALL THE SUPERVISOR: {error}")
@@ -46,7 +49,7 @@ def main() -> int:
             result, code = "refused", 3  # given back before, or that is under way
             print(f"NOT GIVEN BACK: {error}")
         else:
-            if outcome.reversed is Reversed.UNCLEAR:
+            if outcome.next_step not in ("done", "new_id_ok"):
                 print(f"CALL THE SUPERVISOR: it is not certain how void {identity} ended")
                 return 4
             result, code = outcome.result, 0 if isinstance(outcome, Approved) else 3

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -26,10 +27,7 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
     await back_up(counter.daemon, backup)
     tills = [await left_open(counter, name, amount) for amount in ENDED]
     lost = counter.requests
-    await counter.daemon.stop()
-    lose(counter.daemon.database, "", ".witness")
-    await restore(counter, str(backup), "--yes")
-    await counter.daemon.start()
+    await lose_records(counter, backup)
     for till in tills:
         await stays_open(counter, name, till)
     await restore(counter, "--seen", "--operator", "ana")
@@ -40,6 +38,27 @@ async def test_only_a_person_ends_what_a_restore_has_lost(counter: Counter, name
         await counter.resolve(identity, result, **asked_for)
         await ends(counter, name, till, code)
     assert counter.requests == lost
+
+
+@pytest.mark.slow
+async def test_no_part_of_a_sale_and_no_void_that_a_restore_has_lost_is_started_again(counter: Counter) -> None:
+    await counter.pay("12.50")
+    backup = counter.till / "backup.db"
+    await back_up(counter.daemon, backup)
+    lost = [("split_payment.py", f"sale-{uuid4()}", APPROVED, APPROVED), ("void_last.py",)]
+    for count, recipe_and_arguments in enumerate(lost, 2):
+        async with counter.recipe(*recipe_and_arguments) as recipe:
+            await counter.starts(count)
+            await recipe.kill()
+        await counter.pass_time()
+        await counter.daemon.outcome(counter.requests[-1])
+    await lose_records(counter, backup)
+    await restore(counter, "--seen", "--operator", "ana")
+    for recipe_and_arguments in lost:
+        async with counter.recipe(*recipe_and_arguments) as recipe:
+            assert await recipe.ends() == 4
+        assert recipe.said[-1].startswith(SUPERVISOR)
+    assert len(counter.requests) == 3
 
 
 @in_each_language
@@ -92,6 +111,13 @@ async def left_open(counter: Counter, name: str, amount: str) -> Path:
     await counter.pass_time()
     await counter.daemon.outcome(counter.requests[-1])
     return till
+
+
+async def lose_records(counter: Counter, backup: Path) -> None:
+    await counter.daemon.stop()
+    lose(counter.daemon.database, "", ".witness")
+    await restore(counter, str(backup), "--yes")
+    await counter.daemon.start()
 
 
 async def restore(counter: Counter, *arguments: str) -> None:

@@ -108,11 +108,12 @@ __all__ = [
     "Version",
 ]
 
+if not TYPE_CHECKING:  # else a type checker takes every name that is not there
 
-def __getattr__(name: str) -> Any:
-    """Return a name of the async client. It is loaded at its first use, since asyncio takes long to import."""
-    if name in {"AsyncPayment", "AsyncPosd", "AsyncPrint"}:
-        from posd.client import async_
+    def __getattr__(name: str) -> Any:
+        """Return a name of the async client. It is loaded at its first use, since asyncio takes long to import."""
+        if name in {"AsyncPayment", "AsyncPosd", "AsyncPrint"}:
+            from posd.client import async_
 
-        return getattr(async_, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(async_, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from posd.base.problems import StartStep
 from posd.payments.lifecycle import Status
 from posd.payments.model import NextStep, Result
 from posd.records.model import Phase
@@ -60,7 +61,7 @@ def test_the_recipe_in_java_starts_from_its_source(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "usage: java Charge.java AMOUNT\n")
 
 
-@pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep])
+@pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep, *StartStep])
 def test_the_guide_names_each_word(word: str) -> None:
     final = word in {"APPROVAL", "DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"}
     assert final or f"`{word}`" in GUIDE  # a till goes by the result of these, not by the terminal's word

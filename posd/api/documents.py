@@ -245,3 +245,6 @@ class Version(msgspec.Struct, frozen=True):
     version: Annotated[str, Meta(description="of posd")]
     api: Annotated[Literal["v1"], Meta(description="of this API: the first part of its paths")]
     schema: Annotated[int, Meta(description="of the database")]
+    timezone: Annotated[str, Meta(description="the merchant's, of days and hours")]
+    currency: Annotated[str, Meta(description="the merchant's, empty where the configuration does not say it")]
+    language: Annotated[str, Meta(description="of what a cashier is shown")]

@@ -26,6 +26,7 @@ from posd.calls.route import Answer, Route
 from posd.calls.streams import STREAM
 from posd.payments.documents import TransactionOutcome
 from posd.payments.model import NextStep, Result
+from posd.payments.report_documents import PaymentReport
 from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
 from posd.records.model import Line, Phase
@@ -344,12 +345,14 @@ whoever reads them has to bear it. Nothing else changes under `/v1`.\
 """
 
 PRINTING = ("Print jobs", "documents for the printers of the terminals")
+REPORTS = ("Report", "what payments came to, in a span of time or in a shift that a person has closed")
 TAGS = {
     "transactions": ("Transactions", "payments: start once, wait, look, decide"),
     "print-jobs": PRINTING,
     "terminals": ("Terminals", "the fleet, and what is announced"),
     "feed": ("Feed", "every recorded change"),
-    "shifts": ("Shifts", "what a person has closed, and what it came to"),
+    "report": REPORTS,
+    "shifts": REPORTS,
 }
 SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "what a person does to the records as a whole")
@@ -424,6 +427,7 @@ def describe() -> Schema:
             {
                 "TransactionOutcome": TransactionOutcome,
                 "PrintJob": PrintJob,
+                "PaymentReport": PaymentReport,
                 "Shift": Shift,
                 "Shifts": Shifts,
                 "ShiftRequest": ShiftRequest,
@@ -455,7 +459,9 @@ def describe() -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "http://posd", "description": "over the Unix socket"}],
-        "tags": [{"name": tag, "description": words} for tag, words in (*TAGS.values(), SERVICE, OPERATORS)],
+        "tags": [
+            {"name": tag, "description": words} for tag, words in dict.fromkeys((*TAGS.values(), SERVICE, OPERATORS))
+        ],
         "paths": paths,
         "components": {"schemas": dict(sorted(schemas.components.items())), "examples": samples},
     }

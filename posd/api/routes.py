@@ -4,12 +4,11 @@ description of the API is made of it. A type in words is one that the daemon loa
 
 from collections.abc import Iterable
 
-from posd.api import documents
+from posd.api import documents, report_calls
 from posd.api.clock import ClockRequest, ClockState
 from posd.api.commission import CommissionRequest, Probe
 from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
-from posd.api.shift_calls import BEFORE, LIMIT
 from posd.api.status import DaemonStatus
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
@@ -141,11 +140,12 @@ OPERATOR_ROUTES = (
         "POST",
         "/v1/shifts",
         "close_shift",
-        "Close a shift: what the report has counted since the last one. A repeated call answers the last one.",
+        "Close a shift: posd counts what has come since the last one, and keeps it.",
         {
             201: Answer("the shift", "Shift"),
             200: Answer(
-                "the last shift; none was closed, for what was asked for does not begin where it ends", "Shift"
+                "the last shift; none was closed, for nothing has come since, or it is not the one that `after` names",
+                "Shift",
             ),
         },
         ("malformed_json", *STORED),
@@ -226,12 +226,28 @@ SERVICE_ROUTES = (
     ),
     Route(
         "GET",
+        "/v1/report",
+        "get_report",
+        "Add up what the payments of a span of time, or of a shift, came to, each sum by currency, and list them.",
+        {200: Answer("the report", "PaymentReport")},
+        ("not_found", *STORED),
+        query=(
+            report_calls.SINCE,
+            report_calls.UNTIL,
+            report_calls.SHIFT,
+            report_calls.TERMINAL,
+            report_calls.TIMEZONE,
+            report_calls.MEMBER,
+        ),
+    ),
+    Route(
+        "GET",
         "/v1/shifts",
         "list_shifts",
         "List the shifts that were closed, the newest first, with what each has counted.",
         {200: Answer("a page", "Shifts")},
         STORED,
-        query=(BEFORE, LIMIT),
+        query=(report_calls.BEFORE, report_calls.LIMIT),
     ),
     Route(
         "GET",

@@ -12,9 +12,8 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd import __version__
 from posd.api import documents, figures
-from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Terminals
+from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Terminals, Version
 from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
@@ -28,7 +27,6 @@ from posd.payments.model import Result
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
 from posd.storage import changes, database_id, writer
-from posd.storage.connection import schema_version
 from posd.terminals.fleet import Fleet
 
 #: How long an answer waits for terminals that are looked at for it, in seconds.
@@ -51,9 +49,12 @@ def overall(checks: Checks) -> State:
 class ServiceCalls:
     """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
 
-    def __init__(self, context: Context, fleet: Fleet, checks: Callable[[], Awaitable[Checks]]) -> None:
+    def __init__(
+        self, context: Context, fleet: Fleet, checks: Callable[[], Awaitable[Checks]], version: Version
+    ) -> None:
         self._context = context
         self._fleet = fleet
+        self._version = version
         self._checks = checks
         self._feed = Feed(context)
 
@@ -98,7 +99,7 @@ class ServiceCalls:
 
     async def get_version(self, _request: Request) -> Response:
         """`GET /version`."""
-        return json_response(documents.Version(version=__version__, api="v1", schema=schema_version()))
+        return json_response(self._version)
 
 
 # The feed: every recorded change, ascending, as a page or live. It reports every gap: where retention has removed

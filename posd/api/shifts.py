@@ -1,28 +1,31 @@
 """Shifts: a person closes one, and what it came to stays as it was counted, whatever is removed or corrected.
 
-A shift is what the report has counted, payment by payment, since the one before it. No clock decides what belongs to
-it: it reaches up to a number of the feed, and a payment that changes later is compared with what was counted of it.
+A shift is what has come since the one before it, payment by payment. No clock decides what belongs to it: it reaches up
+to a number of the feed. A payment that changes later is compared with what was counted of it.
 """
 
 import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import islice
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import replace
 
 from posd.base.json_types import Exact, Moment, Uuid, Wire
-from posd.base.money import read_money, total
+from posd.calls.parameters import MAX_SEQ
+from posd.payments.report_documents import (
+    ClosedShift,
+)
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
-    Fault,
     check,
     read_body,
 )
-from posd.storage import database_id, marks
-from posd.storage.writer import Unit
+from posd.storage import marks
 
 
 class ShiftPayment(msgspec.Struct, frozen=True):
@@ -40,34 +43,32 @@ class ShiftPayment(msgspec.Struct, frozen=True):
     shift: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType, Meta(description="of a correction: the number of that shift")
     ] = UNSET
-
-    @property
-    def amount(self) -> Decimal:
-        """What it adds to the total."""
-        counted = Decimal(0) if self.counted is None else self.counted
-        return counted if self.was is UNSET else total((counted, -self.was))
-
-
-class CountedPayment(ShiftPayment, frozen=True, forbid_unknown_fields=True):
-    """What is to be kept as counted of a payment."""
+    currency: Annotated[
+        str | UnsetType | None, Meta(description="of what is counted; shifts of earlier versions do not have it")
+    ] = UNSET
+    was_currency: Annotated[
+        str | UnsetType | None, Meta(description="of a correction: that of `was`, where it is another one")
+    ] = UNSET
 
 
 class ShiftRequest(msgspec.Struct, frozen=True):
-    """A person closes a shift: what the report has counted since the last one."""
+    """A person closes a shift: what has come since the last one. The daemon counts it."""
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
-    after: Annotated[
-        int, Meta(ge=0, description="`up_to` of the shift before it; of the first one the number it begins after")
-    ]
-    up_to: Annotated[int, Meta(ge=0, description="the last change of the feed that was looked at")]
-    payments: Annotated[list[CountedPayment], Meta(description="what it has counted, each payment once")]
-    totals: Annotated[
-        Raw, Wire(dict[str, object] | None), Meta(description="its totals, as the report has them; kept as they are")
-    ] = Raw(b"{}")
     note: Annotated[
         str | None,
         Wire(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
         Meta(description="what is to be kept with it"),
+    ] = None
+    begin: Annotated[bool, Meta(description="let the first shift begin now: what was decided before is in none")] = (
+        False
+    )
+    after: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="`up_to` of the last shift, 0 before the first: where that is another one, none is closed. So "
+            "the call may be repeated"
+        ),
     ] = None
 
 
@@ -82,9 +83,26 @@ class Shift(msgspec.Struct, frozen=True):
     after: Annotated[int, Meta(description="it begins after this change of the feed")]
     up_to: Annotated[int, Meta(description="the last change of the feed that it has looked at")]
     database_id: Annotated[str, Meta(description="of the feed that these numbers are of")]
-    total: Annotated[Exact, Meta(description="what its payments and corrections add up to")]
-    totals: Annotated[Raw, Wire(dict[str, object]), Meta(description="its totals, as the report had them")]
+    total: Annotated[
+        Exact | None,
+        Meta(description="what its payments and corrections add up to; null where they have several currencies"),
+    ]
+    totals: Annotated[
+        Raw,
+        Wire(dict[str, object]),
+        Meta(description="its sums by currency, with the members of the report; those of earlier versions have fewer"),
+    ]
     payments: Annotated[list[ShiftPayment], Meta(description="what it has counted")]
+
+    @property
+    def open(self) -> dict[str, int]:
+        """Payments that were open at its close, with its number."""
+        return {item.client_transaction_id: self.number for item in self.payments if item.counted is None}
+
+    @property
+    def short(self) -> ClosedShift:
+        """What a report says of it."""
+        return ClosedShift(self.number, self.closed_at, self.operator)
 
 
 class Shifts(msgspec.Struct, frozen=True):
@@ -94,72 +112,48 @@ class Shifts(msgspec.Struct, frozen=True):
     next_before: Annotated[int | None, Meta(description="`before` of the next page, null where there is none")]
 
 
-def read_close(body: bytes) -> ShiftRequest:
-    """Read the body of `POST /shifts`. Raise Problem."""
-    nothing = "no shift was closed"
-    reader = read_body(ShiftRequest, body, "nothing was changed")
-    if reader.readable:
-        reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
-        reader.text("note", MAX_NOTE_CHARACTERS, least=0)
-    check(reader.faults, nothing)
-    try:
-        asked = _REQUEST.decode(body)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        fault = Fault(where.rstrip("`").replace(".", "/").replace("[", "/").replace("]", ""), what)
-        check([fault], nothing)
-        raise
-    check(_faults(asked), nothing)
-    return asked
-
-
-def _faults(asked: ShiftRequest) -> Iterator[Fault]:
-    if asked.up_to < asked.after:
-        yield Fault("/up_to", "must not be before /after")
-    known: set[str] = set()
-    for place, item in enumerate(asked.payments):
-        if item.client_transaction_id.lower() in known:
-            yield Fault(f"/payments/{place}/client_transaction_id", "stands more than once")
-        known.add(item.client_transaction_id.lower())
-        for name, amount in (("counted", item.counted), ("was", item.was)):
-            if isinstance(amount, Decimal) and read_money(amount) is None:
-                yield Fault(f"/payments/{place}/{name}", "is no amount")
-
-
-_REQUEST = msgspec.json.Decoder(ShiftRequest)
+#: What callers sent that counted themselves.
+_COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
+_OLD_CALLER = "Leave it out; of an older `posd report` install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)
 
 
+def read_close(body: bytes) -> ShiftRequest:
+    """Read the body of `POST /shifts`. Raise Problem."""
+    reader = read_body(ShiftRequest, body, "nothing was changed")
+    asked = ShiftRequest("")
+    if reader.readable:
+        operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
+        note = reader.text("note", MAX_NOTE_CHARACTERS, least=0)
+        begin, after = reader.value("begin"), reader.value("after")
+        if not isinstance(begin, bool | None):
+            reader.fault("/begin", "must be true or false")
+        if after is not None and not (isinstance(after, Decimal) and 0 <= after < MAX_SEQ and after % 1 == 0):
+            reader.fault("/after", "must be a whole number: `up_to` of the last shift")
+            after = None
+        asked = ShiftRequest(operator.strip(), (note or "").strip(), begin is True, after and int(after))
+    faults = [
+        replace(item, message=f"is not taken: posd counts the shift itself. {_OLD_CALLER}")
+        if item.path in _COUNTED_BY_CALLER
+        else item
+        for item in reader.faults
+    ]
+    check(faults, "no shift was closed")
+    return asked
+
+
 def page(db: sqlite3.Connection, before: int | None, limit: int) -> list[Shift]:
-    found: list[Shift] = []
+    """Return the shifts before a number, None for all, the newest first."""
+    found = (shift for shift in newest_first(db) if before is None or shift.number < before)
+    return list(islice(found, limit))
+
+
+def newest_first(db: sqlite3.Connection) -> Iterator[Shift]:
+    """Yield the shifts that were closed."""
     for (detail,) in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC", (marks.SHIFT,)):
-        shift = _SHIFT.decode(detail)
-        if before is None or shift.number < before:
-            found.append(shift)
-        if len(found) == limit:
-            break
-    return found
+        yield _SHIFT.decode(detail)
 
 
-def close(unit: Unit, asked: ShiftRequest, at: str, uid: int | None) -> tuple[Shift, bool]:
-    """Close a shift where it begins where the last one ends; return it, or the last one, and whether it was closed."""
-    last = next(iter(page(unit.db, None, 1)), None)
-    if last is not None and (asked.after != last.up_to or asked.up_to == last.up_to):
-        return last, False
-    if asked.up_to > database_id.last_seq(unit.db):
-        check([Fault("/up_to", "is a number that the feed has not reached")], "no shift was closed")
-    shift = Shift(
-        number=1 if last is None else last.number + 1,
-        closed_at=at,
-        operator=asked.operator.strip(),
-        note=(asked.note or "").strip(),
-        uid=uid,
-        after=asked.after,
-        up_to=asked.up_to,
-        database_id=database_id.present(unit.db).database_id,
-        total=total(item.amount for item in asked.payments),
-        totals=asked.totals,
-        payments=list(asked.payments),
-    )
-    marks.add(unit.db, at, marks.SHIFT, shift)
-    return shift, True
+def last(db: sqlite3.Connection) -> Shift | None:
+    """Return the last shift that was closed."""
+    return next(newest_first(db), None)

@@ -11,16 +11,17 @@ from zoneinfo import ZoneInfo
 import msgspec
 import structlog
 
-from posd import tls
+from posd import __version__, tls
 from posd.api import routes, webhooks
 from posd.api.certificate import Pair, ServedCertificate
 from posd.api.clock import ClockCalls
 from posd.api.commission import CommissionCalls
+from posd.api.documents import Version
 from posd.api.identity import IdentityCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
+from posd.api.report_calls import ReportCalls
 from posd.api.service import ServiceCalls
-from posd.api.shift_calls import ShiftCalls
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.clocks import monotonic
@@ -76,7 +77,7 @@ from posd.records.quarantine import Reprocessing
 from posd.records.start import Missing
 from posd.records.terminal_addresses import Decisions
 from posd.records.witness_file import WitnessFile
-from posd.storage.connection import unusable
+from posd.storage.connection import schema_version, unusable
 from posd.storage.errors import StorageUnavailable
 from posd.storage.files import FreeSpace
 from posd.storage.store import Store
@@ -410,6 +411,14 @@ def local_doors(
         config.reconcile.first_event_grace_seconds,
         Language(config.local_api.language),
     )
+    version = Version(
+        version=__version__,
+        api="v1",
+        schema=schema_version(),
+        timezone=config.merchant.timezone,
+        currency=config.merchant.currency,
+        language=config.local_api.language,
+    )
     listeners = [door.listener]
     metrics = Metrics(
         context=context,
@@ -444,12 +453,12 @@ def local_doors(
         backups,
         RetentionCalls(retention),
         ClockCalls(context, clock),
-        ServiceCalls(context, around.fleet, health.checks),
-        ShiftCalls(context, store),
+        ServiceCalls(context, around.fleet, health.checks, version),
+        ReportCalls(context, store, clock, config.merchant.timezone, config.reconcile.first_event_grace_seconds),
         IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
         CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
         metrics,
-        StatusCalls(metrics),
+        StatusCalls(metrics, version),
     )
     listeners += _local_listeners(base, all_calls, inherited)
     listeners += metrics_listeners(config.metrics, metrics, noise, base.surroundings.tcp_socket)

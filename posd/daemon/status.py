@@ -13,7 +13,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd import __version__
 from posd.api.documents import Health, Version
 from posd.api.figures import Figures, read
 from posd.api.service import CHECK_SECONDS, overall
@@ -24,7 +23,6 @@ from posd.calls.app import json_response
 from posd.daemon.metrics import Metrics, newest_backup
 from posd.payments.rows import leases
 from posd.records.model import Phase
-from posd.storage.connection import schema_version
 
 _LAST = (
     "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
@@ -50,8 +48,9 @@ def stored(db: sqlite3.Connection, serials: Sequence[str]) -> Stored:
 class StatusCalls:
     """Handler of /v1/status."""
 
-    def __init__(self, parts: Metrics) -> None:
+    def __init__(self, parts: Metrics, version: Version) -> None:
         self._parts = parts
+        self._version = version
 
     async def get_status(self, request: Request) -> Response:
         """`GET /status`; `check=true` looks at the terminals first that were not looked at just now."""
@@ -71,7 +70,7 @@ class StatusCalls:
                 at=iso(parts.now()),
                 started_at=iso(parts.started.at(parts.now())),
                 uptime_seconds=round(parts.started.seconds, 1),
-                version=Version(version=__version__, api="v1", schema=schema_version()),
+                version=self._version,
                 health=Health(overall(checks), checks),
                 configuration=parts.in_force.state(),
                 clock=checks.clock,

@@ -97,7 +97,7 @@ def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
 
 
 def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *, metadata: bool) -> FeedOutcome:
-    final = _final_event(db, transaction) if outcome is transaction.outcome else None
+    final = read_final_event(db, transaction) if outcome is transaction.outcome else None
     stands = effect(operation_of(replace(transaction, outcome=outcome)), chains.original_facts(db, transaction))
     return FeedOutcome(
         result=outcome.result,
@@ -123,7 +123,8 @@ def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *,
     )
 
 
-def _final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
+def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> TransactionEvent | None:
+    """Return the event that the outcome rests on, None where there is none or it cannot be read."""
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None

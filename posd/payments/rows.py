@@ -80,6 +80,10 @@ OPEN = "outcome IS NULL"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
 #: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
+_SELECT_ENDED = (
+    f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
+    " ORDER BY created_at, client_transaction_id"
+)
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 _SELECT_WITH_BODIES = (
@@ -221,6 +225,11 @@ def keep_search(unit: Unit, transaction: Transaction) -> None:
 def open_ones(db: sqlite3.Connection) -> list[Transaction]:
     """Return every transaction that is not final."""
     return [_transaction(row) for row in db.execute(_SELECT_OPEN)]
+
+
+def ended(db: sqlite3.Connection, since: str, until: str) -> Iterator[Transaction]:
+    """Yield the final transactions that were asked for from `since` on and before `until`, oldest first."""
+    return map(_transaction, db.execute(_SELECT_ENDED, (since, until)))
 
 
 def called_back(db: sqlite3.Connection) -> list[Transaction]:

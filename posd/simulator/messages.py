@@ -353,9 +353,9 @@ class Device:
     merchant_id: str
     wifi_mac: str
     terminal_id: str
+    currency: str
     room: str = ""
     country: str = "ECU"
-    currency: str = "USD"
 
 
 #: The conditional fields of each state's event (terminal API, Lifecycle); `previous_status` stands in all but

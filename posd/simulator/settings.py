@@ -83,6 +83,7 @@ class Settings:
     clock_offset: float = 0.0
     amount_unit: AmountUnit = "main"
     answer_amount_unit: AmountUnit | None = None
+    currency: str = "USD"
 
     def __post_init__(self) -> None:
         """Raise SettingsError where a value cannot be."""

@@ -229,4 +229,5 @@ def _device(settings: Settings) -> Device:
         merchant_id=settings.merchant_id,
         wifi_mac=":".join(f"{octet:02X}" for octet in mac),
         terminal_id=f"{rng.randrange(10**8):08}",
+        currency=settings.currency,
     )

@@ -1,4 +1,4 @@
-"""`posd report` held against what really happened at the terminals: to the cent."""
+"""A mixed day in two currencies, held against what really happened at the terminals: to the cent."""
 
 import asyncio
 import csv
@@ -7,16 +7,19 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
+from posd.base.times import iso
 from posd.simulator import Simulator
 from tests.cli.processes import posd
 from tests.support.daemon import Daemon
@@ -53,6 +56,26 @@ ENDLESS = "search-empty"
 UNTOLD = "missing-final"
 
 
+#: What is given back, in part.
+REFUND = {"amount": {"subtotal_iva0": "7.00"}}
+#: Serial -> currency. The third answers refunds with negative amounts, as some acquirers do.
+CURRENCIES = {"SN-0001": "USD", "SN-0002": "EUR", "=SN<3>": "USD"}
+NEGATIVE = """
+summary = "A refund of 7.00 is answered with -7.00."
+when = "The acquirer counts what is given back as negative."
+[[steps]]
+status = "TERMINAL_ACKNOWLEDGED"
+[[steps]]
+status = "APPROVAL_REQUESTED"
+[[steps]]
+status = "APPROVAL"
+set = { "raw_response.authorized_amount" = -7.00 }
+[expect]
+result = "approved"
+charges = 1
+"""
+
+
 @dataclass
 class Street:
     """A daemon, its terminals, and what was paid on them: course -> ids."""
@@ -65,7 +88,8 @@ class Street:
         """Run an operation to its end; return its id."""
         identity = str(uuid4())
         self.courses[course].add(identity)
-        metadata = {"scenario": course, "till": "=1+1"} if course else {}
+        plain = {} if request["type"] == "refund" else {"scenario": "approve-contactless"}
+        metadata = {"scenario": course, "till": "=1+1"} if course else plain
         reply = await self.daemon.call("PUT", f"/transactions/{identity}", {"metadata": metadata, **request})
         assert reply.status == 201, reply.body
         if course == ENDLESS:
@@ -100,15 +124,19 @@ class Street:
         captures = [await self.pay(**request("capture", original=held[number]) | part) for number in (0, 1)]
         await self.pay(**request("void", original=captures[1]))
         await self.pay(**request("void", original=held[2]))
+        await self.pay(**request("refund", original=charges[3]) | REFUND)
         await self.pay(ENDLESS, **request("charge"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def street() -> AsyncIterator[Street]:
-    """A day with three terminals; on one of them customers add a tip."""
-    serials = {"SN-0001": "", "SN-0002": "", "=SN<3>": ""}
+    """A day with three terminals at which customers add a tip."""
     with TemporaryDirectory(prefix="posd-") as directory:
-        async with simulated(Path(directory), serials, tip=Decimal("0.37")) as (daemon, terminals):
+        (file := Path(directory) / "negative.toml").write_text(NEGATIVE)
+        own: dict[str, dict[str, Any]] = {serial: {"currency": currency} for serial, currency in CURRENCIES.items()}
+        own["=SN<3>"]["scenario_file"] = file
+        serials = dict.fromkeys(CURRENCIES, "")
+        async with simulated(Path(directory), serials, own=own, tip=Decimal("0.37")) as (daemon, terminals):
             street = Street(daemon, terminals)
             await asyncio.gather(*(street.day(serial, Random(serial)) for serial in terminals))
             yield street
@@ -133,6 +161,8 @@ def charged(street: Street, serial: str) -> dict[str, Decimal]:
         identity, operation = line["client_transaction_id"], line["operation"]
         if operation in ("charge", "capture", "post-tip"):
             found[identity] += Decimal(line["amount"])
+        elif operation == "refund":
+            found[identity] -= abs(Decimal(line["amount"]))
         elif operation == "void":
             original = operations[started[identity]["transaction_reference"]]
             found[identity] -= Decimal(line["amount"]) if original in ("charge", "capture") else 0
@@ -143,29 +173,84 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
+async def asked(street: Street, **parameters: str) -> Any:
+    """Return the daemon's report of all days that the test can have touched, or of what else is asked for."""
+    now = datetime.now(UTC)
+    days = {"since": iso(now - timedelta(days=1)), "until": iso(now + timedelta(days=1))}
+    query = urlencode(parameters if "shift" in parameters else days | parameters)
+    reply = await street.daemon.call("GET", f"/report?{query}")
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+def by_currency(made: Any) -> dict[str | None, Decimal]:
+    return {item["currency"]: Decimal(item["total"]) for item in made["by_currency"]}
+
+
 @pytest.mark.slow
-async def test_totals_are_those_of_the_terminals_own_ledgers(street: Street) -> None:
-    made = json.loads(report(street, "--json"), parse_float=Decimal)
-    totals = {item["terminal"]: Decimal(item["total"]) for item in made["by_terminal"]}
-    settled, unsettled = {}, set()
+async def test_the_report_is_what_the_terminals_took(street: Street) -> None:
+    made = await asked(street)
     question = set(made["in_question"])
-    counted = {item["client_transaction_id"]: item["counted"] for item in made["payments"]}
+    rows = {item["client_transaction_id"]: item for item in made["payments"]}
+    settled: dict[tuple[str, str | None], Decimal] = defaultdict(Decimal)
+    unsettled = set()
     for serial in street.terminals:
-        ledger = charged(street, serial)
-        # What is in question and counted all the same counts as posd says, and is told apart.
-        settled[serial] = sum((amount for identity, amount in ledger.items() if identity not in question), Decimal(0))
-        settled[serial] += sum(
-            Decimal(item["counted"] or 0)
-            for item in made["payments"]
-            if item["client_transaction_id"] in question and item["terminal"] == serial
-        )
-        unsettled |= {identity for identity, amount in ledger.items() if amount != (counted[identity] or 0)}
-    assert totals == settled
-    assert made["total"]["total"] == sum(settled.values())
-    assert sum(settled.values()) > 0
+        for identity, amount in charged(street, serial).items():
+            row = rows[identity]
+            # What is in question and counted all the same counts as posd says, and is told apart.
+            settled[serial, row["currency"]] += (row["counted"] or 0) if identity in question else amount
+            if amount != (row["counted"] or 0):
+                unsettled.add(identity)
+            if identity not in street.courses["sparse-events"]:  # which do not tell it
+                assert row["currency"] == CURRENCIES[serial] or row["counted"] is None
+    assert {(item["terminal"], item["currency"]): item["total"] for item in made["by_terminal"]} == settled
+    totals: dict[str | None, Decimal] = defaultdict(Decimal)
+    for (_, currency), amount in settled.items():
+        totals[currency] += amount
+    assert by_currency(made) == totals
+    assert (made["total"], made["currencies"]) == (None, ["EUR", "USD"])
     # Wherever the ledger says otherwise, the report does not claim to know.
     expected = set.union(*(street.courses[course] for course in (*UNSETTLED, ENDLESS)))
     assert (question, unsettled) == (expected, expected)
+    for name in ("by_terminal", "by_type", "by_terminal_and_type", "by_brand", "by_day", "by_hour", "by_part"):
+        added: dict[str | None, Decimal] = defaultdict(Decimal)
+        for item in made[name]:
+            added[item["currency"]] += item["total"]
+        assert added == totals, name
+
+
+@pytest.mark.slow
+async def test_totals_the_feed_and_a_closed_shift_say_the_same(street: Street) -> None:
+    made = await asked(street)
+    page = (await street.daemon.call("GET", "/transactions?totals=true&limit=1")).json
+    added: dict[str | None, Decimal] = defaultdict(Decimal)
+    for row in page["totals"]:
+        gave_back = -1 if row["type"] in ("void", "refund") else 1
+        if row["of"] == "payment" and row["result"] == "approved":
+            added[row["currency"]] += gave_back * row["authorized_amount"]
+    assert added == by_currency(made)
+
+    told: dict[str, Any] = {}
+    after = 0
+    while changes := (feed := (await street.daemon.call("GET", f"/feed?after={after}&limit=500&with=outcome")).json)[
+        "changes"
+    ]:
+        told |= {item["id"]: item["outcome"] for item in changes if "outcome" in item}
+        after = feed["next_after"]
+    added = defaultdict(Decimal)
+    for outcome in told.values():
+        if outcome["counted"] is not None:
+            added[outcome["currency"]] += outcome["counted"]
+    assert added == by_currency(made)
+
+    daemon = street.daemon
+    reply = await daemon.call("POST", "/shifts", {"operator": "Ana"}, socket=daemon.admin_socket)
+    assert (reply.status, reply.json["total"]) == (201, None), reply.body
+    assert by_currency(reply.json["totals"]) == by_currency(made)
+    printed = await asked(street, shift="1")
+    same = ("by_currency", "by_terminal", "by_type", "by_brand", "by_part", "reserved", "sureness", "results", "counts")
+    assert [printed[name] for name in same] == [made[name] for name in same]
+    assert by_currency(await asked(street, shift="open")) == {}
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -68,6 +67,7 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "commission_terminal": BY_ANA | {"proven": ["abort", "refund"]},
     "read_feed": "?limit=0",
     "list_quarantine": "?limit=0",
+    "get_report": "?shift=soon",
     "list_shifts": "?limit=0",
     "close_shift": {"after": 812, "up_to": 1204, "payments": []},
     "back_up": {"keep": 14},
@@ -401,20 +401,23 @@ class Day:
         assert (await self.admin("GET", "/clock")).status == 200
         assert (await self.admin("GET", "/status?check=true")).status == 200
         assert (await self.admin("POST", "/clock/confirm", {"operator": "Ana"})).status == 200
-        await self.shifts(payment.identity)
+        await self.shifts(payment)
         assert (await self.admin("POST", "/prune", {"dry_run": True, "older_than_days": 1})).status == 200
         assert (await self.admin("POST", "/prune")).status == 200
         await self.refused("not_found", "POST", "/restore/seen", BY_ANA, admin=True)
 
-    async def shifts(self, identity: str) -> None:
-        """Close two shifts, and one of them again."""
-        counted = {"client_transaction_id": identity, "counted": 11.20}
-        first = {"operator": "Ana", "after": 0, "up_to": 1, "payments": [counted], "totals": {"total": 11.20}}
-        assert (await self.admin("POST", "/shifts", first)).json["total"] == Decimal("11.20")
+    async def shifts(self, payment: Payment) -> None:
+        """Close two shifts, and one of them again; report on them and on days."""
+        await self.refused("not_found", "GET", "/report?shift=last")
+        first = {"operator": "Ana", "after": 0}
+        assert (await self.admin("POST", "/shifts", first)).status == 201
         assert (await self.admin("POST", "/shifts", first)).status == 200
-        corrected = {**counted, "counted": None, "was": 11.20, "shift": 1}
-        second = {"operator": "Ben", "note": "late", "after": 1, "up_to": 2, "payments": [corrected]}
-        assert (await self.admin("POST", "/shifts", second)).json["total"] == Decimal("-11.20")
+        assert await payment.event("DECLINED") == 200
+        assert (await self.admin("POST", "/shifts", {"operator": "Ben", "note": "late"})).status == 201
+        now = datetime.now(UTC)
+        days = f"since={iso(now - timedelta(days=1))}&until={iso(now + timedelta(days=1))}"
+        for query in (days, f"{days}&timezone=UTC&metadata=reference", "shift=1", "shift=last", "shift=open"):
+            assert (await self.daemon.call("GET", f"/report?{query}")).json["up_to"]
         assert [item["number"] for item in (await self.daemon.call("GET", "/shifts?limit=1")).json["shifts"]] == [2]
         assert (await self.daemon.call("GET", "/shifts?before=2")).json["next_before"] is None
 

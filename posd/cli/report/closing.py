@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.report import closed, exports, shift, standing, sums, words
+from posd.cli.report import closed, shift, standing, sums, words
 from posd.cli.report.closed import Closed, Counted, Line, Shift
 from posd.cli.report.facts import Facts, Span, read
 from posd.cli.report.standing import Payment
@@ -52,60 +52,37 @@ class Shifts:
         """Return what has come since the last shift was closed."""
         return self._open(self._last())[0]
 
-    def close(self, operator: str, note: str, notes: list[str], doubts: Doubts) -> Report:
+    def close(self, operator: str, note: str, notes: list[str]) -> Report:
         """Close the shift, and return its report; `notes` get what a person should be told beside it.
 
         Where nothing has come since the last one, or another one was closed meanwhile, that one is returned.
         """
         last = self._last()
-        made, lines, up_to = self._open(last)
-        if last is not None and not _has_come(made, lines, up_to, last):
+        body = {"operator": operator, **({"note": note} if note else {}), "after": 0 if last is None else last.up_to}
+        document, fresh = self._post(body)
+        if not fresh and last is not None and document.number == last.number:
             notes.append(
                 f"Nothing has come since shift {last.number} was closed by {last.operator}: it is shown again, and "
                 "no other one was closed."
             )
-            return self.closed(last.number)
-        made = replace(made, clock_doubts=doubts(self._api, made.span))
-        body = {
-            "operator": operator,
-            **({"note": note} if note else {}),
-            "after": 0 if last is None else last.up_to,
-            "up_to": up_to,
-            "totals": exports.totals(made),
-            "payments": [closed.document(line) for line in lines],
-        }
-        document, fresh = self._post(body)
-        if not fresh:
+        elif not fresh:
             notes.append(
                 f"Shift {document.number} was closed by {document.operator} at the same time: it is shown here, and "
                 "no other one was closed."
             )
-            return self.closed(document.number)
-        assert made.shift is not None  # noqa: S101 - it is of a shift
-        return replace(made, shift=replace(made.shift, closed=document))
+        return self.closed(document.number)
 
     def begin(self, operator: str, note: str) -> str:
         """Let the first shift begin now: what was decided before is in none. Return what was done, in words."""
         if (last := self._last()) is not None:
             raise click.UsageError(f"shift {last.number} was closed already: --begin is for the first shift")
-        opened: dict[str, None] = {}
-        up_to = 0
-        for change in self._feed(0):
-            up_to = change["seq"]
-            if change["kind"] == "transaction":
-                opened.pop(change["id"], None)
-                if change["phase"] != "final":
-                    opened[change["id"]] = None
-        if len(opened) > MOST:
-            raise click.UsageError(f"{len(opened)} payments are open: settle them first (posd list --open)")
-        lines = [closed.document(Line(identity, None)) for identity in opened]
-        body = {"operator": operator.strip(), "after": up_to, "up_to": up_to, "payments": lines}
+        body = {"operator": operator.strip(), "begin": True}
         document, fresh = self._post(body | ({"note": note.strip()} if note.strip() else {}))
         if not fresh:
             raise click.UsageError(f"shift {document.number} was closed at the same time: posd report --since last")
         return (
             f"The first shift begins now; what was decided before is in none. Open, and counted once decided: "
-            f"{words.number(len(opened), 'payment')}. See posd report --since last."
+            f"{words.number(len(document.lines), 'payment')}. See posd report --since last."
         )
 
     def closed(self, number: int | None) -> Report:
@@ -241,10 +218,3 @@ class Shifts:
             advice = "whether the shift was closed is not known: posd report --shift last shows it"
             raise Unreachable(error.socket, error.reason, sent=error.sent, advice=advice) from error
         return closed.read(reply.body), reply.status == 201
-
-
-def _has_come(made: Report, lines: Sequence[Line], up_to: int, last: Closed) -> bool:
-    """Whether there is something to close: not what is open since before, or has changed without another outcome."""
-    if made.shift is not None and made.shift.more:
-        return True
-    return up_to > last.up_to and any(line.counted is not None or line.id not in last.open for line in lines)

@@ -109,7 +109,7 @@ def report(
 
             shifts = closing.Shifts(api, zone, now, terminal=terminal, metadata=metadata, progress=progress)
             if closes:
-                made = shifts.close(str(operator).strip(), (note or "").strip(), notes, _clock_doubts)
+                made = shifts.close(str(operator).strip(), (note or "").strip(), notes)
             else:
                 made = shifts.open() if since else shifts.closed(number)
         else:

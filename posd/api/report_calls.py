@@ -1,0 +1,137 @@
+"""Calls on the report and on shifts. What they read and write is loaded by the first: most daemons are never asked."""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
+from posd.base.times import parse_iso
+from posd.calls import parameters
+from posd.calls.app import json_response
+from posd.calls.context import Context
+from posd.calls.parameters import Kind, Parameter, invalid
+from posd.clock.clock import WallClock
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+
+#: The most shifts in an answer: each may have thousands of payments.
+MOST = 20
+LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
+BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
+#: Words for the shift that goes on, and for the last one that was closed.
+OPEN, LAST = "open", "last"
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("is not a time zone: write one as America/Guayaquil") from error
+
+
+def _which(text: str) -> int | str:
+    return text if text in (OPEN, LAST) else parameters.SEQ.read(text)
+
+
+SINCE = Parameter("since", parameters.MOMENT, "what counts from then on", example="2026-11-20T05:00:00Z")
+UNTIL = Parameter("until", parameters.MOMENT, "and before then: at most 366 days", example="2026-11-21T05:00:00Z")
+SHIFT = Parameter(
+    "shift",
+    Kind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
+    f"in place of `since` and `until`: the number of a shift that was closed, `{LAST}` for the last one, `{OPEN}` for "
+    "what has come since",
+)
+TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
+TIMEZONE = Parameter(
+    "timezone", Kind(_zone, {"type": "string"}), "of days and hours; without it, the merchant's", example="UTC"
+)
+MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata that is to be listed")
+
+
+class ReportCalls:
+    """Handlers of /v1/report and /v1/shifts."""
+
+    def __init__(self, context: Context, store: Store, clock: WallClock, timezone: str, grace_seconds: float) -> None:
+        self._context = context
+        self._store = store
+        self._clock = clock
+        self._timezone = timezone
+        self._grace = timedelta(seconds=grace_seconds)
+        self._one = asyncio.Semaphore(1)  # each has a connection to the database of its own
+
+    async def get_report(self, request: Request) -> Response:
+        """`GET /report`: what the payments of a span or of a shift came to."""
+        from posd.api import shift_reports
+        from posd.payments import report
+
+        query = request.state.query
+        zone, terminal, which = query["timezone"] or ZoneInfo(self._timezone), query["terminal"], query["shift"]
+        context = self._row_context(query["metadata"])
+        clock = [*filter(None, (self._clock.stretch,)), *self._clock.past]
+        read: Any
+        if which is None:
+            since, until = _span(query["since"], query["until"], report.MOST_DAYS)
+            span = report.Span(since, until, zone, terminal)
+            read = partial(report.of_span, span=span, context=context, clock=clock)
+        elif query["since"] or query["until"]:
+            raise invalid("shift", "is in place of `since` and `until`: leave them out")
+        else:
+            reading = shift_reports.Reading(context, zone, clock, terminal)
+            number = which if isinstance(which, int) else None
+            read = partial(shift_reports.of_open, reading=reading)
+            if which != OPEN:
+                read = partial(shift_reports.of_closed, reading=reading, number=number)
+        async with self._one:
+            return json_response(await self._context.read_in_steps(read, request.state.pieces))
+
+    async def list_shifts(self, request: Request) -> Response:
+        """`GET /shifts`: what was closed, the newest first."""
+        from posd.api import shifts
+
+        before, limit = request.state.query["before"], request.state.query["limit"]
+        found = await self._context.read(partial(shifts.page, before=before, limit=limit + 1))
+        more = len(found) > limit
+        return json_response(shifts.Shifts(found[:limit], found[limit - 1].number if more else None))
+
+    async def close_shift(self, request: Request) -> Response:
+        """`POST /shifts`: 201 with the shift; 200 with the last one where nothing is to be closed."""
+        from posd.api import shift_reports, shifts
+
+        asked = shifts.read_close(request.state.body)
+        counting = partial(shift_reports.count, asked=asked, context=self._row_context(None), uid=request.state.uid)
+        async with self._one:
+            shift, fresh = await self._context.read_in_steps(counting, request.state.pieces)
+            if fresh:
+                shift, fresh = await self._close(partial(shift_reports.close, shift=shift))
+        return json_response(shift, 201 if fresh else 200)
+
+    async def _close(self, closing: Any) -> Any:
+        crash_point("operator.before_commit")
+        try:
+            closed = await self._store.write(closing)
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"no shift was closed, as far as is known: {error}; check the disk, and look at the last shift"
+            raise Problem("storage_unavailable", detail) from error
+        crash_point("operator.committed")
+        return closed
+
+    def _row_context(self, metadata: str | None) -> Any:
+        from posd.payments.report_rows import RowContext
+
+        return RowContext(self._context.now(), self._grace, metadata)
+
+
+def _span(since: str | None, until: str | None, most_days: int) -> Any:
+    """Return the two moments. Raise Problem where they are no span."""
+    if since is None or until is None:
+        raise invalid("since", "and `until` are needed, or `shift`")
+    begin, end = parse_iso(since), parse_iso(until)
+    if not begin < end <= begin + timedelta(days=most_days, hours=1):
+        raise invalid("until", f"must be after `since`, by at most {most_days} days")
+    return begin, end

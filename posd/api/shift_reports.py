@@ -1,0 +1,388 @@
+"""What a shift counts: each payment once, and what was counted differently before as a correction (see `api.shifts`).
+
+It is counted in short steps on one state of the database, up to a change of the feed, and stored where no other shift
+was closed meanwhile. What changes between the two has a higher number, so it is of the next shift.
+"""
+
+import sqlite3
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
+
+from posd.api import shifts
+from posd.api.shifts import Shift, ShiftPayment, ShiftRequest
+from posd.base.json_types import encode
+from posd.base.money import ZERO, total
+from posd.base.problems import Problem
+from posd.base.times import iso, parse_iso
+from posd.clock.clock import Stretch
+from posd.payments import report, rows
+from posd.payments.counting import Of, Section
+from posd.payments.model import OperationType, Result, Transaction
+from posd.payments.report import Span, Tally
+from posd.payments.report_documents import (
+    Certainty,
+    Correction,
+    PaymentReport,
+    ReportPayment,
+    ReportTotals,
+    ShiftCorrection,
+    ShiftState,
+    TimeSource,
+)
+from posd.payments.report_rows import CORRECTION, RowContext, as_counted, read_row
+from posd.records import pruned
+from posd.records.model import Phase
+from posd.records.request import (
+    Fault,
+    check,
+)
+from posd.storage import changes, database_id, marks
+from posd.storage.writer import Unit
+
+#: Payments that one shift can hold: a list of twenty shifts is answered whole.
+MOST = 2_000
+#: Changes of the feed that are read at one time.
+_CHANGES = 200
+#: The feed's words for the first line of a payment.
+_BEGINS = ("intent", "orphan")
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a report of a shift is read with: see `report.of_span`."""
+
+    context: RowContext
+    zone: ZoneInfo
+    clock: Sequence[Stretch]
+    terminal: str | None = None
+
+
+class Counted(NamedTuple):
+    """What a shift has counted of a payment; `amount` is None where it was open."""
+
+    shift: int
+    amount: Decimal | None
+    currency: str | UnsetType | None
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What has come since the last shift."""
+
+    last: Shift | None
+    rows: list[ReportPayment]
+    lines: list[ShiftPayment]
+    up_to: int
+    more: bool = False
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to close: not what is open since before, or has changed without an outcome."""
+        if self.last is None or self.more:
+            return True
+        before = self.last.open
+        fresh = any(item.counted is not None or item.client_transaction_id not in before for item in self.lines)
+        return self.up_to > self.last.up_to and fresh
+
+
+def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None, Opened]:
+    """Return what has come since the last shift."""
+    last = shifts.last(db)
+    carried = {} if last is None else last.open
+    begun, up_to, more = yield from _changed(db, 0 if last is None else last.up_to, carried)
+    found = []
+    for number, identity in enumerate(begun, 1):
+        if (transaction := rows.get(db, identity)) is not None:
+            found.append(read_row(db, transaction, context))
+        if number % report.STEP == 0:
+            yield
+    # After a restore the feed tells again of payments that it has told of, as if they began.
+    same = last is None or database_id.present(db).database_id == last.database_id
+    sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
+    known, begins_later = yield from _known(db, sought)
+    # What began before the first shift, and no shift knows, was decided before it.
+    before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
+    payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
+    return Opened(last, *_account(payments, known), up_to, more)
+
+
+def _changed(
+    db: sqlite3.Connection, after: int, carried: Iterable[str]
+) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
+    """Return the payments of the feed after a number, and whether each began there; up to where; whether more came."""
+    begun = dict.fromkeys(carried, False)
+    least, up_to, place = len(begun), after, after
+    while found := changes.after(db, place, _CHANGES):
+        for change in found:
+            place = change.seq
+            if change.kind != "transaction":
+                continue
+            if change.id not in begun:
+                if len(begun) >= MOST and len(begun) > least:
+                    return begun, up_to, True
+                begun[change.id] = change.reason in _BEGINS
+            up_to = change.seq
+        yield
+    return begun, up_to, False
+
+
+def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, Counted], bool]]:
+    """Return what shifts have counted of payments, and whether the first one began with a later number than the first.
+
+    Older shifts are read as long as they may know one that is sought.
+    """
+    known: dict[str, Counted] = {}
+    begins_later = False
+    for shift in shifts.newest_first(db):
+        for item in shift.payments:
+            known.setdefault(item.client_transaction_id, Counted(shift.number, item.counted, item.currency))
+        begins_later = shift.number == 1 and shift.after > 0
+        if sought <= known.keys():
+            break
+        yield
+    return known, begins_later
+
+
+def _account(
+    payments: Iterable[ReportPayment], known: Mapping[str, Counted]
+) -> tuple[list[ReportPayment], list[ShiftPayment]]:
+    """Return the rows of a shift, and what it counts of each payment: each once, later changes as corrections."""
+    found: list[ReportPayment] = []
+    lines: list[ShiftPayment] = []
+    for row in payments:
+        identity = row.client_transaction_id
+        now = None if row.section is Section.OPEN else row.counted or ZERO
+        before = known.get(identity)
+        if before is None or before.amount is None:
+            found.append(replace(row, open_at=before.shift if before else UNSET))
+            lines.append(ShiftPayment(identity, now, currency=row.currency))
+            continue
+        moved = before.currency not in (UNSET, row.currency) and bool(now) and bool(before.amount)
+        if now != before.amount or moved:
+            was = before.currency if moved else UNSET
+            line = ShiftPayment(identity, now, before.amount, before.shift, row.currency, was)
+            found += _correct(row, line)
+            lines.append(line)
+    return found, lines
+
+
+def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
+    """Return the rows of a correction, one for each currency, and one more where the payment is open again."""
+    was, now = line.was or ZERO, line.counted or ZERO
+    currency = row.currency if line.currency is UNSET else line.currency
+    parts = [(currency, total((now, -was)))]
+    if line.was_currency is not UNSET:
+        parts = [(line.was_currency, -was), (currency, now)]
+    found = [
+        as_counted(
+            replace(
+                row,
+                kind=CORRECTION,
+                in_question=row.in_question and line.counted is not None,
+                became=None,
+                differs=False,
+                correction=Correction(line.shift or 0, was, line.counted),
+            ),
+            amount,
+            currency,
+        )
+        for currency, amount in parts
+    ]
+    return found if line.counted is not None else [*found, row]
+
+
+def _printed_again(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
+    """Return the rows of a payment as a closed shift has counted it, whatever has become of it since."""
+    if line.was is not UNSET:
+        return _correct(_as_open(row) if line.counted is None else row, line)
+    if line.counted is None:
+        return [_as_open(row)]
+    if line.counted == (row.counted or ZERO) and row.section is not Section.OPEN:
+        return [row]
+    currency = row.currency if line.currency is UNSET else line.currency
+    changed = replace(row, in_question=False, changed_since=True)
+    if line.counted:
+        return [as_counted(changed, line.counted, currency)]
+    return [replace(changed, section=Section.NOT_CHARGED, counted=None, parts={}, standing=None)]
+
+
+def _as_open(row: ReportPayment) -> ReportPayment:
+    if row.section is Section.OPEN:
+        return row
+    return replace(
+        row,
+        section=Section.OPEN,
+        phase=Phase.ACTIVE,
+        status=None,
+        result=None,
+        counted=None,
+        standing=None if row.of is Of.RESERVATION else Certainty.OPEN,
+        in_question=True,
+        differs=False,
+        by_person=False,
+        unsure=False,
+        was=None,
+        became=None,
+        attention=(),
+        changed_since=True,
+    )
+
+
+def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: RowContext) -> list[ReportPayment]:
+    """Return the rows of a payment whose record was removed."""
+    left = pruned.payment(db, line.client_transaction_id)
+    stub = Transaction(
+        client_transaction_id=line.client_transaction_id,
+        terminal=left.terminal if left else "removed",
+        type=OperationType(left.type) if left and left.type else None,
+        created_at=shift.closed_at,
+        updated_at=shift.closed_at,
+        phase=Phase.FINAL,
+    )
+    row = replace(
+        read_row(db, stub, context),
+        at_by=TimeSource.SHIFT,
+        section=Section.NOT_CHARGED,
+        result=Result(left.result) if left else None,
+        standing=None,
+        in_question=False,
+        removed=True,
+    )
+    if line.was is not UNSET or line.counted is None:
+        return _printed_again(row, line)
+    currency = None if line.currency is UNSET else line.currency
+    return [as_counted(row, line.counted, currency) if line.counted else row]
+
+
+def of_open(db: sqlite3.Connection, reading: Reading) -> Generator[None, None, PaymentReport]:
+    """Return the report of what has come since the last shift."""
+    found = yield from _opened(db, reading.context)
+    return _report(db, reading, found.rows, _state(found.last, found.rows, None, more=found.more), None)
+
+
+def of_closed(db: sqlite3.Connection, reading: Reading, number: int | None) -> Generator[None, None, PaymentReport]:
+    """Return the report of a shift that was closed, None for the last one. Raise Problem not_found."""
+    found = shifts.page(db, None if number is None else number + 1, 2)
+    if not found or number not in (None, found[0].number):
+        newest = shifts.last(db)
+        which = "no shift was closed yet" if newest is None else f"the last one is {newest.number}"
+        raise Problem("not_found", f"there is no such shift: {which}")
+    shift, before = found[0], found[1] if len(found) > 1 else None
+    carried = {} if before is None else before.open
+    printed: list[ReportPayment] = []
+    removed = 0
+    for place, line in enumerate(shift.payments, 1):
+        if (transaction := rows.get(db, line.client_transaction_id)) is None:
+            printed += _removed(db, shift, line, reading.context)
+            removed += 1
+        else:
+            row = read_row(db, transaction, reading.context)
+            printed += _printed_again(replace(row, open_at=carried.get(line.client_transaction_id, UNSET)), line)
+        if place % report.STEP == 0:
+            yield
+    kept = msgspec.json.decode(shift.totals)
+    totals = None
+    if reading.terminal is None and "by_currency" in kept:
+        totals = msgspec.json.decode(shift.totals, type=ReportTotals)
+    return _report(db, reading, printed, _state(before, printed, shift, removed=removed), totals)
+
+
+def _state(
+    previous: Shift | None, found: Sequence[ReportPayment], shift: Shift | None, *, removed: int = 0, more: bool = False
+) -> ShiftState:
+    own = [row for row in found if row.correction is UNSET]
+    return ShiftState(
+        number=shift.number if shift else 1 if previous is None else previous.number + 1,
+        closed_at=shift.closed_at if shift else None,
+        operator=shift.operator if shift else None,
+        note=shift.note if shift else None,
+        previous=previous.short if previous else None,
+        corrections=[
+            ShiftCorrection(
+                row.client_transaction_id,
+                row.terminal,
+                row.currency,
+                row.correction.shift,
+                row.correction.was,
+                row.correction.now,
+                row.amount or ZERO,
+            )
+            for row in found
+            if row.correction is not UNSET
+        ],
+        open=[row.client_transaction_id for row in own if row.section is Section.OPEN],
+        open_before=[row.client_transaction_id for row in own if row.open_at is not UNSET],
+        removed=removed,
+        more=more,
+    )
+
+
+def _report(
+    db: sqlite3.Connection,
+    reading: Reading,
+    found: Sequence[ReportPayment],
+    state: ShiftState,
+    totals: ReportTotals | None,
+) -> PaymentReport:
+    shown = [row for row in found if reading.terminal in (None, row.terminal)]
+    now = reading.context.now
+    ends = parse_iso(state.closed_at) if state.closed_at else now
+    times = [ends, *(parse_iso(row.at) for row in shown)]
+    if state.previous is not None:
+        times.append(parse_iso(state.previous.closed_at))
+    span = Span(min(times), max(times) + timedelta(milliseconds=1), reading.zone, reading.terminal)
+    tally = Tally(span, by_time=False)
+    for row in shown:
+        tally.add(row)
+    return report.document(db, span, reading.context, tally, reading.clock, state, totals)
+
+
+def count(
+    db: sqlite3.Connection, asked: ShiftRequest, context: RowContext, uid: int | None
+) -> Generator[None, None, tuple[Shift, bool]]:
+    """Return the shift that is to be closed and True, or the last one and False where none is. Raise Problem."""
+    last = shifts.last(db)
+    if last is None and asked.after:
+        check([Fault("/after", "must be 0 or left out: no shift was closed yet")], "no shift was closed")
+    if asked.begin:
+        up_to = database_id.last_seq(db)
+        lines = [ShiftPayment(item.client_transaction_id, None) for item in rows.open_ones(db)]
+        found = Opened(None, [], lines, up_to)
+        after = up_to
+    else:
+        found = yield from _opened(db, context)
+        after = 0 if last is None else last.up_to
+    if last is not None and (asked.begin or not found.anything or asked.after not in (None, last.up_to)):
+        return last, False
+    tally = Tally(Span(context.now, context.now, ZoneInfo("UTC")), by_time=False)
+    for row in found.rows:
+        tally.add(row)
+    totals = tally.totals()
+    shift = Shift(
+        number=1 if last is None else last.number + 1,
+        closed_at=iso(context.now),
+        operator=asked.operator,
+        note=asked.note or "",
+        uid=uid,
+        after=after,
+        up_to=found.up_to,
+        database_id=database_id.present(db).database_id,
+        total=totals.total.total if totals.total else None,
+        totals=Raw(encode(totals)),
+        payments=found.lines,
+    )
+    return shift, True
+
+
+def close(unit: Unit, shift: Shift) -> tuple[Shift, bool]:
+    """Keep a shift that was counted; return it, or the last one where another was closed meanwhile, and which."""
+    last = shifts.last(unit.db)
+    if last is not None and last.number != shift.number - 1:
+        return last, False
+    marks.add(unit.db, shift.closed_at, marks.SHIFT, shift)
+    return shift, True

@@ -1,0 +1,289 @@
+"""The documents of the report (local API, GET /report)."""
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from posd.base.json_types import Exact, Moment, Uuid
+from posd.clock.clock import Stretch
+from posd.payments.counting import Basis, Of, Section
+from posd.payments.documents import Id, Operation, Sale
+from posd.payments.lifecycle import Status
+from posd.payments.model import Attention, Result
+from posd.records.model import Phase
+
+#: Payments that a report lists: some 10 MB. Of more it has the sums alone.
+MOST_LISTED = 10_000
+#: Part of the amounts that no till sent: tips and taxes of the terminal, and amounts that are known as a whole alone.
+ADDED = "not split by the till"
+
+
+class TimeSource(StrEnum):
+    """What says when a payment counts."""
+
+    TERMINAL = "terminal"  # its final event
+    POSD = "posd"  # when it was asked for
+    SHIFT = "shift"  # the close of the shift: its record was removed
+
+
+class Certainty(StrEnum):
+    """How sure it is that the money of a payment moved. The first three are in the totals, and add up to them."""
+
+    CERTAIN = "certain"  # the terminal says so, and nothing speaks against it
+    BY_PERSON = "by_person"  # a person says so, or posd infers it
+    QUESTIONED = "questioned"  # counted, but corrected, contradicted, unlikely, or for a person to settle
+    OPEN = "open"  # no outcome yet
+    IN_DOUBT = "in_doubt"  # no outcome yet, and not known whether the terminal has the payment
+    NOT_COUNTED = "not_counted"  # not in the totals, but for a person to settle
+    DENIED = "not_charged_by_person"  # a person says that nothing was charged
+
+
+#: Those whose payments are in the totals.
+COUNTED_CERTAINTIES = frozenset({Certainty.CERTAIN, Certainty.BY_PERSON, Certainty.QUESTIONED})
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """What an earlier shift has counted of a payment."""
+
+    shift: Annotated[int, Meta(description="the number of that shift")]
+    was: Annotated[Exact, Meta(description="what it has counted")]
+    now: Annotated[Exact | None, Meta(description="what is counted now, null where it is open again")]
+
+
+class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
+    """A payment in the report."""
+
+    client_transaction_id: Id
+    at: Annotated[Moment, Meta(description="when it counts")]
+    at_by: Annotated[TimeSource, Meta(description="what says so")]
+    terminal: Annotated[str, Meta(description="the one that its final event names, else the one that was asked")]
+    type: Operation
+    kind: Annotated[
+        str,
+        Meta(
+            description="its type, or what a void is: `cancellation`, `refund`, `void`, `release` (of a reservation), "
+            "`void of unknown`; `correction` of what an earlier shift has counted"
+        ),
+    ]
+    of: Annotated[Of | None, Meta(description="what it moves; null where that is not known")]
+    section: Annotated[Section, Meta(description="where it stands; only `counted` is in the totals")]
+    phase: Annotated[Phase, Meta(description="posd's own view")]
+    status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
+    result: Annotated[Result | None, Meta(description="null while it is open, or where only its amount was kept")]
+    counted: Annotated[Exact | None, Meta(description="what of it is in the totals, null where nothing is")]
+    amount: Annotated[
+        Exact | None, Meta(description="what it moves or would move, negative of a void and a refund; null: not known")
+    ]
+    amount_by: Annotated[Basis, Meta(description="what the amount rests on")]
+    requested: Annotated[Exact | None, Meta(description="the sum that the till asked for")]
+    authorized: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
+    parts: Annotated[dict[str, Exact], Meta(description="those of the amount by name, as the till sent them")]
+    currency: Annotated[str | None, Meta(description="as the terminal's final event says it")]
+    brand: Annotated[str | None, Meta(description="of the card, of a void or tip its original's")]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    authorization_code: Annotated[str | None, Meta(description="the issuer's")]
+    failure: Annotated[str | None, Meta(description="why it was not approved, in words")]
+    sale: Sale
+    original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
+    became: Annotated[
+        str | None,
+        Meta(description="of a pre-authorization by now: `held`, `captured`, `released` or `in question`; else null"),
+    ]
+    created_at: Annotated[Moment, Meta(description="when the till asked for it")]
+    decided_at: Annotated[Moment | None, Meta(description="when posd knew how it ended")]
+    seconds: Annotated[
+        Decimal | None, Meta(description="how long the terminal took to say how it ended, null where it did not say")
+    ]
+    standing: Annotated[
+        Certainty | None, Meta(description="how sure its money is; null where it is settled that it moved none")
+    ]
+    in_question: Annotated[bool, Meta(description="whether it is not settled if money moved")]
+    differs: Annotated[bool, Meta(description="whether another amount was authorized than was asked for")]
+    by_person: Annotated[bool, Meta(description="whether it is a person's word")]
+    unsure: Annotated[bool, Meta(description="counted by no word of the terminal, or by another than at first")]
+    was: Annotated[Result | None, Meta(description="what its outcome was at first, null where it is the same")]
+    clock_wrong: Annotated[bool, Meta(description="whether the terminal named a time that cannot be")]
+    abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
+    attention: Annotated[tuple[Attention, ...], Meta(description="what a person should look at")]
+    open_at: Annotated[
+        int | UnsetType, Meta(description="of a shift: it was open at the close of the shift of that number")
+    ] = UNSET
+    changed_since: Annotated[
+        bool | UnsetType, Meta(description="of a closed shift: it stands as it was counted, and ended otherwise since")
+    ] = UNSET
+    removed: Annotated[bool | UnsetType, Meta(description="of a closed shift: retention has removed its record")] = (
+        UNSET
+    )
+    correction: Annotated[Correction | UnsetType, Meta(description="of a shift: what this row sets right")] = UNSET
+    metadata: Annotated[str | UnsetType, Meta(description="the member that was asked for, as text")] = UNSET
+
+
+Currency = Annotated[str | None, Meta(description="as the terminals' final events say it, null where none does")]
+
+
+class ReportSum(msgspec.Struct, frozen=True, kw_only=True):
+    """What counted payments come to. `charged` is not negative, `reversed` not positive; they add up to `total`.
+
+    Beside the currency stands what they have in common.
+    """
+
+    currency: Currency
+    terminal: Annotated[str | UnsetType, Meta(description="where sums are by terminal")] = UNSET
+    type: Annotated[str | UnsetType, Meta(description="`kind` of the payments, where sums are by it")] = UNSET
+    of: Annotated[Of | UnsetType | None, Meta(description="what they move, where sums are by type")] = UNSET
+    brand: Annotated[str | UnsetType | None, Meta(description="of the card, where sums are by it")] = UNSET
+    day: Annotated[str | UnsetType, Meta(description="YYYY-MM-DD, where sums are by day")] = UNSET
+    hour: Annotated[str | UnsetType, Meta(description="that the clock showed, two digits")] = UNSET
+    starts_at: Annotated[
+        Moment | UnsetType | None, Meta(description="of one day: when that hour began, which can come twice; else null")
+    ] = UNSET
+    payments: Annotated[int, Meta(description="that charged")]
+    charged: Annotated[Exact, Meta(description="by them")]
+    reversals: Annotated[int, Meta(description="voids, refunds and corrections that gave back")]
+    reversed: Annotated[Exact, Meta(description="by them, negative")]
+    total: Annotated[Exact, Meta(description="both together")]
+
+
+class PartSum(msgspec.Struct, frozen=True):
+    """What one part of the amounts comes to."""
+
+    part: Annotated[str, Meta(description=f"as the till named it, or `{ADDED}`")]
+    currency: Currency
+    total: Annotated[Exact, Meta(description="what it comes to")]
+
+
+class ReservedSum(msgspec.Struct, frozen=True):
+    """What was reserved, or released; it is in no total."""
+
+    type: Annotated[str, Meta(description="`kind` of the operations")]
+    became: Annotated[str | None, Meta(description="what has become of it by now")]
+    of: Annotated[Of | None, Meta(description="what they move")]
+    currency: Currency
+    number: Annotated[int, Meta(description="how many")]
+    amount: Annotated[Exact, Meta(description="what they come to; a release is negative")]
+
+
+class CertaintySum(msgspec.Struct, frozen=True):
+    """How sure what part of the money is. Those in the totals add up to them."""
+
+    standing: Annotated[Certainty, Meta(description="how sure")]
+    currency: Currency
+    in_total: Annotated[bool, Meta(description="whether they are in the totals")]
+    number: Annotated[int, Meta(description="how many")]
+    amount: Annotated[Exact, Meta(description="as far as it is known")]
+    unknown: Annotated[int, Meta(description="how many of them have no known amount")]
+
+
+class TerminalResults(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operations of a terminal ended."""
+
+    terminal: Annotated[str, Meta(description="its serial number")]
+    approved: Annotated[int, Meta(description="how many")] = 0
+    declined: Annotated[int, Meta(description="how many")] = 0
+    rejected: Annotated[int, Meta(description="how many")] = 0
+    canceled: Annotated[int, Meta(description="how many")] = 0
+    not_started: Annotated[int, Meta(description="how many")] = 0
+    open: Annotated[int, Meta(description="how many")] = 0
+
+
+class Duration(msgspec.Struct, frozen=True):
+    """How many took so long."""
+
+    least: Annotated[int, Meta(description="seconds")]
+    below: Annotated[int | None, Meta(description="seconds, null for any")]
+    count: Annotated[int, Meta(description="how many")]
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """How long it took until the terminal said how a payment ended, in seconds; null without any."""
+
+    count: Annotated[int, Meta(description="how many")]
+    median: Annotated[Decimal | None, Meta(description="half of them took at most so long")]
+    p95: Annotated[Decimal | None, Meta(description="95 % of them took at most so long")]
+    longest: Annotated[Decimal | None, Meta(description="the longest")]
+    columns: Annotated[list[Duration], Meta(description="how many took how long")]
+
+
+class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of a report, each by currency."""
+
+    currencies: Annotated[list[str], Meta(description="that the terminals named, of what is counted")]
+    total: Annotated[
+        ReportSum | None, Meta(description="of everything; null where there are several currencies: see `by_currency`")
+    ]
+    by_currency: Annotated[list[ReportSum], Meta(description="the totals")]
+    by_terminal: Annotated[list[ReportSum], Meta(description="by terminal")]
+    by_type: Annotated[list[ReportSum], Meta(description="by kind")]
+    by_terminal_and_type: Annotated[list[ReportSum], Meta(description="by terminal and kind")]
+    by_brand: Annotated[list[ReportSum], Meta(description="by brand of the card")]
+    by_day: Annotated[list[ReportSum], Meta(description="of the zone; empty for a shift, which is not made of days")]
+    by_hour: Annotated[list[ReportSum], Meta(description="that the clock showed; empty for a shift")]
+    by_part: Annotated[list[PartSum], Meta(description="by part of the amounts; they add up to the totals")]
+    reserved: Annotated[list[ReservedSum], Meta(description="reservations, which are in no total")]
+    sureness: Annotated[list[CertaintySum], Meta(description="what is certain, and apart from it what is not")]
+    counts: Annotated[dict[str, int], Meta(description="`section` -> payments")]
+    results: Annotated[list[TerminalResults], Meta(description="how operations ended, by terminal")]
+    seconds: Annotated[Durations, Meta(description="how long they took")]
+
+
+class ClosedShift(msgspec.Struct, frozen=True):
+    """A shift that was closed, in short."""
+
+    number: Annotated[int, Meta(description="which")]
+    closed_at: Annotated[Moment, Meta(description="when")]
+    operator: Annotated[str, Meta(description="who closed it")]
+
+
+class ShiftCorrection(msgspec.Struct, frozen=True):
+    """A payment of an earlier shift that counts otherwise in this one."""
+
+    client_transaction_id: Annotated[Uuid, Meta(description="its id")]
+    terminal: Annotated[str, Meta(description="its terminal")]
+    currency: Currency
+    shift: Annotated[int, Meta(description="which has counted it before")]
+    was: Annotated[Exact, Meta(description="what that has counted")]
+    now: Annotated[Exact | None, Meta(description="what is counted now, null where it is open again")]
+    difference: Annotated[Exact, Meta(description="what is in the totals here")]
+
+
+class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
+    """Which shift a report is of."""
+
+    number: Annotated[int, Meta(description="which")]
+    closed_at: Annotated[Moment | None, Meta(description="null while it is not closed")]
+    operator: Annotated[str | None, Meta(description="who closed it")]
+    note: Annotated[str | None, Meta(description="what was noted at the close")]
+    previous: Annotated[ClosedShift | None, Meta(description="the one before it")]
+    corrections: Annotated[list[ShiftCorrection], Meta(description="of what earlier shifts have counted")]
+    open: Annotated[list[Uuid], Meta(description="payments that are open, or were at the close")]
+    open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the one before it")]
+    removed: Annotated[int, Meta(description="payments of which retention has left no more than the amount")]
+    more: Annotated[bool, Meta(description="further payments have come than one shift can hold")]
+
+
+class PaymentReport(ReportTotals, frozen=True, kw_only=True):
+    """What the payments of a span, or of a shift, came to. It is read on one state of the database."""
+
+    since: Annotated[Moment, Meta(description="from then on")]
+    until: Annotated[Moment, Meta(description="before then")]
+    timezone: Annotated[str, Meta(description="of its days and hours")]
+    terminal: Annotated[str | None, Meta(description="the only one that it is of, null for all")]
+    made_at: Annotated[Moment, Meta(description="when it was made")]
+    up_to: Annotated[int, Meta(description="the last change of the feed in that state")]
+    shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
+    in_question: Annotated[list[Uuid], Meta(description="of which it is not settled whether money moved")]
+    amount_differs: Annotated[list[Uuid], Meta(description="authorized with another amount than was asked for")]
+    unsure: Annotated[list[Uuid], Meta(description="counted by no word of the terminal, or by another than at first")]
+    wrong_clocks: Annotated[list[str], Meta(description="terminals that named a time that cannot be")]
+    attention_elsewhere: Annotated[int, Meta(description="payments that need a person and are not in this report")]
+    clock_unsure: Annotated[
+        list[Stretch], Meta(description="when the clock of this machine was not believed within the span")
+    ]
+    unlisted: Annotated[
+        int, Meta(description=f"payments that are counted and not listed: it lists at most {MOST_LISTED}")
+    ]
+    payments: Annotated[list[ReportPayment], Meta(description="in the order of time")]

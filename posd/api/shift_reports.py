@@ -162,10 +162,12 @@ def _account(
             found.append(replace(row, open_at=before.shift if before else UNSET))
             lines.append(ShiftPayment(identity, now, currency=row.currency))
             continue
-        moved = before.currency not in (UNSET, row.currency) and bool(now) and bool(before.amount)
+        # What is taken back is of the currency in which it was counted.
+        currency = row.currency if now or before.currency is UNSET else before.currency
+        moved = bool(before.amount) and before.currency not in (UNSET, currency)
         if now != before.amount or moved:
             was = before.currency if moved else UNSET
-            line = ShiftPayment(identity, now, before.amount, before.shift, row.currency, was)
+            line = ShiftPayment(identity, now, before.amount, before.shift, currency, was)
             found += _correct(row, line)
             lines.append(line)
     return found, lines

@@ -23,7 +23,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment, roughly
-from posd.cli.report.facts import money, read_day
+from posd.cli.report.days import money, read_day
 from posd.config import Config, load
 
 if TYPE_CHECKING:

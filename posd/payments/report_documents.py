@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from posd.base.json_types import Exact, Moment, Uuid
 from posd.clock.clock import Stretch
 from posd.payments.counting import Basis, Of, Section
-from posd.payments.documents import Id, Operation, Sale
+from posd.payments.documents import Id, NextStepNow, Operation, Sale
 from posd.payments.lifecycle import Status
 from posd.payments.model import Attention, Result
 from posd.records.model import Phase
@@ -72,6 +72,7 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     section: Annotated[Section, Meta(description="where it stands; only `counted` is in the totals")]
     phase: Annotated[Phase, Meta(description="posd's own view")]
     status: Annotated[Status | None, Meta(description="the newest state of the terminal that is known")]
+    next_step: NextStepNow
     result: Annotated[Result | None, Meta(description="null while it is open, or where only its amount was kept")]
     counted: Annotated[Exact | None, Meta(description="what of it is in the totals, null where nothing is")]
     amount: Annotated[

@@ -74,8 +74,8 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
     stated = outcome is not None and outcome.stated_by_terminal
     was = outcome.supersedes.result if outcome and outcome.supersedes else None
     was = None if outcome and was is outcome.result else was
-    asks = next_step(transaction, context.now, context.grace) is NextStep.ASK_PERSON
-    in_question = asks or moved.section in (Section.OPEN, Section.UNCLEAR)
+    step = next_step(transaction, context.now, context.grace)
+    in_question = step is NextStep.ASK_PERSON or moved.section in (Section.OPEN, Section.UNCLEAR)
     unsure = moved.section is Section.COUNTED and (by_person or not stated or was is not None)
     failure = outcome.failure_reason if outcome else None
     receipt = outcome.receipt if outcome else None
@@ -91,6 +91,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
         section=moved.section,
         phase=transaction.phase,
         status=transaction.status,
+        next_step=step,
         result=facts.result,
         counted=moved.counted,
         amount=moved.amount,

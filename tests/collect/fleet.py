@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import repeat
 from pathlib import Path
@@ -36,7 +36,7 @@ from tests.support.terminal import scripted_terminal
 #: Longest that the table may take to be complete once nothing breaks any more, in seconds.
 PATIENCE_SECONDS = 180.0
 #: A day before all of this.
-FIRST = "2026-01-01"
+FIRST = (datetime.now(UTC).date() - timedelta(days=300)).isoformat()
 
 
 @dataclass
@@ -263,15 +263,14 @@ class Fleet:
             (row["lane"], row["kind"]): (row["payments"], Decimal(str(row["total"])))
             for row in asked.lines[0]["totals"]
         }
-        wanted = {}
+        wanted: dict[tuple[str, str], tuple[int, Decimal]] = {}
         for post in self.posts:
             days = ("--from", FIRST, "--timezone", "UTC", "--json")
             report = await self.posd("report", *days, config=post.shop.daemon.config_file)
             for row in report.lines[0]["by_type"]:
-                wanted[post.lane.name, row["type"]] = (
-                    row["payments"] + row["reversals"],
-                    Decimal(str(row["total"])),
-                )
+                payments, total = wanted.get((post.lane.name, row["type"]), (0, Decimal(0)))
+                payments += row["payments"] + row["reversals"]
+                wanted[post.lane.name, row["type"]] = (payments, total + Decimal(str(row["total"])))
         assert found == wanted, (found, wanted)
 
 

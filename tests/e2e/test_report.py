@@ -257,21 +257,29 @@ async def test_totals_the_feed_and_a_closed_shift_say_the_same(street: Street) -
 async def test_one_terminal_alone_is_its_part_of_the_whole(street: Street) -> None:
     whole = json.loads(report(street, "--json"), parse_float=Decimal)
     parts = [json.loads(report(street, "--json", "--terminal", name), parse_float=Decimal) for name in street.terminals]
-    assert sum(part["total"]["total"] for part in parts) == whole["total"]["total"]
+    added: dict[str | None, Decimal] = defaultdict(Decimal)
+    for part in parts:
+        for currency, total in by_currency(part).items():
+            added[currency] += total
+    assert added == by_currency(whole)
     assert sum(len(part["payments"]) for part in parts) == len(whole["payments"])
 
 
 @pytest.mark.slow
-async def test_every_way_to_write_it_says_the_same_total(street: Street) -> None:
-    total = json.loads(report(street, "--json"), parse_float=Decimal)["total"]["total"]
+async def test_every_way_to_write_it_says_the_same_totals(street: Street) -> None:
+    totals = by_currency(json.loads(report(street, "--json"), parse_float=Decimal))
     rows = list(csv.DictReader(io.StringIO(report(street, "--csv", "--metadata", "till"), newline="")))
-    assert sum(Decimal(row["counted"]) for row in rows if row["counted"]) == total
+    added: dict[str | None, Decimal] = defaultdict(Decimal)
+    for row in rows:
+        added[row["currency"] or None] += Decimal(row["counted"] or 0)
+    assert {currency: total for currency, total in added.items() if total} == totals
     assert {row["terminal"] for row in rows} == {"SN-0001", "SN-0002", "'=SN<3>"}
     assert {row["metadata.till"] for row in rows} == {"'=1+1", ""}
-    assert f"Total: {total} USD" in report(street)
-    page = report(street, "--html", "-")
+    text, page = report(street), report(street, "--html", "-")
     plain = page.replace('<i class="k">', "").replace("</i>", "")
-    assert f"<b>{total}</b><span>total USD</span>" in plain
+    for currency in ("USD", "EUR"):
+        assert f"Total: {totals[currency]} {currency}" in text
+        assert f"<b>{totals[currency]}</b><span>total {currency}</span>" in plain
     assert "=SN&lt;3&gt;" in page
     assert "SN<3>" not in page
 

@@ -22,7 +22,7 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment
 from posd.cli.collect import missing_packages
-from posd.cli.report.facts import add, money
+from posd.cli.report.days import money
 from posd.client import Paid
 from posd.sandbox import LOOPBACK, STOP_SECONDS, News, Program, Sandbox, SandboxFailed, temporary_directory
 
@@ -240,7 +240,7 @@ class _Fleet:
         office = dict.fromkeys(self._lanes, (0, ZERO))
         for row in self._run("collect", "totals", *DAYS, "--json")["totals"]:
             payments, total = office[row["lane"]]
-            office[row["lane"]] = payments + row["payments"], add(total, Decimal(row["total"]))
+            office[row["lane"]] = payments + row["payments"], total + Decimal(row["total"])
         own = {}
         for lane, sandbox in self._lanes.items():
             days = ("--from", "yesterday", "--to", "today", "--timezone", "UTC", "--json")
@@ -253,7 +253,7 @@ class _Fleet:
         self._output.table(("lane", "payments", "head office", "the lane's report"), rows)
         if office != own:
             raise SandboxFailed("the totals differ")
-        total = add(*(item for _, item in office.values()))
+        total = sum((item for _, item in office.values()), Decimal(0))
         self._output.line(f"The totals agree to the cent: {money(total)}.", "green")
 
 

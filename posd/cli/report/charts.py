@@ -4,18 +4,16 @@ Lengths are in units of the view box, 720 wide; numbers of money become floats h
 Each chart has a title and a description for people who do not see it, and says in numbers what it shows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from posd.cli.report import sums
-from posd.cli.report.facts import money
-from posd.cli.report.sums import LIMITS, Report, Sum, Times
-from posd.cli.report.words import number, result_name
+from posd.base.times import iso
+from posd.cli.report.days import money
+from posd.cli.report.view import RESULTS, Row, View
+from posd.cli.report.words import UNNAMED, number, result_name
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
@@ -47,40 +45,59 @@ class Chart(NamedTuple):
     results: Sequence[str] = ()
 
 
-def of(report: Report) -> Sequence[Chart]:
+#: What is drawn of a time in which nothing was counted.
+EMPTY: Row = {"payments": 0, "charged": Decimal(0), "reversals": 0, "reversed": Decimal(0)}
+
+
+def of(report: View) -> Sequence[Chart]:
     """Return the charts of a report, in the order of the page."""
-    charts = []
-    if report.counted and report.shift is None:
-        results = ["approved", "reversed"] if report.total.reversals else ["approved"]
-        several = len(report.span.days) > 1
-        if several:
-            days = sums.by_day(report)
-            best_day, top = max(days, key=lambda item: item[1].charged)
-            words = f"amount by the day on which it was approved; most on {best_day}, {money(top.charged)}"
-            short = [replace(item, name=(f"{day:%d.%m.}",)) for day, item in days]
-            charts.append(Chart("days", "Approved by day", words, words, 230, columns(short), results))
-        hours = sums.by_hour(report)
-        best = max(hours, key=lambda item: item.charged)
-        what = "hour of the day, all days together" if several else "hour in which it was approved"
-        words = f"amount by the {what}; most from {best.name[0]}:00 on, {money(best.charged)}"
-        charts.append(Chart("hours", "Approved by hour", words, words, 230, columns(hours), results))
-    if ended := sums.results(report):
+    charts = [chart for total in report["by_currency"] for chart in _courses(report, total)]
+    if ended := report["results"]:
         charts.append(_results(ended))
-    found = sums.times(report)
-    if found.count:
+    found = report["seconds"]
+    if found["count"]:
         words = (
-            f"from the till's request to the terminal's final word, {number(found.count, 'operation')}: median "
-            f"{found.median:f} s, 95 % within {found.p95:f} s, longest {found.longest:f} s"
+            f"from the till's request to the terminal's final word, {number(found['count'], 'operation')}: median "
+            f"{found['median']:f} s, 95 % within {found['p95']:f} s, longest {found['longest']:f} s"
         )
         charts.append(Chart("times", "Time to outcome", words, words, 230, times(found)))
     return charts
 
 
-def columns(items: Sequence[Sum]) -> Markup:
+def _courses(report: View, total: Row) -> Iterator[Chart]:
+    """Yield what was counted in a currency by day, where there are several, and by hour."""
+    if report["shift"] is not None:
+        return
+    currency = total["currency"] or UNNAMED
+    results = ["approved", "reversed"] if total["reversals"] else ["approved"]
+    several = len(report.days) > 1
+    beside, suffix = (f", in {currency}", f"-{currency}") if report.several else ("", "")
+    own = {
+        name: [row for row in report[name] if row["currency"] == total["currency"]] for name in ("by_day", "by_hour")
+    }
+    if several:
+        found = {row["day"]: row for row in own["by_day"]}
+        days = {day: found.get(f"{day}", EMPTY) for day in report.days}
+        best, top = max(days.items(), key=lambda item: item[1]["charged"])
+        words = f"amount by the day on which it was approved; most on {best}, {money(top['charged'])}{beside}"
+        shapes = columns([(f"{day:%d.%m.}", row) for day, row in days.items()])
+        yield Chart(f"days{suffix}", f"Approved by day{beside}", words, words, 230, shapes, results)
+        found = {row["hour"]: row for row in own["by_hour"]}
+        hours = [(f"{hour:02}", found.get(f"{hour:02}", EMPTY)) for hour in range(24)]
+    else:
+        found = {row["starts_at"]: row for row in own["by_hour"]}
+        hours = [(f"{report.local(iso(hour)):%H}", found.get(iso(hour), EMPTY)) for hour in report.hours]
+    label, top = max(hours, key=lambda item: item[1]["charged"])
+    what = "hour of the day, all days together" if several else "hour in which it was approved"
+    words = f"amount by the {what}; most from {label}:00 on, {money(top['charged'])}{beside}"
+    yield Chart(f"hours{suffix}", f"Approved by hour{beside}", words, words, 230, columns(hours), results)
+
+
+def columns(items: Sequence[tuple[str, Row]]) -> Markup:
     """Draw amounts over time: what was charged goes up from the line of zero, what was reversed down."""
     height, bottom = 230, 26
-    most = max([float(item.charged) for item in items], default=0.0)
-    least = min([float(item.reversed) for item in items], default=0.0)
+    most = max([float(row["charged"]) for _, row in items], default=0.0)
+    least = min([float(row["reversed"]) for _, row in items], default=0.0)
     ticks = scale(least, most)
     low, high = max(ticks[0], least * 1.2), ticks[-1]
     unit = (height - TOP - bottom) / (high - low)
@@ -90,39 +107,41 @@ def columns(items: Sequence[Sum]) -> Markup:
 
     step = (WIDTH - LEFT - RIGHT) / max(len(items), 1)
     shapes = [_line(tick, y(tick)) for tick in ticks if tick >= low]
-    every = max(1, round(max((len(item.name[0]) for item in items), default=1) * CHARACTER / step + 0.5))
-    for place, item in enumerate(items):
+    every = max(1, round(max((len(name) for name, _ in items), default=1) * CHARACTER / step + 0.5))
+    for place, (name, row) in enumerate(items):
+        charged, back = float(row["charged"]), float(row["reversed"])
         x = LEFT + place * step
         width = max(step * 0.72, 0.6)
         start = x + (step - width) / 2
-        tip = f"{item.name[0]}: charged {money(item.charged)} ({item.payments})"
-        if item.reversals:
-            tip += f", reversed {money(item.reversed)} ({item.reversals})"
+        tip = f"{name}: charged {money(row['charged'])} ({row['payments']})"
+        if row["reversals"]:
+            tip += f", reversed {money(row['reversed'])} ({row['reversals']})"
         bars = []
-        if item.charged > 0:
-            bars.append(bar(start, y(float(item.charged)), width, float(item.charged) * unit, "approved"))
-        if item.reversed < 0:
-            bars.append(bar(start, y(0), width, -float(item.reversed) * unit, "reversed"))
+        if charged > 0:
+            bars.append(bar(start, y(charged), width, charged * unit, "approved"))
+        if back < 0:
+            bars.append(bar(start, y(0), width, -back * unit, "reversed"))
         if bars:
             shapes.append(_group(tip, *bars))
         if place % every == 0:
-            shapes.append(_text(item.name[0], x + step / 2, height - 8, "middle"))
+            shapes.append(_text(name, x + step / 2, height - 8, "middle"))
     return Markup().join([*shapes, _rule(y(0))])
 
 
-def _results(rows: Mapping[str, Mapping[str, int]]) -> Chart:
+def _results(rows: Sequence[Row]) -> Chart:
     """Return how the payments of each terminal ended: a bar each, of as many as there were."""
     sentences = []
-    left = 12 + max(len(short(terminal)) for terminal in rows) * CHARACTER
-    most = max(sum(counts.values()) for counts in rows.values())
+    left = 12 + max(len(short(row["terminal"])) for row in rows) * CHARACTER
+    most = max(sum(row[result] for result in RESULTS) for row in rows)
     right = 16 + len(str(most)) * CHARACTER + 6
     unit = (WIDTH - left - right) / most
     pitch, thick = 30, 20
     shapes = []
-    for place, (terminal, every) in enumerate(rows.items()):
+    for place, row in enumerate(rows):
+        terminal = row["terminal"]
         x, y = left, 6.0 + place * pitch
         shapes.append(_group(terminal, _text(short(terminal), left - 8, y + 14, "end")))
-        counts = {result: count for result, count in every.items() if count}
+        counts = {result: row[result] for result in RESULTS if row[result]}
         for result, count in counts.items():
             width = count * unit
             drawn = [bar(x, y, width, thick, result)]
@@ -140,7 +159,7 @@ def _results(rows: Mapping[str, Mapping[str, int]]) -> Chart:
         described="; ".join(sentences),
         height=12 + len(rows) * pitch,
         shapes=Markup().join(shapes),
-        results=[result for result in sums.RESULTS if any(counts[result] for counts in rows.values())],
+        results=[result for result in RESULTS if any(row[result] for row in rows)],
     )
 
 
@@ -152,41 +171,40 @@ def _label(value: str, x: float, y: float, result: str) -> Markup:
     return _rectangle(x - width / 2, y - 11, width, 14, "plate") + _text(value, x, y, "middle")
 
 
-def times(found: Times) -> Markup:
+def times(found: Mapping[str, Any]) -> Markup:
     """Draw how many payments took how long, and where half and 95 % of them had ended."""
-    height, bottom = 230, 40
-    most = max(column.count for column in found.columns)
+    height, bottom, bounds = 230, 40, found["columns"]
+    most = max(column["count"] for column in bounds)
     ticks = [tick for tick in scale(0.0, float(most)) if tick == int(tick)]
     unit = (height - TOP - bottom) / (ticks[-1] or 1)
     base = height - bottom
-    step = (WIDTH - LEFT - RIGHT) / len(found.columns)
+    step = (WIDTH - LEFT - RIGHT) / len(bounds)
     shapes = [_line(tick, base - tick * unit) for tick in ticks]
-    for position, column in enumerate(found.columns):
-        x, tall = LEFT + position * step, column.count * unit
-        if column.count:
-            shapes.append(
-                _group(f"{column.label} s: {column.count}", bar(x + 2, base - tall, step - 4, tall, "approved"))
-            )
-            shapes.append(_text(str(column.count), x + step / 2, base - tall - 4, "middle"))
-        shapes.append(_text(column.label, x + step / 2, base + 15, "middle"))
+    for position, column in enumerate(bounds):
+        x, tall = LEFT + position * step, column["count"] * unit
+        label = f"{column['least']}+" if column["below"] is None else f"{column['least']}-{column['below']}"
+        if column["count"]:
+            tip = f"{label} s: {column['count']}"
+            shapes.append(_group(tip, bar(x + 2, base - tall, step - 4, tall, "approved")))
+            shapes.append(_text(str(column["count"]), x + step / 2, base - tall - 4, "middle"))
+        shapes.append(_text(label, x + step / 2, base + 15, "middle"))
     shapes.append(_rule(base))
     shapes.append(_text("seconds", WIDTH - RIGHT, height - 6, "end"))
-    for word, value, anchor, beside in (("median", found.median, "end", -4), ("95 %", found.p95, "start", 4)):
-        if value is not None:
-            x = LEFT + place(value) * step
-            shapes.append(Markup('<path class="mark" d="M{:.1f} {}V{}"/>').format(x, TOP - 6, base))
-            shapes.append(_text(f"{word} {value:f} s", x + beside, TOP - 6, anchor, "strong"))
+    for word, value, anchor, beside in (("median", found["median"], "end", -4), ("95 %", found["p95"], "start", 4)):
+        x = LEFT + place(value, bounds) * step
+        shapes.append(Markup('<path class="mark" d="M{:.1f} {}V{}"/>').format(x, TOP - 6, base))
+        shapes.append(_text(f"{word} {value:f} s", x + beside, TOP - 6, anchor, "strong"))
     return Markup().join(shapes)
 
 
-def place(seconds: Decimal) -> float:
+def place(seconds: Decimal, columns: Sequence[Row]) -> float:
     """Return where a number of seconds is on the axis of the histogram, in columns."""
-    edges = [0.0, *map(float, LIMITS)]
     value = float(seconds)
-    for column, (low, high) in enumerate(pairwise(edges)):
-        if value < high:
-            return column + (value - low) / (high - low)
-    return len(LIMITS) + 0.5
+    for position, column in enumerate(columns):
+        low, high = column["least"], column["below"]
+        if high is not None and value < high:
+            return position + float((value - low) / (high - low))
+    return len(columns) - 0.5
 
 
 def scale(low: float, high: float) -> list[float]:

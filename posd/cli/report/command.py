@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -17,29 +17,22 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from posd.base.times import iso, parse_iso
+from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
-from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.report import exports, standing, sums, table, words
-from posd.cli.report.expect import Comparison, compare
-from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
-from posd.cli.report.sums import Report
+from posd.cli.report import exports, table, words
+from posd.cli.report.days import Days, read_day
+from posd.cli.report.view import Comparison, View
 from posd.cli.report.words import number
-from posd.config import examine
 
-#: Payments asked for at a time: the most that the API gives.
-PAGE = 500
-
+#: How long the daemon may take to add up, in seconds: a year of a busy machine.
+READ_SECONDS = 600.0
 #: Numbers of shifts are below this.
 MOST_NUMBER = 10**9
 #: A total as a person types it.
-_SUM = re.compile(r"-?\d{1,12}(\.\d{1,4})?", re.ASCII)
-
-#: Called with how many payments were read so far.
-Progress = Callable[[int], object]
+_SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 
 
 @click.command()
@@ -52,12 +45,16 @@ Progress = Callable[[int], object]
 @click.option("--begin", is_flag=True, help="With --close: let the first shift begin now, without what was before.")
 @click.option("--operator", metavar="NAME", help="With --close: who closes it.")
 @click.option("--note", metavar="TEXT", help="With --close: what is to be kept with it.")
-@click.option("--expect", metavar="SUM", help="Compare with the terminal's own total: exit code 1 where they differ.")
+@click.option(
+    "--expect",
+    metavar="SUM",
+    help="Compare with the terminal's own total, such as 1234.50, or 1234.50 USD: exit code 1 where they differ.",
+)
 @click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
 @click.option("--csv", "as_table", is_flag=True, help="Print CSV: one row a payment.")
 @click.option("--html", metavar="FILE", help="Write one page for a browser or a printer; - prints it.")
 @click.option("--metadata", metavar="KEY", help="Show this member of the till's metadata (JSON, CSV, HTML too).")
-@click.option("--timezone", metavar="NAME", help="Time zone of the days; without it, the merchant's (configuration).")
+@click.option("--timezone", metavar="NAME", help="Time zone of the days; without it, the merchant's.")
 @json_option
 @click.pass_context
 def report(
@@ -94,85 +91,116 @@ def report(
         raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
     if begin and (output.as_json or as_table or html is not None or expect is not None):
         raise click.UsageError("--begin makes no report: use it without --json, --csv, --html and --expect")
-    number = _shift_number(which)
+    shift = _shift(which)
     _check_close(closes, begin, operator, note, terminal)
     expected = None if expect is None else _sum(expect)
-    zone = _zone(ctx, timezone)
-    now = datetime.now(UTC)
-    notes: list[str] = []
-    if begin:
-        output.line(_begin(ctx, zone, now, str(operator), note or "", output))
-        return
-    with connect(ctx) as api, _progress(output) as progress:
-        if closes or since is not None or which is not None:
-            from posd.cli.report import closing
-
-            shifts = closing.Shifts(api, zone, now, terminal=terminal, metadata=metadata, progress=progress)
-            if closes:
-                made = shifts.close(str(operator).strip(), (note or "").strip(), notes)
-            else:
-                made = shifts.open() if since else shifts.closed(number)
-        else:
-            span = _span(day, first, last, now.astimezone(zone).date(), zone)
-            made = _read_days(api, span, now, terminal=terminal, metadata=metadata, progress=progress)
-        unknown = terminal is not None and not made.payments and not _in_fleet(api, terminal)
-        made = replace(made, clock_doubts=_clock_doubts(api, made.span))
-    for text in notes:
-        output.note(text, "bold yellow")
+    zone = _zone("UTC" if timezone is None and times.in_utc() else timezone)
+    named = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
+    with connect(ctx) as api, _progress(output):
+        if closes:
+            shift = _close(api, output, str(operator).strip(), (note or "").strip(), begin=begin)
+            if shift is None:
+                return
+        asked = {"shift": shift or ("open" if since else None)}
+        if asked["shift"] is None:
+            zone = zone or ZoneInfo(api.get("/version").body.get("timezone", "UTC"))
+            days = _days(day, first, last, datetime.now(UTC).astimezone(zone).date(), zone)
+            asked = {"since": iso(days.start), "until": iso(days.end)}
+        made = View(_read(api, {name: value for name, value in (asked | named).items() if value is not None}), metadata)
+        unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
-    compared = None if expected is None else compare(expected, made.total.total, made.payments)
-    _write(output, made, compared, as_table=as_table, html=html, metadata=metadata)
-    if compared is not None and not compared.equal:
+    if expected is not None:
+        made = replace(made, expected=_compared(made, *expected))
+    _write(output, made, as_table=as_table, html=html)
+    if made.expected is not None and not made.expected.equal:
         sys.exit(ExitCode.NOT_DONE)
 
 
-def _begin(ctx: click.Context, zone: ZoneInfo, now: datetime, operator: str, note: str, output: Output) -> str:
-    """Let the first shift begin; return what is said of it. Raise Problem or Unreachable."""
-    from posd.cli.report import closing
+def _read(api: Api, query: dict[str, str]) -> Any:
+    """Return the report. Raise Unreachable, Problem, or UsageError where there is no such shift."""
+    try:
+        return api.get("/report", query, seconds=READ_SECONDS).body
+    except Problem as problem:
+        if problem.code != "not_found":
+            raise
+        older = "there is nothing at" in problem.detail
+        raise click.UsageError(
+            "the posd that runs here is older than this command: restart it" if older else problem.detail
+        ) from problem
 
-    with connect(ctx) as api, _progress(output) as progress:
-        shifts = closing.Shifts(api, zone, now, terminal=None, metadata=None, progress=progress)
-        return shifts.begin(operator, note)
+
+def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -> str | None:
+    """Close the shift; return the number of the one to show, None where the first was let begin.
+
+    Where nothing has come since the last one, or another was closed meanwhile, that one is to be shown.
+    """
+    before = api.get("/shifts").body["shifts"]
+    last: Any = before[0] if before else None
+    if begin and last is not None:
+        raise click.UsageError(f"shift {last['number']} was closed already: --begin is for the first shift")
+    body = {"operator": operator, "note": note, "begin": begin, "after": last["up_to"] if last else 0}
+    try:
+        reply = api.post("/shifts", body, seconds=READ_SECONDS)
+    except Unreachable as error:
+        advice = "whether the shift was closed is not known: posd report --shift last shows it"
+        raise Unreachable(error.socket, error.reason, sent=error.sent, advice=advice) from error
+    shift = reply.body
+    if begin and reply.status == 201:
+        output.line(
+            "The first shift begins now; what was decided before is in none. Open, and counted once decided: "
+            f"{number(len(shift['payments']), 'payment')}. See posd report --since last."
+        )
+        return None
+    if reply.status != 201:
+        same = last is not None and shift["number"] == last["number"]
+        closed = f"shift {shift['number']} was closed by {shift['operator']}"
+        what = f"Nothing has come since {closed}" if same else f"{closed[:1].upper()}{closed[1:]} at the same time"
+        output.note(f"{what}: it is shown, and no other one was closed.", "bold yellow")
+    return str(shift["number"])
 
 
-def _write(
-    output: Output,
-    made: Report,
-    compared: Comparison | None,
-    *,
-    as_table: bool,
-    html: str | None,
-    metadata: str | None,
-) -> None:
+def _compared(made: View, expected: Decimal, currency: str) -> Comparison:
+    """Compare with the total in a currency, "" for the only one. Raise UsageError where there are several."""
+    if not currency and made["total"] is None:
+        first, *others = made["currencies"]
+        raise click.UsageError(
+            f"payments are in several currencies ({', '.join((first, *others))}): write --expect '{expected} {first}'"
+        )
+    found = [made["total"]] if not currency else [row for row in made["by_currency"] if row["currency"] == currency]
+    return Comparison(expected, Decimal(found[0]["total"]) if found else Decimal(0), currency)
+
+
+def _write(output: Output, made: View, *, as_table: bool, html: str | None) -> None:
     """Write the report as it was asked for; beside a page and CSV the comparison is said on standard error."""
     if output.as_json:
-        output.json(exports.write_json(made, compared))
+        output.json(exports.write_json(made))
         return
     if not as_table and html is None:
-        table.show(output, made, metadata=metadata, comparison=compared)
+        table.show(output, made)
         return
     if as_table:
-        _print(exports.write_csv(made, metadata=metadata))
-        for doubt in made.clock_doubts:
+        if made["unlisted"]:
+            raise click.UsageError(words.unlisted(made))
+        _print(exports.write_csv(made))
+        for doubt in words.clock_doubts(made):
             output.note(doubt, "yellow")
     else:
-        _write_page(output, made, compared, str(html), metadata)
-    if compared is not None:
-        for line in words.comparison(compared):
-            output.note(line, "" if compared.equal else "yellow")
+        _write_page(output, made, str(html))
+    if made.expected is not None:
+        output.note(words.comparison(made.expected), "" if made.expected.equal else "yellow")
 
 
-def _write_page(output: Output, made: Report, compared: Comparison | None, html: str, metadata: str | None) -> None:
+def _write_page(output: Output, made: View, html: str) -> None:
     from posd.cli.report import page  # its templates take longer to import than the rest of the command
 
-    text = page.write(made, metadata=metadata, comparison=compared)
+    text = page.write(made)
     if html == "-":
         _print(text)
         return
     write_file(Path(html), text)
-    output.line(f"Written: {html}, {number(len(made.payments), 'payment')}.")
-    if made.in_question or made.attention:
+    output.line(f"Written: {html}, {number(len(made['payments']), 'payment')}.")
+    if made["in_question"] or made.marked("attention"):
         output.line("It begins with what needs attention.", "yellow")
 
 
@@ -185,106 +213,37 @@ def _check_close(closes: bool, begin: bool, operator: str | None, note: str | No
         raise click.UsageError("--begin, --operator and --note belong to --close")
 
 
-def _shift_number(which: str | None) -> int | None:
-    """Return the number of a shift, None for the last one."""
+def _shift(which: str | None) -> str | None:
+    """Return the number of a shift, or `last`."""
     if which in (None, "last"):
-        return None
+        return which
     if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
         raise click.BadParameter(f"{which!r} is no shift: write its number, or last", param_hint="--shift")
-    return int(which)
+    return which
 
 
-def _sum(text: str) -> Decimal:
-    if not _SUM.fullmatch(text):
-        message = f"{text!r} is no sum: write one as 1234.50, without a sign of thousands"
+def _sum(text: str) -> tuple[Decimal, str]:
+    """Return a sum and its currency, "" where none is named."""
+    if (found := _SUM.fullmatch(text)) is None:
+        message = f"{text!r} is no sum: write one as 1234.50, or 1234.50 USD, without a sign of thousands"
         raise click.BadParameter(message, param_hint="--expect")
-    return Decimal(text)
-
-
-def window(span: Span) -> tuple[datetime, datetime]:
-    """Return when a payment of these days was asked for: from, and before. The list of the API goes by that time."""
-    return span.start - LONGEST_PAYMENT, span.end + CLOCKS_DIFFER
-
-
-def _read_days(
-    api: Api, span: Span, now: datetime, *, terminal: str | None, metadata: str | None, progress: Progress
-) -> Report:
-    """Read all payments that can be of these days, and what is open since before. Raise Problem or Unreachable."""
-    since, until = window(span)
-    found: dict[str, Facts] = {}
-    # What is open comes first: what ends meanwhile is then read again as what it has become.
-    for params in ({"open": "true", "until": iso(until)}, {"since": iso(since), "until": iso(until)}):
-        for facts in _pages(api, params, metadata):
-            found[facts.id] = facts
-            progress(len(found))
-    others = {}
-    for identity in sorted(standing.related(found.values())):
-        try:
-            others[identity] = read(api.get(f"/transactions/{identity}").body)
-        except Problem as problem:
-            if problem.code not in ("not_found", "pruned"):  # or of another database: then it is not known
-                raise
-    inside = {item.id for item in found.values() if sums.belongs(item, span)}
-    elsewhere = {facts.id for facts in _pages(api, {"attention": "true"}, None)} - inside
-    return sums.make(span, found.values(), others, now, terminal=terminal, elsewhere=len(elsewhere))
-
-
-def _clock_doubts(api: Api, span: Span) -> list[str]:
-    """Say when the clock of posd's machine was not believed within these days, as far as this user is told.
-
-    Nothing where posd cannot say it: it is older, or has just stopped.
-    """
-    try:
-        stretches = api.get("/clock").body["unsure"]
-    except (Problem, Unreachable, LookupError) as error:
-        if not isinstance(error, Problem) or error.code != "forbidden":
-            return []
-        check = api.get("/health", also={503}).body["checks"]["clock"]
-        return [] if check["status"] == "ok" else [words.clock_doubt(None, None)]
-    found = []
-    for item in stretches:
-        since = parse_iso(item["since"])
-        until = None if item["until"] is None else parse_iso(item["until"])
-        if since < span.end and (until is None or until >= span.start):
-            found.append(words.clock_doubt(span.local(since), None if until is None else span.local(until)))
-    return found
-
-
-def _pages(api: Api, params: Mapping[str, str], metadata: str | None) -> Iterator[Facts]:
-    query = {"limit": str(PAGE), **params}
-    while True:
-        body = api.get("/transactions", query).body
-        for document in body["transactions"]:
-            yield read(document, metadata)
-        if body["next_cursor"] is None:
-            return
-        query["cursor"] = body["next_cursor"]
+    return Decimal(found[1]), found[2] or ""
 
 
 def _in_fleet(api: Api, serial: str) -> bool:
     return any(item["serial"] == serial for item in api.get("/terminals").body["terminals"])
 
 
-def _zone(ctx: click.Context, name: str | None) -> ZoneInfo:
-    """Return the time zone of the days. Raise UsageError where it is not known: a day of another zone is another."""
-    if name is None and times.in_utc():
-        name = "UTC"
-    if name is None:
-        config, problems = examine(Path(context(ctx).config_path), check_files=False)
-        name = None if config is None else config.merchant.timezone
-        if name is None or any(problem.key.startswith("merchant") for problem in problems):
-            raise click.UsageError(
-                "which time zone? The merchant's stands in the configuration, which cannot be used "
-                f"({'; '.join(map(str, problems))}): name the file with --config FILE, or the zone with --timezone NAME"
-            )
+def _zone(name: str | None) -> ZoneInfo | None:
+    """Return the time zone of that name, None for the merchant's."""
     try:
-        return ZoneInfo(name)
+        return None if name is None else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         message = f"{name!r} is not a time zone: write one as America/Guayaquil"
         raise click.BadParameter(message, param_hint="--timezone") from error
 
 
-def _span(day: str | None, first: str | None, last: str | None, today: date, zone: ZoneInfo) -> Span:
+def _days(day: str | None, first: str | None, last: str | None, today: date, zone: ZoneInfo) -> Days:
     if day is not None and (first is not None or last is not None):
         raise click.UsageError("DAY is one day, --from and --to are several: give the one or the others")
     if last is not None and first is None:
@@ -293,7 +252,7 @@ def _span(day: str | None, first: str | None, last: str | None, today: date, zon
     end = _day(last, today, "--to") if last else (today if first else begin)
     if end < begin:
         raise click.UsageError(f"the days end ({end}) before they begin ({begin})")
-    return Span(begin, end, zone)
+    return Days(begin, end, zone)
 
 
 def _day(text: str, today: date, hint: str) -> date:
@@ -304,13 +263,13 @@ def _day(text: str, today: date, hint: str) -> date:
 
 
 @contextmanager
-def _progress(output: Output) -> Iterator[Progress]:
-    """Show on a terminal how many payments were read, until the block ends."""
+def _progress(output: Output) -> Iterator[None]:
+    """Show on a terminal that posd adds up, until the block ends."""
     spinner = SpinnerColumn("line" if output.stderr.options.ascii_only else "dots")
     columns: tuple[Any, ...] = (spinner, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Bar(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as bar:
-        task = bar.add_task("reading payments", total=None)
-        yield lambda count: bar.update(task, description=f"reading payments: {count}")
+        bar.add_task("adding up", total=None)
+        yield
 
 
 def _print(text: str) -> None:

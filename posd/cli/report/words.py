@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
-from posd.base.money import ZERO
 from posd.cli.app.advice import Advice, attention_advice
-from posd.cli.payments.words import words_of
-from posd.cli.report.expect import Candidate, Comparison, Reason
-from posd.cli.report.facts import Span, money
-from posd.cli.report.standing import Basis, Payment, Section, Standing
-from posd.cli.report.sums import Report, Sureness
+from posd.cli.payments.words import state, words_of
+from posd.cli.report.days import money
+from posd.cli.report.view import Comparison, Row, View
 
 #: kind -> its name in the singular; what is not here is written as it is.
 KIND_NAMES: Mapping[str, str] = {
@@ -22,6 +19,9 @@ KIND_NAMES: Mapping[str, str] = {
     "release": "void of reservation",
     "unknown": "unknown type",
 }
+
+#: What stands for a name that was not said.
+UNNAMED = "not said"
 
 #: part of an amount -> its name.
 PART_NAMES: Mapping[str, str] = {
@@ -35,21 +35,21 @@ PART_NAMES: Mapping[str, str] = {
 RESULT_NAMES: Mapping[str, str] = {"not_started": "not started"}
 
 #: what an amount rests on -> what is added to it.
-BASIS_NOTES: Mapping[Basis, str] = {
-    Basis.REQUESTED: "as asked: the terminal named no amount",
-    Basis.ORIGINAL: "the original's: the terminal named no amount",
-    Basis.NEW_TOTAL: "as asked: the terminal named the new total",
+BASIS_NOTES: Mapping[str, str] = {
+    "requested": "as asked: the terminal named no amount",
+    "original": "the original's: the terminal named no amount",
+    "new_total": "as asked: the terminal named the new total",
 }
 
 #: how sure it is -> what stands beside its sum.
-STANDING_NAMES: Mapping[Standing, str] = {
-    Standing.CERTAIN: "certain",
-    Standing.BY_PERSON: "by a person's word, or inferred",
-    Standing.QUESTIONED: "contradicted, corrected or unlikely",
-    Standing.OPEN: "still open",
-    Standing.IN_DOUBT: "in doubt",
-    Standing.NOT_COUNTED: "not counted, but for a person to settle",
-    Standing.DENIED: "not charged, by a person's word",
+STANDING_NAMES: Mapping[str, str] = {
+    "certain": "certain",
+    "by_person": "by a person's word, or inferred",
+    "questioned": "contradicted, corrected or unlikely",
+    "open": "still open",
+    "in_doubt": "in doubt",
+    "not_counted": "not counted, but for a person to settle",
+    "not_charged_by_person": "not charged, by a person's word",
 }
 
 #: Stands beside every total of a time in which the clock of posd's machine was not believed.
@@ -79,16 +79,9 @@ SHIFT_RULE = (
 )
 
 
-def rules(report: Report) -> Sequence[str]:
+def rules(report: View) -> Sequence[str]:
     """Say how the totals of a report are made."""
-    return RULES if report.shift is None else (SHIFT_RULE, *RULES[1:])
-
-
-def days(span: Span) -> str:
-    """Write which days these are."""
-    if span.first == span.last:
-        return day(span.first)
-    return f"{day(span.first)} to {day(span.last)}"
+    return RULES if report["shift"] is None else (SHIFT_RULE, *RULES[1:])
 
 
 def day(value: date) -> str:
@@ -101,118 +94,82 @@ def time(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M}"
 
 
-def title(report: Report) -> str:
+def title(report: View) -> str:
     """Say what the report is of."""
-    shift = report.shift
+    shift = report["shift"]
     if shift is None:
-        return days(report.span)
-    if shift.closed is not None:
-        local = report.span.local(shift.closed.closed_at)
-        return f"shift {shift.closed.number}, closed by {shift.closed.operator} on {time(local)}"
-    if shift.last is None:
-        return "the first shift, which is not closed yet"
-    return f"shift {shift.last.number + 1}, which is not closed yet"
+        first, last = report.days[0], report.days[-1]
+        return day(first) if first == last else f"{day(first)} to {day(last)}"
+    if shift["closed_at"] is not None:
+        return f"shift {shift['number']}, closed by {shift['operator']} on {time(report.local(shift['closed_at']))}"
+    which = "the first shift" if shift["previous"] is None else f"shift {shift['number']}"
+    return f"{which}, which is not closed yet"
 
 
-def scope(report: Report) -> str:
+def scope(report: View) -> str:
     """Say in which time zone its times are, and what bounds it."""
-    zone, shift = report.span.zone.key, report.shift
+    zone, shift = report["timezone"], report["shift"]
     if shift is None:
-        return f"A day is one in {zone}{'' if report.made_at >= report.span.end else '; it is not over yet'}"
-    if shift.last is None:
-        begin = "From the first payment on"
-    else:
-        local = report.span.local(shift.last.closed_at)
-        begin = f"Since shift {shift.last.number} (closed by {shift.last.operator} on {time(local)})"
+        return f"A day is one in {zone}{'' if report.is_over else '; it is not over yet'}"
+    begin, last = "From the first payment on", shift["previous"]
+    if last is not None:
+        closed = time(report.local(last["closed_at"]))
+        begin = f"Since shift {last['number']} (closed by {last['operator']} on {closed})"
     return f"{begin}; times of {zone}"
 
 
-def shift_lines(report: Report) -> list[str]:
+def shift_lines(report: View) -> list[str]:
     """Say what stands out about a shift as a whole."""
-    shift = report.shift
+    shift = report["shift"]
     if shift is None:
         return []
     found = []
-    if shift.closed is not None and shift.closed.note:
-        found.append(f"Note: {shift.closed.note}")
-    carried = [item for item in report.ended if item.open_at is not None]
-    if carried:
-        still = sum(item.section is Section.OPEN for item in carried)
+    if shift["note"]:
+        found.append(f"Note: {shift['note']}")
+    if carried := shift["open_before"]:
+        still = len(set(carried) & set(shift["open"]))
         found.append(
             f"{number(len(carried), 'payment')} of an earlier shift, open at its close, "
             f"{'is' if len(carried) == 1 else 'are'} here; still open: {still}."
         )
-    waiting = [item for item in report.ended if item.section is Section.OPEN]
-    if waiting:
+    if waiting := shift["open"]:
         found.append(
             f"{number(len(waiting), 'payment')} {'is' if len(waiting) == 1 else 'are'} open: in no total here, and in "
             "that of the shift in which the outcome comes."
         )
-    if report.corrections:
-        amounts = ", ".join(money(item.amount or ZERO) for item in report.corrections[:SHOWN])
+    if corrections := shift["corrections"]:
+        amounts = ", ".join(money(item["difference"]) for item in corrections[:SHOWN])
         found.append(
-            f"{number(len(report.corrections), 'payment')} that an earlier shift has counted "
-            f"{'is' if len(report.corrections) == 1 else 'are'} corrected here; the difference is in the total "
+            f"{number(len(corrections), 'payment')} that an earlier shift has counted "
+            f"{'is' if len(corrections) == 1 else 'are'} corrected here; the difference is in the total "
             f"({amounts})."
         )
-    if shift.removed:
+    if shift["removed"]:
         found.append(
-            f"Of {number(shift.removed, 'payment')} the record was removed when the days had passed for which records "
-            "are kept: what was counted of them stays, by type and terminal; the rest is not known any more."
+            f"Of {number(shift['removed'], 'payment')} the record was removed when the days had passed for which "
+            "records are kept: what was counted of them stays, by type and terminal; the rest is not known any more."
         )
-    changed = sum(item.changed_since for item in report.payments)
-    if changed:
+    if changed := len([row for row in report["payments"] if row.get("changed_since")]):
         found.append(
             f"{number(changed, 'payment')} ended otherwise after the close: here stands what was counted then; the "
             "difference is in a later shift."
         )
-    if shift.more:
+    if shift["more"]:
         found.append("More payments have come than one shift can hold: the rest is in the next one. Close again.")
     return found
 
 
-#: why a terminal may count a payment differently -> what is said of it.
-REASONS: Mapping[Reason, str] = {
-    Reason.DOUBT: "in doubt here; the terminal may have charged it",
-    Reason.OPEN: "open here; the terminal may have charged it",
-    Reason.QUESTIONED: "contradicted or unlikely; the terminal may count it otherwise",
-    Reason.CORRECTED: "corrected here; the terminal may not have that",
-    Reason.BY_PERSON: "counted by a person's word; the terminal may not count it",
-    Reason.AMOUNT: "authorized with another amount than was asked for",
-    Reason.VOIDED: "given back here; the terminal may not have that",
-    Reason.NOT_CHARGED: "not charged here; the terminal may count it",
-    Reason.COUNTED: "counted here without doubt; the terminal may count it to another day or shift, or not at all",
-}
-
-
-def comparison(found: Comparison) -> list[str]:
-    """Say whether the terminal's own total is the same, and which payments explain it where it is not."""
-    both = f"The terminal's total is {money(found.expected)}, posd's is {money(found.counted)}"
+def comparison(found: Comparison) -> str:
+    """Say whether the terminal's own total is the same."""
+    of = f" {found.currency}" if found.currency else ""
+    both = f"The terminal's total is {money(found.expected)}{of}, posd's is {money(found.counted)}{of}"
     if found.equal:
-        return [f"{both}: they are the same."]
+        return f"{both}: they are the same."
     way = "more" if found.difference > 0 else "less"
-    lines = [f"{both}: the terminal has {money(abs(found.difference))} {way}."]
-    if not found.sets:
-        lines.append(
-            "No single payment explains that, and no two or three of those that are open, in doubt, corrected, given "
-            "back or not charged. Compare the terminal's list with this one, line by line."
-        )
-    elif len(found.sets) == 1 and not found.more:
-        lines.append("One explanation fits exactly. It is no proof: look at it on the terminal's list.")
-    else:
-        count = f"More than {len(found.sets)}" if found.more else f"{len(found.sets)}"
-        lines.append(f"{count} explanations fit exactly, so none is proven: look at them on the terminal's list.")
-    if found.searched < found.doubtful:
-        lines.append(
-            f"Two and three together were looked for among the {found.searched} most doubtful of {found.doubtful}."
-        )
-    return lines
-
-
-def candidate(item: Candidate) -> str:
-    """Name a payment that would explain a difference, and by how much."""
-    sign = "+" if item.difference > 0 else ""
-    return f"{item.id}  {item.payment.facts.terminal}  {kind_name(item.payment.kind)}  {sign}{money(item.difference)}"
+    return (
+        f"{both}: the terminal has {money(abs(found.difference))} {way}. Compare the terminal's list with this one, "
+        "first what is open, in doubt, corrected, given back or not charged."
+    )
 
 
 def number(count: int, noun: str) -> str:
@@ -235,28 +192,30 @@ def amount(value: Decimal | None) -> str:
     return "-" if value is None else money(value)
 
 
-def reversed_amount(value: Decimal) -> str:
-    """Write what was given back; a dash where nothing was."""
-    return money(value) if value else "-"
+def state_name(row: Row) -> str:
+    """Write where a payment stands."""
+    if row["section"] == "open" and row.get("changed_since"):
+        return "open at the close"
+    if row.get("removed") and row["result"] is None:
+        return "removed"
+    outcome = None if row["result"] is None else {"result": row["result"]}
+    return result_name(state({**row, "outcome": outcome}))
 
 
-def question(payment: Payment) -> str:
+def question(row: Row) -> str:
     """Say what is not settled about a payment."""
-    facts = payment.facts
-    operation = words_of({"type": facts.type})
-    match payment.section:
-        case Section.OPEN:
-            return f"Still open ({facts.state}): not known yet {operation.whether}."
-        case Section.UNCLEAR if facts.type == "void":
+    operation = words_of(row)
+    match row["section"]:
+        case "open":
+            return f"Still open ({state_name(row)}): not known yet {operation.whether}."
+        case "unclear" if row["type"] == "void":
             return "Approved, but posd does not know what it reversed: a payment, or only a reservation."
-        case Section.UNCLEAR if payment.amount is None:
+        case "unclear" if row["amount"] is None:
             return "Approved, but no amount of it is known."
-        case Section.UNCLEAR:
+        case "unclear":
             return "Approved, but posd does not know whether it is a charge, a reservation or a void."
-        case Section.NOT_CHARGED:
-            return (
-                f"Ended as {result_name(facts.state)}, but the terminal's word is not sure: check {operation.whether}."
-            )
+        case "not_charged":
+            return f"Ended as {state_name(row)}, but the terminal's word is not sure: check {operation.whether}."
         case _:
             return (
                 "The terminal or a person said different things about it; its first final counts. Check "
@@ -264,34 +223,32 @@ def question(payment: Payment) -> str:
             )
 
 
-def advice(code: str, payment: Payment) -> Advice:
+def advice(code: str, row: Row) -> Advice:
     """Return what to do about an attention of a payment."""
-    facts = payment.facts
-    given = {"type": facts.type, "terminal": facts.terminal, "abortable": facts.abortable}
-    return attention_advice(code, given)
+    return attention_advice(code, {name: row[name] for name in ("type", "terminal", "abortable")})
 
 
-def in_totals(payment: Payment) -> str:
+def in_totals(row: Row) -> str:
     """Say whether its amount is in the totals."""
-    return "in the totals" if payment.section is Section.COUNTED else "not in the totals"
+    return "in the totals" if row["section"] == "counted" else "not in the totals"
 
 
-def unknown_amounts(item: Sureness) -> str:
+def unknown_amounts(item: Row) -> str:
     """Say how many of them have an amount that is not known; empty where all are known."""
-    return f" and {item.unknown} of unknown amount" if item.unknown else ""
+    return f" and {item['unknown']} of unknown amount" if item["unknown"] else ""
 
 
-def clock_mark(report: Report) -> str:
+def clock_mark(report: View) -> str:
     """Return what stands behind a total; empty where the clock was believed."""
-    return f" ({CLOCK_MARK})" if report.clock_doubts else ""
+    return f" ({CLOCK_MARK})" if report["clock_unsure"] else ""
 
 
-def open_line(report: Report) -> str:
+def open_line(report: View) -> str:
     """Say in one line what is left out of the totals and may yet belong there; empty where nothing is."""
-    items = [item for item in report.in_question if item.section is not Section.COUNTED]
+    items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""
-    known = [money(item.amount) for item in items if item.amount is not None]
+    known = [money(row["amount"]) for row in items if row["amount"] is not None]
     unknown = len(items) - len(known)
     shown = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     without = f"{unknown} of unknown amount" if unknown else ""
@@ -299,61 +256,60 @@ def open_line(report: Report) -> str:
     return f"Not in the totals: {number(len(items), 'payment')} that may have moved money ({amounts})."
 
 
-def elsewhere(report: Report) -> str:
+def unlisted(report: View) -> str:
+    """Say how many payments are not listed; empty where all are."""
+    count = report["unlisted"]
+    return f"{number(count, 'more payment')} counted and not listed: ask for fewer days." if count else ""
+
+
+def elsewhere(report: View) -> str:
     """Say how many payments need attention that are not in the report."""
-    where = "other days" if report.shift is None else "other shifts"
-    return f"Payments of {where} that need attention too: {report.elsewhere} (posd list --attention)."
+    where = "other days" if report["shift"] is None else "other shifts"
+    return f"Payments of {where} that need attention too: {report['attention_elsewhere']} (posd list --attention)."
 
 
-def wrong_clocks(report: Report) -> str:
+def wrong_clocks(report: View) -> str:
     """Say which terminals have a clock that is wrong."""
-    serials = ", ".join(report.wrong_clocks)
+    serials = ", ".join(report["wrong_clocks"])
     return (
         f"What {serials} said of the time cannot be: set its clock. Until then its payments stand at the time of the "
         "till's request."
     )
 
 
-def clock_doubt(since: datetime | None, until: datetime | None) -> str:
-    """Say when the clock of posd's machine was not believed: None for a time that is not known, or goes on."""
-    begin = "" if since is None else f" from {since:%Y-%m-%d %H:%M}"
-    end = " and is not yet" if until is None else f" to {until:%Y-%m-%d %H:%M}"
-    return (
-        f"The clock of this machine was not believed{begin}{end}: payments of that time may be missing here, or be of "
-        "another day. Compare these totals with the terminals' own."
-    )
+def clock_doubts(report: View) -> list[str]:
+    """Say when the clock of posd's machine was not believed."""
+    found = []
+    for item in report["clock_unsure"]:
+        since, until = report.local(item["since"]), item["until"]
+        end = " and is not yet" if until is None else f" to {time(report.local(until))}"
+        found.append(
+            f"The clock of this machine was not believed from {time(since)}{end}: payments of that time may be missing "
+            "here, or be of another day. Compare these totals with the terminals' own."
+        )
+    return found
 
 
 #: Amounts that are written out in a line.
 SHOWN = 5
 
 
-def notes(payment: Payment) -> list[str]:
+def notes(row: Row) -> list[str]:
     """Say what stands out about a payment that is settled."""
-    facts = payment.facts
-    found = []
-    if payment.correction is not None:
-        fixed = payment.correction
-        now = "open again" if fixed.now is None else f"counts {money(fixed.now)} now"
-        return [f"shift {fixed.shift} has counted {money(fixed.was)}, it {now} ({result_name(facts.state)})"]
-    if facts.at_by == "shift":
-        found.append("record removed; the time is that of the close")
-    if payment.open_at is not None:
-        found.append(f"was open at the close of shift {payment.open_at}")
-    if payment.changed_since:
-        found.append(f"as counted at the close; now {result_name(facts.state)}")
-    if facts.result == "approved" and payment.basis in BASIS_NOTES:
-        found.append(BASIS_NOTES[payment.basis])
-    if payment.differs and facts.type != "void" and facts.requested:
-        found.append(f"asked for {amount(facts.requested)}")
-    if payment.differs and (facts.type == "void" or not facts.requested):
-        found.append("not the amount of its original")
-    if facts.by_person:
-        found.append("by a person's word")
-    if facts.corrects:
-        found.append(f"was {result_name(facts.corrects)} at first")
-    if facts.clock_wrong:
-        found.append("time of the till: the terminal's cannot be")
-    if payment.in_question:
-        found.append("in question")
-    return found
+    if (fixed := row.get("correction")) is not None:
+        now = "open again" if fixed["now"] is None else f"counts {money(fixed['now'])} now"
+        return [f"shift {fixed['shift']} has counted {money(fixed['was'])}, it {now} ({state_name(row)})"]
+    asked = row["requested"] if row["type"] != "void" else None
+    said = {
+        "record removed; the time is that of the close": row["at_by"] == "shift",
+        f"was open at the close of shift {row.get('open_at')}": "open_at" in row,
+        f"as counted at the close; now {state_name(row)}": row.get("changed_since") and row["section"] != "open",
+        BASIS_NOTES.get(row["amount_by"], ""): row["result"] == "approved" and row["amount_by"] in BASIS_NOTES,
+        f"asked for {amount(asked)}": row["differs"] and asked,
+        "not the amount of its original": row["differs"] and not asked,
+        "by a person's word": row["by_person"],
+        f"was {result_name(row['was'] or '')} at first": row["was"],
+        "time of the till: the terminal's cannot be": row["clock_wrong"],
+        "in question": row["in_question"],
+    }
+    return [text for text, stands in said.items() if stands]

@@ -6,92 +6,71 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
-import msgspec
 import pytest
 from rich.cells import cell_len
 
+from posd.base.json_types import encode
+from posd.clock.clock import Stretch
 from tests.cli.processes import Done, posd, posd_on_terminal
-from tests.cli.report.shopday import day, identity, payment, trouble
 from tests.cli.stub import Answer, Stub, problem
-from tests.support.daemon import toml
+from tests.support.book import Book, book, days_of, fill_day, fill_trouble, identity, reported
 
+DAY_OF = date(2026, 11, 20)
+ZONE_OF = ZoneInfo("America/Guayaquil")
 AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)
+MORNING = datetime(2026, 11, 20, tzinfo=ZONE_OF)
 ZONE = ("--timezone", "America/Guayaquil")
 DAY = ("2026-11-20", *ZONE)
-#: What posd says of its clock.
-BELIEVED = Answer(body=b'{"unsure": []}')
+Fill = Callable[[Book], object]
 
 
-def listed(*transactions: dict[str, Any], cursor: str | None = None) -> Answer:
-    """A page of the list, with exact numbers."""
-    document = {"transactions": transactions, "next_cursor": cursor}
-    return Answer(body=msgspec.json.Encoder(decimal_format="number").encode(document))
+def made(fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ()) -> Answer:
+    """The report of the day as the daemon makes it of what is put into its database."""
+    with book() as shop:
+        fill(shop)
+        return Answer(body=encode(reported(shop, days_of(DAY_OF, DAY_OF, ZONE_OF), AT, metadata, clock)))
 
 
 @contextmanager
-def daemon(home: Path, *transactions: dict[str, Any], more: tuple[Answer, ...] = ()) -> Iterator[Stub]:
-    """A daemon with these payments; `more` it answers after them."""
-    opened = [item for item in transactions if item["outcome"] is None]
-    attention = [item for item in transactions if item["attention"]]
-    with Stub(home / "s", [listed(*opened), listed(*transactions), *more, listed(*attention), BELIEVED]) as stub:
+def daemon(home: Path, fill: Fill, metadata: str | None = None, clock: Sequence[Stretch] = ()) -> Iterator[Stub]:
+    with Stub(home / "s", [made(fill, metadata, clock)]) as stub:
         yield stub
 
 
-def report(home: Path, *arguments: str, transactions: tuple[dict[str, Any], ...] = ()) -> Done:
-    with daemon(home, *transactions):
+def report(home: Path, *arguments: str, fill: Fill = lambda _: None) -> Done:
+    metadata = arguments[arguments.index("--metadata") + 1] if "--metadata" in arguments else None
+    with daemon(home, fill, metadata):
         return posd("report", *arguments, socket=home / "s")
 
 
-def test_it_asks_for_what_can_be_of_the_day(tmp_path: Path) -> None:
-    with daemon(tmp_path) as stub:
-        assert posd("report", *DAY, socket=tmp_path / "s").returncode == 0
-    asked = [parse_qs(urlsplit(call.path).query) for call in stub.calls]
-    # Two days before the day, and an hour after it: as far as a terminal's clock is believed.
-    assert asked == [
-        {"limit": ["500"], "open": ["true"], "until": ["2026-11-21T06:00:00.000Z"]},
-        {"limit": ["500"], "since": ["2026-11-18T05:00:00.000Z"], "until": ["2026-11-21T06:00:00.000Z"]},
-        {"limit": ["500"], "attention": ["true"]},
-        {},  # the clock
-    ]
+def put(*rows: dict[str, Any]) -> Fill:
+    """Put payments at three in the afternoon (UTC), numbered from 1."""
+    return lambda shop: [shop.put(number, AT, **row) for number, row in enumerate(rows, 1)]
 
 
-def test_a_day_of_several_pages_is_read_to_the_end(tmp_path: Path) -> None:
-    pages = [listed(payment(number, AT, authorized=Decimal("1.10")), cursor=str(number)) for number in range(3)]
-    with Stub(tmp_path / "s", [listed(), *pages, listed(payment(9, AT)), listed()]) as stub:
-        done = posd("report", *DAY, "--json", socket=tmp_path / "s")
-    assert json.loads(done.stdout, parse_float=Decimal)["total"]["total"] == Decimal("14.50")
-    assert [parse_qs(urlsplit(call.path).query).get("cursor") for call in stub.calls[2:5]] == [["0"], ["1"], ["2"]]
-
-
-def test_the_original_of_a_void_is_asked_for_where_it_is_of_another_day(tmp_path: Path) -> None:
-    original = payment(1, AT - timedelta(days=20), authorized=Decimal("12.00"))
-    voids = [
-        payment(2, AT, type="void", amount={}, original=identity(1), outcome={"reversal": "refund"}),
-        payment(3, AT, type="void", amount={}, original=identity(4)),
-    ]
-    one = msgspec.json.Encoder(decimal_format="number").encode(original)
-    answers = {identity(1): Answer(body=one), identity(4): problem(404, "not_found", "there is no such transaction")}
-    with daemon(tmp_path, *voids, more=tuple(answers[name] for name in sorted(answers))):
-        done = posd("report", *DAY, "--json", socket=tmp_path / "s")
-    made = json.loads(done.stdout, parse_float=Decimal)
-    assert made["total"] == {
-        "payments": 0, "charged": 0, "reversals": 1, "reversed": Decimal("-12.00"), "total": Decimal("-12.00"),
-    }  # fmt: skip
-    assert made["in_question"] == [identity(3)]
+def test_it_asks_for_the_day_of_the_merchant(tmp_path: Path) -> None:
+    with daemon(tmp_path, put()) as stub:
+        assert posd("report", *DAY, "--metadata", "table", socket=tmp_path / "s").returncode == 0
+    (call,) = stub.calls
+    assert parse_qs(urlsplit(call.path).query) == {
+        "since": ["2026-11-20T05:00:00.000Z"],
+        "until": ["2026-11-21T05:00:00.000Z"],
+        "timezone": ["America/Guayaquil"],
+        "metadata": ["table"],
+    }
 
 
 def test_the_table_in_a_pipe_has_every_payment_and_the_totals(tmp_path: Path) -> None:
-    items = (payment(1, AT, authorized=Decimal("11.20")), payment(2, AT, result="declined"))
-    done = report(tmp_path, *DAY, transactions=items)
+    done = report(tmp_path, *DAY, fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
     assert done.returncode == 0
     assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(1 + 10**9)}\t000001\n" in done.stdout
     assert f"10:00:11\tcharge\tSN-0001\t11.20\t{identity(2)}\tdeclined; 51: Insufficient funds\n" in done.stdout
@@ -101,42 +80,76 @@ def test_the_table_in_a_pipe_has_every_payment_and_the_totals(tmp_path: Path) ->
 
 
 def test_what_is_open_is_told_and_the_exit_code_is_0_all_the_same(tmp_path: Path) -> None:
-    done = report(tmp_path, *DAY, transactions=(payment(1, AT, result=None),))
+    done = report(tmp_path, *DAY, fill=put({"result": None}))
     assert done.returncode == 0
     assert "Not in the totals: 1 payment that may have moved money (11.20)." in done.stdout
     assert "Total: 0.00\n" in done.stdout
 
 
 def test_what_is_not_certain_and_an_unsure_clock_stand_beside_the_total(tmp_path: Path) -> None:
-    items = (payment(1, AT, authorized=Decimal("11.20")), *trouble(AT - timedelta(hours=12)))
-    unsure = Answer(body=b'{"unsure": [{"since": "2026-11-20T13:00:00.000Z", "until": "2026-11-20T14:00:00.000Z"}]}')
+    def fill(shop: Book) -> None:
+        shop.put(1, AT, authorized=Decimal("11.20"))
+        fill_trouble(shop, MORNING)
+
+    clock = [Stretch("2026-11-20T13:00:00.000Z", "2026-11-20T14:00:00.000Z", "step")]
     for way, marks in (
-        ((), ["in doubt\tno\t1\t11.20\n", "certain\tyes\t2\t19.40\n", "Total: 41.80 USD (clock unsure)\n"]),
+        ((), ["in doubt\tno\t1\t11.20\t", "certain\tyes\t2\t19.40\tUSD\n", "Total: 41.80 USD (clock unsure)\n"]),
         (("--html", "-"), ["total USD (clock unsure)", "<td>in doubt</td><td>no</td>", "not believed from"]),
         (("--csv",), [",yes,in_doubt", ",yes,certain"]),
-        (("--json",), ['"standing":"in_doubt","in_total":false,"number":1,"amount":11.20', '"clock_unsure":["The']),
+        (("--json",), ['"standing":"in_doubt"', '"clock_unsure":[{"since"']),
     ):
-        opened = [item for item in items if item["outcome"] is None]
-        attention = [item for item in items if item["attention"]]
-        with Stub(tmp_path / "s", [listed(*opened), listed(*items), listed(*attention), unsure]):
+        with daemon(tmp_path, fill, clock=clock):
             done = posd("report", *DAY, *way, socket=tmp_path / "s")
         assert [mark for mark in marks if mark not in done.stdout] == []
         if way == ("--csv",):
             assert "was not believed from 2026-11-20 08:00 to 2026-11-20 09:00" in " ".join(done.stderr.split())
 
 
+def test_of_several_currencies_each_has_its_totals(tmp_path: Path) -> None:
+    fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
+    done = report(tmp_path, *DAY, fill=fill)
+    assert "SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n" in done.stdout
+    assert "Total: 7.00 EUR\nTotal: 10.00 USD\n" in done.stdout
+    assert "17.00" not in done.stdout
+    page = report(tmp_path, *DAY, "--html", "-", fill=fill).stdout
+    assert ("<b>7.00</b><span>total EUR" in page, "<b>10.00</b><span>total USD" in page) == (True, True)
+    assert "17.00" not in page
+
+
+@pytest.mark.parametrize(
+    ("expected", "code", "difference"),
+    [("11.20", 0, "0.00"), ("11.2 USD", 0, "0.00"), ("11.00", 1, "-0.20"), ("5.00 EUR", 1, "5.00")],
+)
+def test_the_terminals_own_total_is_compared(tmp_path: Path, expected: str, code: int, difference: str) -> None:
+    done = report(tmp_path, *DAY, "--json", "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+    assert done.returncode == code
+    assert json.loads(done.stdout, parse_float=Decimal)["comparison"]["difference"] == Decimal(difference)
+    for way in ((), ("--csv",), ("--html", "-")):
+        told = report(tmp_path, *DAY, *way, "--expect", expected, fill=put({"authorized": Decimal("11.20")}))
+        assert told.returncode == code
+        assert "The terminal's total is" in " ".join((told.stdout + told.stderr).split())
+
+
+def test_a_total_without_its_currency_is_asked_for_where_there_are_several(tmp_path: Path) -> None:
+    fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
+    assert report(tmp_path, *DAY, "--expect", "17", fill=fill).returncode == 2
+    assert report(tmp_path, *DAY, "--expect", "7 EUR", fill=fill).returncode == 0
+
+
 def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
-    morning = datetime(2026, 11, 20, tzinfo=ZoneInfo("America/Guayaquil"))
-    items = (*day(40, morning), *trouble(morning.astimezone(UTC)))
-    with daemon(tmp_path, *items):
+    def fill(shop: Book) -> None:
+        fill_day(shop, 40, MORNING)
+        fill_trouble(shop, MORNING)
+
+    rows = json.loads(made(fill).body)["payments"]
+    with daemon(tmp_path, fill):
         seen = posd_on_terminal("report", *DAY, socket=tmp_path / "s")
     assert seen.returncode == 0
     # A command is never broken: it is there to be copied.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []
-    for item in items:  # no table is so narrow that it breaks what is there to be copied
-        outcome = item["outcome"] or {}
-        assert (outcome.get("transaction_reference") or item["client_transaction_id"]) in seen.screen
+    for row in rows:  # no table is so narrow that it breaks what is there to be copied
+        assert (row["transaction_reference"] or row["client_transaction_id"]) in seen.screen
     assert re.search(r"charge +11\.20", seen.screen)
     assert "Needs" not in seen.screen
     assert "posd acknowledge" in seen.screen
@@ -144,8 +157,8 @@ def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
 def test_csv_holds_no_formula(tmp_path: Path, text: str) -> None:
-    items = (payment(1, AT, sale=text, metadata={"table": text}, type="charge"),)
-    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", transactions=items)
+    fill = put({"sale": text, "metadata": encode({"table": text})})
+    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
     said = text.replace(text.lstrip(), f"'{text.lstrip()}")
     assert (row["sale"], row["metadata.table"]) == (said, said)
@@ -163,31 +176,29 @@ def test_csv_holds_no_formula(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_a_text_in_the_csv_is_one_cell_in_one_line(tmp_path: Path, text: str, cell: str) -> None:
-    items = (payment(1, AT, sale="s", metadata={"table": text}, type="charge"),)
-    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", transactions=items)
+    fill = put({"sale": "s", "metadata": encode({"table": text})})
+    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
     assert row["metadata.table"] == cell
     assert len(done.stdout.splitlines()) == 2
 
 
 def test_metadata_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> None:
-    items = (payment(1, AT, metadata={"email": "ana@example.org", "table": {"row": 7}}),)
+    fill = put({"metadata": encode({"email": "ana@example.org", "table": "seven"})})
     for way in ((), ("--csv",), ("--json",), ("--html", "-")):
-        assert "ana@example.org" not in report(tmp_path, *DAY, *way, transactions=items).stdout
-        shown = report(tmp_path, *DAY, *way, "--metadata", "table", transactions=items).stdout
-        assert "row 7" in shown
+        assert "ana@example.org" not in report(tmp_path, *DAY, *way, fill=fill).stdout
+        shown = report(tmp_path, *DAY, *way, "--metadata", "table", fill=fill).stdout
+        assert "seven" in shown
         assert "ana@example.org" not in shown
 
 
 def test_attention_of_other_days_is_counted(tmp_path: Path) -> None:
-    old = payment(1, AT - timedelta(days=9), attention=[{"code": "gap", "since": "x", "detail": ""}])
-    with Stub(tmp_path / "s", [listed(), listed(), listed(old)]):
-        done = posd("report", *DAY, socket=tmp_path / "s")
+    done = report(tmp_path, *DAY, fill=lambda shop: shop.put(1, AT - timedelta(days=9), attention=("gap",)))
     assert "Payments of other days that need attention too: 1 (posd list --attention)." in done.stdout
 
 
 def test_a_terminal_that_is_not_there_is_told(tmp_path: Path) -> None:
-    answers = [listed(), listed(), listed(), Answer(body=b'{"terminals": [{"serial": "SN-0001"}]}')]
+    answers = [made(put()), Answer(body=b'{"terminals": [{"serial": "SN-0001"}]}')]
     with Stub(tmp_path / "s", answers):
         done = posd("report", *DAY, "--terminal", "SN-1", socket=tmp_path / "s")
     assert done.returncode == 0
@@ -203,7 +214,7 @@ def test_the_page_replaces_an_older_one_whole_with_the_permissions_of_a_new_file
     page.chmod(0o600)
     mask = os.umask(0o027)
     try:
-        done = report(tmp_path, *DAY, "--html", str(page), transactions=(payment(1, AT, result=None),))
+        done = report(tmp_path, *DAY, "--html", str(page), fill=put({"result": None}))
     finally:
         os.umask(mask)
     assert done.stdout == f"Written: {page}, 1 payment.\nIt begins with what needs attention.\n"
@@ -249,11 +260,10 @@ def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], words: 
     assert words in " ".join(done.stderr.split())
 
 
-def test_without_a_configuration_the_time_zone_is_asked_for(tmp_path: Path) -> None:
-    done = posd("report", config=tmp_path / "none.toml", socket=tmp_path / "s")
-    assert done.returncode == 2
-    assert "which time zone?" in done.stderr
-    assert "--timezone NAME" in done.stderr
+def test_a_daemon_that_is_older_than_the_command_is_told(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [problem(404, "not_found", "there is nothing at /v1/report; see the documentation")]):
+        done = posd("report", *DAY, socket=tmp_path / "s")
+    assert (done.returncode, "older than this command" in done.stderr) == (2, True)
 
 
 def test_a_daemon_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
@@ -264,11 +274,9 @@ def test_a_daemon_that_is_not_there_is_exit_code_3(tmp_path: Path) -> None:
 
 def test_today_is_today_in_the_merchants_time_zone(tmp_path: Path) -> None:
     zone = ZoneInfo("Pacific/Kiritimati")  # 14 hours before UTC: mostly another day than this machine's
-    config = tmp_path / "config.toml"
-    config.write_text(toml(tmp_path, "", extra='[merchant]\ntimezone = "Pacific/Kiritimati"'))
-    before = datetime.now(zone).date().isoformat()
-    with daemon(tmp_path):
-        done = posd("report", "--json", config=config, socket=tmp_path / "s")
-    made = json.loads(done.stdout)
-    assert made["from"] in (before, datetime.now(zone).date().isoformat())
-    assert (made["from"], made["timezone"]) == (made["to"], "Pacific/Kiritimati")
+    before = datetime.now(zone).date()
+    with Stub(tmp_path / "s", [Answer(body=b'{"timezone": "Pacific/Kiritimati"}'), made(put())]) as stub:
+        assert posd("report", "--json", socket=tmp_path / "s").returncode == 0
+    (since,) = parse_qs(urlsplit(stub.calls[1].path).query)["since"]
+    begins = datetime.fromisoformat(since).astimezone(zone)
+    assert (begins.hour, begins.date() in (before, datetime.now(zone).date())) == (0, True)

@@ -1,14 +1,13 @@
 """Days of the merchant: where they begin and end, and what people may write."""
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.report.facts import Span, read_day
+from posd.cli.report.days import Days, read_day
 
 TODAY = date(2026, 3, 1)
 ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
@@ -27,16 +26,8 @@ ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Hav
     ],
 )
 def test_a_day_has_the_hours_that_pass_between_two_midnights(zone: str, day: date, hours: float) -> None:
-    span = Span(day, day, ZoneInfo(zone))
-    assert span.end - span.start == timedelta(hours=hours)
-    passed = list(span.hours())
-    assert (passed[0].start, passed[-1].end) == (span.start, span.end)
-    assert all(before.end == after.start for before, after in pairwise(passed))
-
-
-def test_an_hour_that_the_clock_shows_twice_is_two_hours() -> None:
-    labels = [hour.label for hour in Span(date(2024, 10, 27), date(2024, 10, 27), ZoneInfo("Europe/Madrid")).hours()]
-    assert labels[:5] == ["00", "01", "02", "02", "03"]
+    days = Days(day, day, ZoneInfo(zone))
+    assert days.end - days.start == timedelta(hours=hours)
 
 
 @given(st.sampled_from(ZONES), st.integers(0, 60 * 365 * 24 * 60))
@@ -44,7 +35,11 @@ def test_every_moment_is_of_exactly_one_day(zone: str, minutes: int) -> None:
     moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
     local = moment.astimezone(ZoneInfo(zone)).date()
     near = [local + timedelta(days=number) for number in range(-2, 3)]
-    assert [day for day in near if Span(day, day, ZoneInfo(zone)).holds(moment)] == [local]
+    assert [day for day in near if _holds(Days(day, day, ZoneInfo(zone)), moment)] == [local]
+
+
+def _holds(days: Days, moment: datetime) -> bool:
+    return days.start <= moment < days.end
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,322 @@
+"""The report on any payments: exact, by currency, each payment in exactly one place."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posd.clock.clock import Stretch
+from posd.payments import report
+from posd.payments.counting import Section
+from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
+from posd.records.model import Phase
+from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
+from tests.support.slow import examples
+
+ZONE = ZoneInfo("America/Guayaquil")
+DAY = date(2026, 11, 20)
+SPAN = days_of(DAY, DAY, ZONE)
+NOON = datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
+ASKED = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "extra_taxes": {"ice": Decimal("0.05")}}
+D = Decimal
+
+amounts = st.decimals(0, 10**12, places=2) | st.decimals(0, 10, places=4)
+
+
+@pytest.fixture
+def shop() -> Iterator[Book]:
+    with book() as made:
+        yield made
+
+
+@st.composite
+def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw payments around the day, of every type and end, some of them done to others."""
+    count = draw(st.integers(0, 12))
+    found: list[dict[str, Any]] = []
+    for number in range(count):
+        kind = draw(st.sampled_from(["charge", "capture", "post-tip", "void", "refund", "pre-auth", "re-auth", None]))
+        done_to = draw(st.none() | st.integers(0, count)) if kind in ("void", "post-tip", "refund") else None
+        result = draw(st.sampled_from(["approved"] * 4 + ["declined", "rejected", "canceled", "not_started", None]))
+        found.append(
+            {
+                "number": number,
+                "at": NOON + timedelta(minutes=draw(st.integers(-3000, 3000))),
+                "result": result,
+                "seconds": draw(st.decimals(0, 90000, places=3)),
+                "authorized": draw(st.none() | amounts),
+                "occurred_at": draw(st.sampled_from([None, "1970-01-01T00:00:00Z", "no time"])),
+                "brand": draw(st.sampled_from([None, "VISA", "=1+1"])),
+                "currency": draw(st.sampled_from([None, "USD", "USD", "EUR"])),
+                "evidence": "refusal" if result == "not_started" else draw(st.sampled_from(["event", "operator"])),
+                "reversal": draw(st.sampled_from([None, "cancellation", "refund"])),
+                "terminal": draw(st.sampled_from(["SN-1", "SN-2", "<script>"])),
+                "kind": kind,
+                "amount": {"subtotal_iva0": draw(amounts), "iva": draw(amounts)} if draw(st.booleans()) else {},
+                "original": done_to if done_to != number else None,
+                "attention": draw(st.sampled_from([(), ("gap",), ("conflicting_final",)])),
+            }
+        )
+    return found
+
+
+def made(found: list[dict[str, Any]], span: report.Span = SPAN) -> PaymentReport:
+    with book() as shop:
+        for item in found:
+            shop.put(**item)
+        return reported(shop, span, NOON)
+
+
+def total_of(found: PaymentReport) -> dict[str | None, Decimal]:
+    """Return what its rows come to, by currency."""
+    totals: dict[str | None, Decimal] = defaultdict(Decimal)
+    for row in found.payments:
+        if row.counted is not None:
+            totals[row.currency] += row.counted
+    return totals
+
+
+@settings(max_examples=examples(20, 100))
+@given(payments())
+def test_every_total_is_the_sum_of_its_rows_in_one_currency(found: list[dict[str, Any]]) -> None:
+    whole = made(found)
+    totals = total_of(whole)
+    groups = ("by_currency", "by_terminal", "by_type", "by_terminal_and_type", "by_brand", "by_day", "by_hour")
+    for name in (*groups, "by_part"):
+        added: dict[str | None, Decimal] = defaultdict(Decimal)
+        for item in getattr(whole, name):
+            added[item.currency] += item.total
+        assert {key: value for key, value in added.items() if value} == {k: v for k, v in totals.items() if v}, name
+    for name in groups:
+        listed = getattr(whole, name)
+        assert sum(item.payments + item.reversals for item in listed) == whole.counts["counted"]
+        assert all(item.charged >= 0 >= item.reversed for item in listed)
+    if len(whole.currencies) < 2:
+        assert whole.total is not None
+        assert whole.total.total == sum(totals.values())
+    else:
+        assert whole.total is None
+
+
+@settings(max_examples=examples(20, 100))
+@given(payments())
+def test_what_is_certain_and_what_is_not_add_up_to_the_total(found: list[dict[str, Any]]) -> None:
+    whole = made(found)
+    added: dict[str | None, Decimal] = defaultdict(Decimal)
+    for item in whole.sureness:
+        if item.in_total:
+            added[item.currency] += item.amount
+    assert added == total_of(whole)
+    for row in whole.payments:
+        # What is certain was said by the terminal, and nothing is open about it.
+        if row.standing is Certainty.CERTAIN:
+            assert (row.section, row.in_question, row.unsure) == (Section.COUNTED, False, False)
+        assert (row.standing in COUNTED_CERTAINTIES) == (row.section is Section.COUNTED)
+        assert row.counted == (row.amount if row.section is Section.COUNTED else None)
+
+
+@settings(max_examples=examples(20, 60))
+@given(payments())
+def test_every_payment_is_of_exactly_one_day_and_of_one_terminal(found: list[dict[str, Any]]) -> None:
+    near = [DAY + timedelta(days=number) for number in range(-6, 7)]
+    ended = {identity(item["number"]) for item in found if item["result"] is not None}
+    days = [made(found, days_of(day, day, ZONE)) for day in near]
+    assert sorted(row.client_transaction_id for day in days for row in day.payments if row.result) == sorted(ended)
+    whole = days[6]
+    parts = [made(found, days_of(DAY, DAY, ZONE, name)) for name in ("SN-1", "SN-2", "<script>")]
+    together = sorted(row.client_transaction_id for part in parts for row in part.payments)
+    assert together == sorted(row.client_transaction_id for row in whole.payments)
+
+
+def test_each_kind_of_doubt_has_a_sum_of_its_own(shop: Book) -> None:
+    shop.put(1, NOON, authorized=D("100.00"))
+    fill_trouble(shop, NOON - timedelta(hours=12))
+    sums = reported(shop, SPAN, NOON).sureness
+    assert [(item.standing, item.number, item.amount, item.in_total) for item in sums if item.currency == "USD"] == [
+        (Certainty.CERTAIN, 2, D("108.20"), True),
+        (Certainty.BY_PERSON, 1, D("11.20"), True),
+        (Certainty.NOT_COUNTED, 1, D("11.20"), False),
+    ]
+    # Of these no terminal has named a currency.
+    assert [(item.standing, item.number, item.amount) for item in sums if item.currency is None] == [
+        (Certainty.BY_PERSON, 1, D("11.20")),
+        (Certainty.OPEN, 1, D("11.20")),
+        (Certainty.IN_DOUBT, 1, D("11.20")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payment", "standing"),
+    [
+        ({"attention": ("approval_unlikely",)}, Certainty.QUESTIONED),
+        ({"result": "declined", "evidence": "operator"}, Certainty.DENIED),
+        ({"kind": "pre-auth"}, None),
+        ({"kind": "pre-auth", "result": None}, None),
+        ({"result": None, "phase": Phase.IN_DOUBT}, Certainty.IN_DOUBT),
+        ({"amount": {}}, Certainty.NOT_COUNTED),
+    ],
+)
+def test_how_sure_the_money_is(shop: Book, payment: dict[str, Any], standing: Certainty | None) -> None:
+    shop.put(1, NOON, **payment)
+    assert one(shop).standing is standing
+
+
+def one(shop: Book, number: int = 1) -> ReportPayment:
+    (found,) = (row for row in reported(shop, SPAN, NOON).payments if row.client_transaction_id == identity(number))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("payment", "differs"),
+    [
+        ({"authorized": D("11.25")}, False),
+        ({"authorized": D("11.250")}, False),
+        ({"authorized": D("11.24")}, True),
+        ({"authorized": D("12.25"), "tip": 1}, False),
+        ({}, False),
+        ({"kind": "void", "amount": {}, "original": 9, "authorized": D(12)}, False),
+        ({"kind": "void", "amount": {}, "original": 9, "authorized": D(11)}, True),
+        ({"kind": "refund", "amount": {"iva": 5}, "original": 9, "authorized": D(-5)}, False),
+        ({"kind": "post-tip", "original": 9, "authorized": D("23.25")}, False),
+        ({"authorized": D("11.24"), "result": "declined"}, False),
+    ],
+)
+def test_another_amount_than_was_asked_for_is_noticed(shop: Book, payment: dict[str, Any], differs: bool) -> None:
+    shop.put(9, NOON, amount=ASKED, authorized=D("12.00"))
+    shop.put(1, NOON, **({"amount": ASKED} | payment))
+    assert one(shop).differs == differs
+
+
+@pytest.mark.parametrize(
+    ("word", "by"),
+    [
+        (timedelta(0), "terminal"),
+        (timedelta(minutes=-59), "terminal"),
+        (timedelta(hours=-2), "posd"),
+        (timedelta(minutes=59), "terminal"),
+        (timedelta(hours=2), "posd"),
+        (timedelta(days=-20000), "posd"),
+    ],
+)
+def test_the_terminal_says_when_as_far_as_its_clock_can_be_right(shop: Book, word: timedelta, by: str) -> None:
+    shop.put(1, NOON, occurred_at=(NOON + word).isoformat())
+    row = one(shop)
+    assert datetime.fromisoformat(row.at) == (NOON + word if by == "terminal" else NOON)
+    assert (row.at_by, row.clock_wrong) == (by, by == "posd")
+
+
+def test_what_came_days_late_counts_when_it_happened(shop: Book) -> None:
+    shop.put(1, NOON, occurred_at=(NOON + timedelta(seconds=9)).isoformat(), seconds=D(5 * 86400))
+    assert (datetime.fromisoformat(one(shop).at) - NOON, one(shop).at_by) == (timedelta(seconds=9), "terminal")
+
+
+@pytest.mark.parametrize("word", ["", "yesterday", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", 7])
+def test_a_time_that_is_none_is_not_believed(shop: Book, word: object) -> None:
+    shop.put(1, NOON, occurred_at=word)
+    assert (datetime.fromisoformat(one(shop).at), one(shop).at_by) == (NOON, "posd")
+
+
+@pytest.mark.parametrize("event", [{"operation": {"amount": 5}}, {"operation": [], "terminal": "x"}])
+def test_an_event_of_another_shape_is_read_all_the_same(shop: Book, event: dict[str, Any]) -> None:
+    shop.put(1, NOON, authorized=D("11.25"), event=event)
+    assert one(shop).counted == D("11.25")
+
+
+@pytest.mark.parametrize(
+    ("done", "became"),
+    [
+        ([], "held"),
+        ([("capture", "declined")], "held"),
+        ([("capture", None)], "in question"),
+        ([("void", "approved")], "released"),
+        ([("re-auth", "approved"), ("capture", "approved")], "captured"),
+    ],
+)
+def test_what_has_become_of_a_reservation(shop: Book, done: list[tuple[str, str | None]], became: str) -> None:
+    shop.put(1, NOON, kind="pre-auth")
+    for place, (kind, result) in enumerate(done):
+        shop.put(10 + place, NOON, kind=kind, result=result, original=1)
+    assert one(shop).became == became
+
+
+def test_the_original_of_a_void_may_be_of_another_day(shop: Book) -> None:
+    shop.put(9, NOON - timedelta(days=20), authorized=D("12.00"))
+    shop.put(1, NOON, kind="void", amount={}, original=9, reversal="refund")
+    shop.put(2, NOON, kind="void", amount={}, original=8)
+    found = reported(shop, SPAN, NOON)
+    assert found.total is not None
+    assert (found.total.reversals, found.total.total) == (1, D("-12.00"))
+    assert found.in_question == [identity(2)]
+
+
+def test_amounts_of_a_broken_terminal_stay_exact(shop: Book) -> None:
+    shop.put(1, NOON, authorized=D(10**24 - 1))
+    shop.put(2, NOON, authorized=D("0." + "0" * 23 + "1"))
+    found = reported(shop, SPAN, NOON).total
+    assert found is not None
+    assert f"{found.total:f}" == "9" * 24 + "." + "0" * 23 + "1"
+
+
+def test_what_is_open_since_another_day_is_told_and_counted_nowhere(shop: Book) -> None:
+    shop.put(1, NOON - timedelta(days=9), result=None)
+    shop.put(2, NOON, authorized=D("11.20"))
+    found = reported(shop, SPAN, NOON)
+    assert (found.in_question, found.total and found.total.total) == ([identity(1)], D("11.20"))
+
+
+@pytest.mark.parametrize(("first", "hours"), [(date(2024, 10, 27), 25), (date(2024, 3, 31), 23)])
+def test_an_hour_that_the_clock_shows_twice_is_two_hours(shop: Book, first: date, hours: int) -> None:
+    span = days_of(first, first, ZoneInfo("Europe/Madrid"))
+    for number in range(hours):
+        shop.put(number, span.since + timedelta(minutes=60 * number + 5))
+    found = reported(shop, span, span.until).by_hour
+    assert [(item.payments, item.hour) for item in found[:4]] == [
+        (1, hour) for hour in (["00", "01", "02", "02"] if hours == 25 else ["00", "01", "03", "04"])
+    ]
+    starts = [datetime.fromisoformat(str(item.starts_at)) for item in found]
+    assert starts == [span.since + timedelta(hours=number) for number in range(hours)]
+
+
+def test_how_long_it_took(shop: Book) -> None:
+    for number, value in enumerate(("1.999", "2", "4", "9", "400")):
+        shop.put(number, NOON, seconds=D(value))
+    shop.put(9, NOON, result="not_started", evidence="refusal")
+    found = reported(shop, SPAN, NOON).seconds
+    assert (found.count, found.median, found.p95, found.longest) == (5, D(4), D(400), D(400))
+    assert [column.count for column in found.columns] == [1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_attention_of_other_days_and_an_unsure_clock_are_told(shop: Book) -> None:
+    shop.put(1, NOON - timedelta(days=9), attention=("gap",))
+    shop.put(2, NOON, attention=("gap",))
+    clock = [Stretch(f"2026-11-{day}T13:00:00.000Z", f"2026-11-{day}T14:00:00.000Z", "step") for day in (19, 20)]
+    found = reported(shop, SPAN, NOON, clock=clock)
+    assert (found.attention_elsewhere, found.clock_unsure) == (1, clock[1:])
+
+
+def test_of_more_than_it_lists_the_sums_are_whole(shop: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_LISTED", 3)
+    for number in range(7):
+        shop.put(number, NOON, authorized=D("1.10"))
+    found = reported(shop, SPAN, NOON)
+    assert (len(found.payments), found.unlisted, found.total and found.total.total) == (3, 4, D("7.70"))
+
+
+def test_many_payments_are_read_in_short_steps(shop: Book) -> None:
+    for number in range(60):
+        shop.put(number, NOON)
+    steps = report.of_span(shop.db, SPAN, context(NOON), ())
+    assert len(list(steps)) == 60 // report.STEP
+
+
+def test_only_the_member_that_was_asked_for_is_listed(shop: Book) -> None:
+    shop.put(1, NOON, metadata=json.dumps({"email": "ana@example.org", "table": {"row": 7}}).encode())
+    (row,) = reported(shop, SPAN, NOON, "table").payments
+    assert row.metadata == '{"row":7}'

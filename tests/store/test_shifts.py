@@ -1,0 +1,216 @@
+"""What shifts count, for any course of payments: each once, what changes later as a difference, to the cent."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posd.api import shift_reports, shifts
+from posd.api.shift_reports import Reading
+from posd.api.shifts import Shift, ShiftRequest
+from posd.base.problems import Problem
+from posd.payments.counting import Section
+from posd.payments.report_documents import PaymentReport
+from posd.payments.report_rows import read_row
+from posd.payments.rows import by_rowid
+from posd.records import pruned
+from posd.records.model import Phase
+from posd.records.retention import Pruned
+from posd.storage import marks
+from tests.support.book import Book, book, context, identity, whole
+from tests.support.slow import examples
+
+AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)
+ZONE = ZoneInfo("America/Guayaquil")
+D = Decimal
+Sums = Counter[str | None]
+
+#: How a payment can stand at a moment.
+STATES: tuple[dict[str, Any], ...] = (
+    {"result": None},
+    {"result": None, "phase": Phase.IN_DOUBT},
+    {"result": "declined"},
+    {"result": "not_started", "evidence": "operator"},
+    {"authorized": D("11.20")},
+    {"authorized": D("8.2000")},
+    {"authorized": D("8.20"), "currency": "EUR"},
+    {"evidence": "operator"},
+    {"amount": {}},
+    {"kind": "pre-auth"},
+    {"kind": "void", "amount": {}, "authorized": D("3.00"), "original": 99},
+)
+#: Steps: a payment stands so from now on, or (None) the shift is closed.
+steps = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(STATES)) | st.none(), max_size=25)
+
+
+def close(shop: Book, **asked: Any) -> tuple[Shift, bool]:
+    shift, fresh = whole(shift_reports.count(shop.db, ShiftRequest("Ana", **asked), context(AT), 1000))
+    return shift_reports.close(shop.unit, shift) if fresh else (shift, False)
+
+
+def printed(shop: Book, number: int | None, **changes: Any) -> PaymentReport:
+    return whole(shift_reports.of_closed(shop.db, Reading(context(AT), ZONE, [], **changes), number))
+
+
+def opened(shop: Book) -> PaymentReport:
+    return whole(shift_reports.of_open(shop.db, Reading(context(AT), ZONE, [])))
+
+
+def counted_now(shop: Book) -> Sums:
+    """Return what all payments come to by now."""
+    sums: Sums = Counter()
+    for _, transaction in by_rowid(shop.db, 0, 100):
+        row = read_row(shop.db, transaction, context(AT))
+        if row.counted:
+            sums[row.currency] += row.counted  # type: ignore[assignment]
+    return sums
+
+
+def added(reports: list[PaymentReport] | list[Any]) -> Sums:
+    sums: Sums = Counter()
+    for found in reports:
+        for item in found.by_currency:
+            sums[item.currency] += item.total
+    return sums
+
+
+def same(one: Sums, other: Sums) -> bool:
+    return {key: value for key, value in one.items() if value} == {key: value for key, value in other.items() if value}
+
+
+@settings(max_examples=examples(40, 200), deadline=None)
+@given(steps)
+def test_all_shifts_together_are_what_was_charged(course: list[Any]) -> None:
+    with book() as shop:
+        shop.put(99, AT)
+        close(shop)
+        closed: list[PaymentReport] = [printed(shop, None)]
+        for step in [*course, None]:
+            if step is not None:
+                shop.put(step[0], AT, **step[1])
+                continue
+            before = opened(shop)
+            shift, fresh = close(shop)
+            if not fresh:
+                continue
+            found = printed(shop, None)
+            assert same(added([found]), added([before])), "what was shown is what is closed"
+            rows = [row for row in found.payments if not row.correction]
+            assert len({row.client_transaction_id for row in rows}) == len(rows)
+            listed = {item.client_transaction_id for item in shift.payments if item.counted is None}
+            assert {row.client_transaction_id for row in rows if row.section is Section.OPEN} == listed
+            closed.append(found)
+            assert same(added(closed), counted_now(shop))
+        # Whatever became of its payments, each is printed again as it was counted.
+        again = [printed(shop, number) for number in range(1, len(closed) + 1)]
+        assert [item.by_currency for item in again] == [item.by_currency for item in closed]
+        by_rows: Sums = Counter()
+        for item in again:
+            for row in item.payments:
+                by_rows[row.currency] += row.counted or 0  # type: ignore[assignment]
+        assert same(by_rows, counted_now(shop)), "the rows of each add up to its total"
+
+
+def test_a_correction_in_another_currency_takes_back_the_one_and_counts_the_other() -> None:
+    with book() as shop:
+        shop.put(1, AT, authorized=D(10))
+        close(shop)
+        shop.put(1, AT, authorized=D(10), currency="EUR", was="declined")
+        shift, _ = close(shop)
+        found = printed(shop, None)
+        assert {item.currency: item.total for item in found.by_currency} == {"USD": D(-10), "EUR": D(10)}
+        assert (found.total, shift.total) == (None, None)
+        assert found.shift is not None
+        assert [item.difference for item in found.shift.corrections] == [-10, 10]
+
+
+def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
+    with book() as shop:
+        shop.put(1, AT, authorized=D("11.20"), terminal="SN-0007")
+        shop.put(2, AT, result="declined")
+        close(shop)
+        closed = printed(shop, 1)
+        for number, result in ((1, "approved"), (2, "declined")):
+            shop.remove(identity(number))
+            pruned.keep_payment(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
+        found = printed(shop, 1)
+        assert (found.by_currency, found.sureness, found.by_type) == (
+            closed.by_currency,
+            closed.sureness,
+            closed.by_type,
+        )
+        assert found.shift is not None
+        assert (found.shift.removed, [row.counted for row in found.payments]) == (2, [D("11.20"), None])
+        assert [(row.terminal, row.type, row.at_by) for row in found.payments] == [("SN-0007", "charge", "shift")] * 2
+        # Of one terminal it is added up anew, from what was kept of each payment.
+        (alone,) = printed(shop, 1, terminal="SN-0007").by_terminal
+        assert (alone.currency, alone.total) == ("USD", D("11.20"))
+
+
+def test_a_shift_of_an_earlier_version_is_printed_and_goes_on() -> None:
+    with book() as shop:
+        shop.put(1, AT, authorized=D("11.20"))
+        shop.put(2, AT, result=None)
+        old = {
+            "number": 1,
+            "closed_at": "2026-11-20T22:03:11.402Z",
+            "operator": "Ana",
+            "note": "",
+            "uid": 1000,
+            "after": 0,
+            "up_to": 2,
+            "database_id": "x",
+            "total": "11.20",
+            "totals": {"currencies": ["USD"], "total": {"total": 11.20}, "by_type": [{"type": "charge"}]},
+            "payments": [
+                {"client_transaction_id": identity(1), "counted": "11.20"},
+                {"client_transaction_id": identity(2), "counted": None},
+            ],
+        }
+        shop.db.execute(
+            "INSERT INTO marks (at, kind, detail) VALUES (?, ?, ?)", (old["closed_at"], marks.SHIFT, json.dumps(old))
+        )
+        assert added([printed(shop, 1)]) == {"USD": D("11.20")}
+        shop.put(1, AT, authorized=D("8.20"))
+        shop.put(2, AT, authorized=D("5.00"))
+        shift, fresh = close(shop, after=2)
+        assert (fresh, shift.number, shift.total) == (True, 2, D("2.00"))
+        assert added([printed(shop, 1)]) == {"USD": D("11.20")}
+
+
+def test_a_shift_that_was_counted_while_another_was_closed_is_not_kept() -> None:
+    with book() as shop:
+        shop.put(1, AT, authorized=D("11.20"))
+        counts = [whole(shift_reports.count(shop.db, ShiftRequest(name), context(AT), 1)) for name in ("Ana", "Ben")]
+        assert [shift_reports.close(shop.unit, shift)[1] for shift, _ in counts] == [True, False]
+        assert [shift.operator for shift in shifts.page(shop.db, None, 9)] == ["Ana"]
+
+
+def test_more_than_one_shift_can_hold_is_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift_reports, "MOST", 2)
+    with book() as shop:
+        for number in range(5):
+            shop.put(number, AT + timedelta(seconds=number), authorized=D("1.10"))
+        first = opened(shop)
+        assert first.shift is not None
+        assert first.shift.more
+        assert [close(shop)[0].total for _ in range(4)] == [D("2.20"), D("2.20"), D("1.10"), D("1.10")]
+        assert len(shifts.page(shop.db, None, 9)) == 3
+
+
+def test_there_is_no_shift_before_the_first_and_none_after_the_last() -> None:
+    with book() as shop:
+        for number in (None, 1):
+            with pytest.raises(Problem, match="no shift was closed yet"):
+                printed(shop, number)
+        with pytest.raises(Problem, match="/after must be 0"):
+            close(shop, after=7)
+        close(shop)
+        with pytest.raises(Problem, match="the last one is 1"):
+            printed(shop, 2)

@@ -42,7 +42,7 @@ from posd.payments.report_documents import (
 from posd.payments.report_rows import CLOCKS_DIFFER, LONGEST_PAYMENT, RowContext, read_row
 from posd.storage import database_id
 
-#: Payments that are read at one time: about a millisecond, which others wait for at most.
+#: Payments that are read at one time: a few milliseconds, which others wait for at most.
 STEP = 5
 #: Days that one report can be of.
 MOST_DAYS = 366

@@ -18,6 +18,7 @@ from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.payments import chains, rows
 from posd.payments.counting import RESERVING, REVERSING, Basis, Effect, Of, Original, Section, effect, operation_of
+from posd.payments.counting import Operation as Facts
 from posd.payments.feed_outcomes import read_final_event
 from posd.payments.model import (
     AttentionCode,
@@ -113,7 +114,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
         seconds=_seconds(created, decided) if stated and decided is not None else None,
         standing=_certainty(transaction, moved, in_question=in_question, unsure=unsure, by_person=by_person),
         in_question=in_question,
-        differs=facts.result is Result.APPROVED and _differs(transaction, final, original_facts, moved.basis),
+        differs=facts.result is Result.APPROVED and _differs(facts, final, original_facts, moved.basis),
         by_person=by_person,
         unsure=unsure,
         was=was,
@@ -168,9 +169,8 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
     return found
 
 
-def _differs(transaction: Transaction, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
+def _differs(facts: Facts, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
     """Whether the terminal named another amount than was asked for; a tip that the customer added is none."""
-    facts = operation_of(transaction)
     if facts.authorized is None or basis is Basis.NEW_TOTAL:
         return False
     if facts.type in REVERSING:

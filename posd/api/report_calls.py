@@ -24,6 +24,8 @@ from posd.storage.store import Store
 MOST = 20
 LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
 BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
+#: Years that a report can be of: far enough from the ends of the calendar to reckon with.
+YEARS = range(1970, 9000)
 #: Words for the shift that goes on, and for the last one that was closed.
 OPEN, LAST = "open", "last"
 
@@ -63,7 +65,8 @@ class ReportCalls:
         self._clock = clock
         self._timezone = timezone
         self._grace = timedelta(seconds=grace_seconds)
-        self._one = asyncio.Semaphore(1)  # each has a connection to the database of its own
+        #: Each has a connection to the database of its own; a close does not wait for a long report.
+        self._reading, self._closing = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def get_report(self, request: Request) -> Response:
         """`GET /report`: what the payments of a span or of a shift came to."""
@@ -87,7 +90,7 @@ class ReportCalls:
             read = partial(shift_reports.of_open, reading=reading)
             if which != OPEN:
                 read = partial(shift_reports.of_closed, reading=reading, number=number)
-        async with self._one:
+        async with self._reading:
             return json_response(await self._context.read_in_steps(read, request.state.pieces))
 
     async def list_shifts(self, request: Request) -> Response:
@@ -105,7 +108,7 @@ class ReportCalls:
 
         asked = shifts.read_close(request.state.body)
         counting = partial(shift_reports.count, asked=asked, context=self._row_context(None), uid=request.state.uid)
-        async with self._one:
+        async with self._closing:
             shift, fresh = await self._context.read_in_steps(counting, request.state.pieces)
             if fresh:
                 shift, fresh = await self._close(partial(shift_reports.close, shift=shift))
@@ -132,6 +135,9 @@ def _span(since: str | None, until: str | None, most_days: int) -> Any:
     if since is None or until is None:
         raise invalid("since", "and `until` are needed, or `shift`")
     begin, end = parse_iso(since), parse_iso(until)
+    for name, moment in (("since", begin), ("until", end)):
+        if moment.year not in YEARS:
+            raise invalid(name, f"must be from {YEARS.start} to {YEARS.stop - 1}")
     if not begin < end <= begin + timedelta(days=most_days, hours=1):
         raise invalid("until", f"must be after `since`, by at most {most_days} days")
     return begin, end

@@ -320,6 +320,7 @@ OUTCOME = {
         "evidence",
         "supersedes",
         "tip",
+        "currency",
     ),
     "final_event",
 }
@@ -346,7 +347,8 @@ async def test_the_documents(shop: Shop) -> None:
     assert known | looked_at == listed | looked_at
     assert {"base_url": None, "source": None, "reachable": None}.items() <= every[-1].items()
     version = (await shop.daemon.call("GET", "/version")).json
-    assert (set(version), version["api"]) == ({"version", "api", "schema"}, "v1")
+    assert set(version) == {"version", "api", "schema", "timezone", "currency", "language"}
+    assert (version["api"], version["timezone"], version["language"]) == ("v1", "America/Guayaquil", "en")
 
 
 async def test_health(shop: Shop) -> None:

@@ -16,13 +16,19 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
+import psycopg
 import pytest
 import pytest_asyncio
 
+from posd.base.json_types import encode
 from posd.base.times import iso
+from posd.collect.reading import Message
+from posd.collect.store import Store, parsed
 from posd.simulator import Simulator
 from tests.cli.processes import posd
+from tests.collect.postgres import postgres
 from tests.support.daemon import Daemon
+from tests.support.needs import needs
 from tests.support.simulated import simulated
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -251,6 +257,31 @@ async def test_totals_the_feed_and_a_closed_shift_say_the_same(street: Street) -
     same = ("by_currency", "by_terminal", "by_type", "by_brand", "by_part", "reserved", "sureness", "results", "counts")
     assert [printed[name] for name in same] == [made[name] for name in same]
     assert by_currency(await asked(street, shift="open")) == {}
+
+
+@pytest.mark.slow
+@needs("postgres", "initdb")
+async def test_the_tables_of_head_office_say_the_same(street: Street) -> None:
+    made = await asked(street)
+    sent: list[dict[str, Any]] = []
+    after = 0
+    while (feed := (await street.daemon.call("GET", f"/feed?after={after}&limit=100&with=outcome")).json)["changes"]:
+        lane = {"v": 1, "merchant": "M", "lane": "1", "database_id": feed["database_id"], "at": iso(datetime.now(UTC))}
+        if not sent:
+            sent.append({**lane, "kind": "begin", "first_seq": 1, "previous": None})
+        changes = feed["changes"]
+        numbers = {"first_seq": changes[0]["seq"], "last_seq": changes[-1]["seq"]}
+        sent.append({**lane, "kind": "changes", **numbers, "changes": changes})
+        after = feed["next_after"]
+    async with postgres() as server, await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+        store = Store(connection)
+        await store.prepare(init=True)
+        now = datetime.now(UTC)
+        messages = [Message(number, now, "posd.M.1", encode(item)) for number, item in enumerate(sent, 1)]
+        assert await store.write(parsed(messages)) == 0, "nothing is put aside"
+        rows = await (await connection.execute("SELECT currency, sum(amount) FROM posd.counted GROUP BY 1")).fetchall()
+        whole = await (await connection.execute("SELECT currency, sum(total) FROM posd.totals GROUP BY 1")).fetchall()
+    assert dict(rows) == dict(whole) == by_currency(made)
 
 
 @pytest.mark.slow

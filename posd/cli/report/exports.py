@@ -22,36 +22,11 @@ _BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment.
 COLUMNS = (
-    "at",
-    "at_by",
-    "client_transaction_id",
-    "terminal",
-    "type",
-    "kind",
-    "section",
-    "result",
-    "counted",
-    "amount",
-    "amount_by",
-    "requested",
-    "authorized",
-    "currency",
-    "brand",
-    "transaction_reference",
-    "ticket_number",
-    "authorization_code",
-    "sale",
-    "original",
-    "created_at",
-    "decided_at",
-    "seconds",
-    "in_question",
-    "attention",
-    "clock_unsure",
-    "standing",
+    *("at", "at_by", "client_transaction_id", "terminal", "type", "kind", "section", "result", "counted", "amount"),
+    *("amount_by", "requested", "authorized", "currency", "brand", "transaction_reference", "ticket_number"),
+    *("authorization_code", "sale", "original", "created_at", "decided_at", "seconds", "in_question", "attention"),
+    *("clock_unsure", "standing"),
 )
-
-
 #: Columns that are moments, and that are amounts.
 _TIMES = frozenset({"at", "created_at", "decided_at"})
 _AMOUNTS = frozenset({"counted", "amount", "requested", "authorized"})

@@ -1,10 +1,15 @@
 """The report on any payments: exact, by currency, each payment in exactly one place."""
 
+import asyncio
 import json
+import sqlite3
+import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +22,8 @@ from posd.payments import report
 from posd.payments.counting import Section
 from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
 from posd.records.model import Phase
+from posd.storage.store import Store
+from posd.storage.writer import Unit
 from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
 from tests.support.slow import examples
 
@@ -314,6 +321,37 @@ def test_many_payments_are_read_in_short_steps(shop: Book) -> None:
         shop.put(number, NOON)
     steps = report.of_span(shop.db, SPAN, context(NOON), ())
     assert len(list(steps)) == 60 // report.STEP
+
+
+async def test_a_payment_that_ends_while_it_is_read_is_of_the_next_report(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
+    began, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def put(*numbers: int) -> Callable[[Unit], object]:
+        return lambda unit: [Book(unit.db).put(number, NOON, authorized=D("1.10")) for number in numbers]
+
+    def steps(db: sqlite3.Connection) -> Generator[None, None, PaymentReport]:
+        found = report.of_span(db, SPAN, context(NOON), ())
+        next(found)
+        loop.call_soon_threadsafe(began.set)
+        assert goes_on.wait(60)
+        return (yield from found)
+
+    await store.write(put(*range(report.STEP)))
+    reading = asyncio.ensure_future(store.read_in_steps(steps, lambda: True))
+    await began.wait()
+    await store.write(put(97, 98))  # it does not wait for the reader, either
+    goes_on.set()
+    first, second = (
+        await reading,
+        await store.read_in_steps(partial(report.of_span, span=SPAN, context=context(NOON), clock=()), lambda: True),
+    )
+    assert first is not None
+    assert second is not None
+    assert [item.total and item.total.total for item in (first, second)] == [D("5.50"), D("7.70")]
+    assert first.up_to < second.up_to
+    await store.close()
 
 
 def test_only_the_member_that_was_asked_for_is_listed(shop: Book) -> None:

@@ -6,6 +6,7 @@ was closed meanwhile. What changes between the two has a higher number, so it is
 
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -287,10 +288,10 @@ def of_closed(db: sqlite3.Connection, reading: Reading, number: int | None) -> G
             printed += _printed_again(replace(row, open_at=carried.get(line.client_transaction_id, UNSET)), line)
         if place % report.STEP == 0:
             yield
-    kept = msgspec.json.decode(shift.totals)
     totals = None
-    if reading.terminal is None and "by_currency" in kept:
-        totals = msgspec.json.decode(shift.totals, type=ReportTotals)
+    if reading.terminal is None:
+        with suppress(msgspec.ValidationError):  # of an earlier version: then they are made of what it has counted
+            totals = msgspec.json.decode(shift.totals, type=ReportTotals)
     return _report(db, reading, printed, _state(before, printed, shift, removed=removed), totals)
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -282,21 +281,14 @@ def write_file(path: Path, text: str) -> None:
 
     Raise UsageError where it cannot be written.
     """
+    from posd.tls.files import write
+
     content = text.encode("utf-8", "replace")
     try:
         if path.exists() and not path.is_file():  # a pipe or a device is written to, not replaced
             path.write_bytes(content)
             return
-        target = path.resolve()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write(path.resolve(), content, mode=0o666 & ~_umask())
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}; name a file in a directory that you may write to"
         raise click.UsageError(message) from error

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# end_of_day.sh [YYYY-MM-DD]: what the day's payments came to, to the cent, and what keeps it from being closed.
+#
+# posd adds up, as `posd report` shows it. Exit code: 0 it can be closed, 4 a person has to look.
+set -Eeuo pipefail
+trap 'exit 1' ERR # jq and the like have codes of their own
+
+zone=${MERCHANT_TIMEZONE:-America/Guayaquil}
+day=${1:-$(TZ=$zone date +%F)}
+midnight() { date -u -d "TZ=\"$zone\" $1 00:00" +%FT%TZ; }
+
+report=$(curl -fsSG --unix-socket "${POSD_SOCKET:-/run/posd/till.sock}" "http://posd/v1/report?amounts=text" \
+  --data-urlencode timezone="$zone" -d since="$(midnight "$day")" -d until="$(midnight "$(date -d "$day 1 day" +%F)")")
+jq -r '
+  (.by_type[] | "\(.type): \(.total) \(.currency)"),
+  (.by_currency[] | "total: \(.total) \(.currency)"),
+  (.in_question[] | "NOT CLEAR: posd show \(.)"),
+  (.attention_elsewhere | select(. > 0) | "NOT CLEAR: \(.) on other days, posd list --attention")' <<<"$report"
+if [[ $(jq '.in_question == [] and .attention_elsewhere == 0' <<<"$report") != true ]]; then exit 4; fi

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Self
 
 #: Members that a problem of any code can have; the others are the code's own.
@@ -13,9 +13,6 @@ SAME_CALL = "same_call"
 #: Code of the answer while posd stops.
 _STOPPING = "draining"
 _NEXT_STEPS = frozenset({"fix_call", SAME_CALL, "new_id_ok", ASK_PERSON})
-
-#: The longest step of the clock that posd does not notice ([clock] max_step_seconds).
-CLOCK_STEP = timedelta(seconds=300)
 
 
 class PosdError(Exception):
@@ -103,7 +100,7 @@ class Problem(PosdError):
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):
             with suppress(ValueError, TypeError):  # it is no aware time
-                self.never_started |= stored_at > datetime.fromisoformat(until) + CLOCK_STEP
+                self.never_started |= stored_at > datetime.fromisoformat(until)
         return self
 
 

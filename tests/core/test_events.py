@@ -55,7 +55,7 @@ def test_an_event_id_that_cannot_be_read_is_the_digest_of_the_bytes() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "not JSON"),
+        (b"", "it is empty"),
         (b"<html>", "not JSON"),
         (b'{"event_id": "x"', "not JSON"),
         (b"[]", "not a JSON object"),

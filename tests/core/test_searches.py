@@ -62,7 +62,7 @@ def test_an_empty_list_at_the_pointer_is_the_explicit_none(text: str, pointer: s
 @every(
     ("text", "pointer", "reason"),
     [
-        ("", "", "not JSON"),
+        ("", "", "it is empty"),
         ("<html><body>Not found</body></html>", "", "not JSON"),
         (f"[{OURS}", "", "not JSON"),
         ("[]]", "", "damaged"),

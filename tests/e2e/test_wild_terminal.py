@@ -100,8 +100,8 @@ def doubled(payment: Payment, addition: bytes) -> bytes:
 
 
 ODD: dict[str, Odd] = {
-    "empty": Odd(lambda _: b"", 400, "not JSON"),
-    "blanks": Odd(lambda _: b" " * 1000, 400, "not JSON"),
+    "empty": Odd(lambda _: b"", 400, "it is empty"),
+    "blanks": Odd(lambda _: b" " * 1000, 400, "it is empty"),
     "two events": Odd(lambda payment: json.dumps(approval(payment)).encode() * 2, 400, "not JSON"),
     "list of events": Odd(lambda payment: json.dumps([approval(payment)]).encode(), 400, "not a JSON object"),
     "UTF-16": Odd(lambda payment: json.dumps(approval(payment)).encode("utf-16"), 400, "not JSON"),
@@ -113,7 +113,7 @@ ODD: dict[str, Odd] = {
         lambda payment: with_raw(payment, "x", b'{"a":' * 100_000 + b"1" + b"}" * 100_000), 400, "nested too deeply"
     ),
     "never closed": Odd(lambda _: b"[" * LIMIT, 400, "nested too deeply"),
-    "integer of 900,000 digits": Odd(lambda payment: with_raw(payment, "x", b"1" * 900_000), 400, "not JSON"),
+    "integer of 900,000 digits": Odd(lambda payment: with_raw(payment, "x", b"1" * 900_000), 400, "digits"),
     "status twice": Odd(lambda payment: doubled(payment, b'"status": "DECLINED"'), 400, "status stands more than once"),
     "status a list": Odd(lambda payment: with_raw(payment, "status", b'["APPROVAL"]'), 400, "status"),
     "status empty": Odd(lambda payment: with_raw(payment, "status", b'""'), 400, "status"),

@@ -74,7 +74,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             fleet,
             Inbox(store, fleet, "", outstanding, now, intake=intake, doubts=doubts),
             Payments(store, fleet, urls, outstanding, UTC, now),
-            Operators(store, outstanding, now),
+            Operators(store, fleet, outstanding, now, lambda: None),
             Printing(store, fleet, urls, Turns(), now),
             PrintInbox(store, fleet, now, intake=intake),
             doubts,

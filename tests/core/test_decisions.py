@@ -333,6 +333,12 @@ def test_every_change_has_its_time_and_what_changes_nothing_has_none() -> None:
     assert late.updated_at == "2026-11-20T10:42:03.000Z"
 
 
+def test_only_what_is_open_and_never_had_an_outcome_changes_what_is_known_of_its_terminal() -> None:
+    reopened = apply(refused(), ACK)
+    assert (reopened.phase, reopened.updates_terminal) == (Phase.ACTIVE, False)
+    assert (starting().updates_terminal, refused().updates_terminal) == (True, False)
+
+
 def test_an_orphan_is_rebuilt_from_its_events() -> None:
     event = read(body(IDENTITY, ACK))
     orphan = rebuild(event, IDENTITY, NOW)

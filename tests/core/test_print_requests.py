@@ -122,6 +122,8 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
 def test_what_differs_from_the_record(changes: dict[str, Any], differing: list[str]) -> None:
     request = msgspec.structs.replace(PrintRequest(None, "t7", DOCUMENT), **changes)
     assert differing_fields(job(), request, ()) == differing
+    again = msgspec.structs.replace(request, reprint_of="Job-0")
+    assert differing_fields(job(reprint_of="job-0"), again, ()) == [name for name in differing if name != "reprint_of"]
     orphan = rebuild(Report("COMPLETED", "job-1"), "job-1", NOW)
     assert differing_fields(orphan, request, (Fault("", "is nothing"),)) == []
 

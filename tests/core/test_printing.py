@@ -266,6 +266,10 @@ def test_its_turn_comes_where_its_terminal_is_by_then() -> None:
     assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found its journal alone"
 
 
+def test_only_what_is_open_changes_what_is_known_of_its_terminal() -> None:
+    assert (starting().updates_terminal, ended(DecidedBy.POLL).updates_terminal) == (True, False)
+
+
 def test_only_what_the_terminal_has_is_stuck() -> None:
     for job in (starting(), model.conclude(starting(), Doubtful("reset"), NOW), ended(DecidedBy.POLL)):
         assert model.stuck(job, 300, LATER) == job

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.base.problems import Problem
 from posd.payments.model import Transaction
 from posd.payments.request import (
     MAX_FREE_FORM_BYTES,
     REFERENCES,
     StartRequest,
     differing_fields,
+    read_facts,
     read_start,
     start_body,
 )
-from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson
+from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson, read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -356,3 +358,36 @@ def test_a_further_payment_is_meant_by_its_old_name_too(name: str) -> None:
     request, wrong = read_start(json.dumps({"amount": AMOUNT, name: False}).encode())
     assert differing_fields(before, request, wrong) == [name]
     assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]
+
+
+#: What a till asks for under the id of a lost charge of 11.20 that a person has recorded -> what differs.
+OF_A_LOST_CHARGE = [
+    ({}, []),
+    ({"type": "charge", "amount": {"subtotal_iva0": 11.2}, "sale": "7", "metadata": {"till": 3}}, []),
+    ({"amount": {"iva": 1.20, "subtotal_iva": 10.01}}, ["amount"]),
+    ({"type": "pre-auth", "terminal": "SN-OTHER"}, ["terminal", "type"]),
+    ({"amount": {"iva": "much"}}, ["amount"]),
+    ({"sale": 7}, []),
+]
+
+
+@every(("asked", "differing"), OF_A_LOST_CHARGE)
+def test_a_call_for_a_lost_payment_is_compared_with_what_a_person_said_of_it(
+    asked: dict[str, Any], differing: list[str]
+) -> None:
+    facts = read_facts(json.dumps({"amount": AMOUNT, "type": "charge"}).encode())
+    lost = starting(sent_to=None, amount=facts.amount, type=facts.type)
+    request, wrong = read_start(json.dumps({"amount": AMOUNT} | asked).encode())
+    assert differing_fields(lost, request, wrong) == differing
+
+
+def test_of_a_payment_that_only_events_told_of_nothing_differs() -> None:
+    request, wrong = read_start(b'{"amount": {"iva": 1}, "terminal": "SN-OTHER"}')
+    assert differing_fields(starting(sent_to=None, amount=b"{}"), request, wrong) == []
+
+
+def test_a_body_that_is_no_json_is_a_problem_that_says_what_was_not_done() -> None:
+    with pytest.raises(Problem, match="nothing was changed") as raised:
+        read_body(StartRequest, b"{", "nothing was changed")
+    assert raised.value.code == "malformed_json"
+    assert read_body(StartRequest, b'{"sale": "7"}', "").text("sale", 9) == "7"

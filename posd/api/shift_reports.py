@@ -205,9 +205,10 @@ def _printed_again(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment
         return _correct(_as_open(row) if line.counted is None else row, line)
     if line.counted is None:
         return [_as_open(row)]
-    if line.counted == (row.counted or ZERO) and row.section is not Section.OPEN:
-        return [row]
     currency = row.currency if line.currency is UNSET else line.currency
+    same = line.counted == (row.counted or ZERO) and (not line.counted or currency == row.currency)
+    if same and row.section is not Section.OPEN:
+        return [row]
     changed = replace(row, in_question=False, changed_since=True)
     if line.counted:
         return [as_counted(changed, line.counted, currency)]

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posd.api import shift_reports, shifts
@@ -86,6 +86,7 @@ def same(one: Sums, other: Sums) -> bool:
 
 @settings(max_examples=examples(40, 200), deadline=None)
 @given(steps)
+@example([(0, {"authorized": Decimal("8.20"), "currency": "EUR"}), None, (0, {"authorized": Decimal("8.2000")})])
 def test_all_shifts_together_are_what_was_charged(course: list[Any]) -> None:
     with book() as shop:
         shop.put(99, AT)

@@ -13,7 +13,7 @@ from posd.calls.long_poll import HungUp, T
 from posd.calls.streams import Streams
 from posd.httpd.connection import Pieces
 from posd.records.intake import Intake
-from posd.records.start import Missing, unknown_id
+from posd.records.start import Missing, not_here
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -61,9 +61,7 @@ class Context:
 
     def not_here(self, problem: Problem) -> Problem:
         """Return the problem of an id that is not here; of one that is not known it says whether it never was."""
-        if problem.code == "not_found":
-            problem.extra |= unknown_id(self._missing())
-        return problem
+        return not_here(problem, self._missing())
 
     async def probe_write(self) -> None:
         """Commit something that is never read, to see whether it can be: a full disk takes an empty commit."""

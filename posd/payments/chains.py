@@ -272,14 +272,16 @@ def _why(found: rules.InTheWay) -> str:
     if found.code == "already_derived":
         return "for the same original there is already"
     if undecided(found.others[0]):
-        return "another operation of the same chain is still open:"
+        return "another operation of the same chain is not settled:"
     return "the chain does not go on after"
 
 
 def _what_to_do(kind: OperationType, found: rules.InTheWay) -> str:
     other = found.others[0]
-    if undecided(other):
+    if other.outcome is None:
         return "Wait for its outcome first, or have it aborted; nothing lifts this before."
+    if undecided(other):
+        return "It is not certain how that one ended: a person settles it first; nothing lifts this before."
     if found.by_repeat:
         return f'Look at it first; if this {kind} is meant beside it, say so with "additional": true.'
     if kind is OperationType.VOID and other.type is OperationType.CAPTURE:

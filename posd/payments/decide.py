@@ -21,7 +21,7 @@ from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import Fault, check
-from posd.records.start import Missing, require_same, unknown_id
+from posd.records.start import Missing, not_here, require_same
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -88,9 +88,8 @@ class Operators:
 
     def _begin_lost(self, unit: Unit, identity: str, facts: PaymentFacts | None) -> Transaction:
         """Record a payment that is not known, of which a restore may have lost the record. Raise Problem."""
-        problem, missing = pruned.missing_payment(unit.db, identity), self._missing()
-        if problem.code == "not_found":
-            problem.extra |= unknown_id(missing)
+        missing = self._missing()
+        problem = not_here(pruned.missing_payment(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
             raise problem
         if facts.amount == b"{}":

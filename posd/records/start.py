@@ -140,9 +140,18 @@ def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
     return {"never_started": False, "records_missing_from": missing.since, "records_missing_until": until}
 
 
+def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:
+    """Return the problem of a call on an id that is not here, with what is known of such ids."""
+    if problem.code != "not_found":
+        return problem
+    may_be_lost = "A restore may have lost it: look at the slip, the terminal and the bank before it is asked for again"
+    detail = f"{problem.detail}. {may_be_lost}" if missing else problem.detail
+    return Problem(problem.code, detail, **problem.extra | unknown_id(missing))
+
+
 @contextmanager
 def of_unknown_id(missing: Missing) -> Iterator[None]:
-    """Add that to each Problem of a call whose id is not known."""
+    """Add what `unknown_id` says to each Problem of a call whose id is not known."""
     try:
         yield
     except Problem as problem:

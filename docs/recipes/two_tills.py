@@ -22,12 +22,12 @@ def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment
                 raise
             other = posd.transaction(problem.extra["blocking_transaction"])
         try:
-            print(f"The terminal is busy with {other.state().metadata.get('till', 'somebody')}", flush=True)
+            print(f"The terminal is busy with {other.state().metadata.get('till', 'another till')}", flush=True)
             other.outcome(timeout=10)
             time.sleep(0.1)  # it is freed a moment after its outcome
         except StillOpen as still:
             if still.state and still.state.next_step == "ask_person":
-                print("CALL THE SUPERVISOR: nobody knows yet how the payment before this one ended", flush=True)
+                print("CALL THE SUPERVISOR: the outcome of the payment before this one is not known", flush=True)
         except PosdError as error:
             print(f"The terminal is busy: {error}", flush=True)
             time.sleep(1)

@@ -98,7 +98,7 @@ def read_backup(body: bytes) -> BackupRequest:
         if not _is_whole(keep, 1, MOST_KEPT):
             reader.fault("/keep", f"must be a whole number of 1 to {MOST_KEPT}")
         elif into is None:
-            reader.fault("/keep", "belongs to /into: the directory of which so many are kept")
+            reader.fault("/keep", "needs /into: it is the number of backups to keep in that directory")
     if [bool(path), bool(into), bool(send)].count(True) != 1 and not reader.faults:
         message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
         reader.fault("/path", message)

@@ -85,11 +85,11 @@ class ReportCalls:
         elif query["since"] or query["until"]:
             raise invalid("shift", "is in place of `since` and `until`: leave them out")
         else:
-            reading = shift_reports.Reading(context, zone, clock, terminal)
+            options = shift_reports.ReportOptions(context, zone, clock, terminal)
             number = which if isinstance(which, int) else None
-            read = partial(shift_reports.of_open, reading=reading)
+            read = partial(shift_reports.of_open, options=options)
             if which != OPEN:
-                read = partial(shift_reports.of_closed, reading=reading, number=number)
+                read = partial(shift_reports.of_closed, options=options, number=number)
         async with self._reading:
             return json_response(await self._context.read_in_steps(read, request.state.pieces))
 

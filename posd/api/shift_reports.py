@@ -55,8 +55,8 @@ _CHANGES = 200
 _BEGINS = ("intent", "orphan")
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What a report of a shift is read with: see `report.of_span`."""
+class ReportOptions(msgspec.Struct, frozen=True):
+    """Options of the report of a shift: see `report.of_span`."""
 
     context: RowContext
     zone: ZoneInfo
@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True):
     terminal: str | None = None
 
 
-class Counted(NamedTuple):
+class CountedAmount(NamedTuple):
     """What a shift has counted of a payment; `amount` is None where it was open."""
 
     shift: int
@@ -72,7 +72,7 @@ class Counted(NamedTuple):
     currency: str | UnsetType | None
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenShift(msgspec.Struct, frozen=True):
     """What has come since the last shift."""
 
     last: Shift | None
@@ -91,7 +91,7 @@ class Opened(msgspec.Struct, frozen=True):
         return self.up_to > self.last.up_to and fresh
 
 
-def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None, Opened]:
+def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None, OpenShift]:
     """Return what has come since the last shift."""
     last = shifts.last(db)
     carried = {} if last is None else last.open
@@ -109,7 +109,7 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
     # What began before the first shift, and no shift knows, was decided before it.
     before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
     payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
-    return Opened(last, *_account(payments, known), up_to, more)
+    return OpenShift(last, *_account(payments, known), up_to, more)
 
 
 def _changed(
@@ -132,16 +132,16 @@ def _changed(
     return begun, up_to, False
 
 
-def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, Counted], bool]]:
+def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, CountedAmount], bool]]:
     """Return what shifts have counted of payments, and whether the first one began with a later number than the first.
 
     Older shifts are read as long as they may know one that is sought.
     """
-    known: dict[str, Counted] = {}
+    known: dict[str, CountedAmount] = {}
     begins_later = False
     for shift in shifts.newest_first(db):
         for item in shift.payments:
-            known.setdefault(item.client_transaction_id, Counted(shift.number, item.counted, item.currency))
+            known.setdefault(item.client_transaction_id, CountedAmount(shift.number, item.counted, item.currency))
         begins_later = shift.number == 1 and shift.after > 0
         if sought <= known.keys():
             break
@@ -150,7 +150,7 @@ def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tu
 
 
 def _account(
-    payments: Iterable[ReportPayment], known: Mapping[str, Counted]
+    payments: Iterable[ReportPayment], known: Mapping[str, CountedAmount]
 ) -> tuple[list[ReportPayment], list[ShiftPayment]]:
     """Return the rows of a shift, and what it counts of each payment: each once, later changes as corrections."""
     found: list[ReportPayment] = []
@@ -200,7 +200,7 @@ def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
 
 
 def _printed_again(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a payment as a closed shift has counted it, whatever has become of it since."""
+    """Return the rows of a payment with the amounts that a closed shift counted, also where it has changed since."""
     if line.was is not UNSET:
         return _correct(_as_open(row) if line.counted is None else row, line)
     if line.counted is None:
@@ -263,13 +263,15 @@ def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: 
     return [as_counted(row, line.counted, currency) if line.counted else row]
 
 
-def of_open(db: sqlite3.Connection, reading: Reading) -> Generator[None, None, PaymentReport]:
+def of_open(db: sqlite3.Connection, options: ReportOptions) -> Generator[None, None, PaymentReport]:
     """Return the report of what has come since the last shift."""
-    found = yield from _opened(db, reading.context)
-    return _report(db, reading, found.rows, _state(found.last, found.rows, None, more=found.more), None)
+    found = yield from _opened(db, options.context)
+    return _report(db, options, found.rows, _state(found.last, found.rows, None, more=found.more), None)
 
 
-def of_closed(db: sqlite3.Connection, reading: Reading, number: int | None) -> Generator[None, None, PaymentReport]:
+def of_closed(
+    db: sqlite3.Connection, options: ReportOptions, number: int | None
+) -> Generator[None, None, PaymentReport]:
     """Return the report of a shift that was closed, None for the last one. Raise Problem not_found."""
     found = shifts.page(db, None if number is None else number + 1, 2)
     if not found or number not in (None, found[0].number):
@@ -282,18 +284,18 @@ def of_closed(db: sqlite3.Connection, reading: Reading, number: int | None) -> G
     removed = 0
     for place, line in enumerate(shift.payments, 1):
         if (transaction := rows.get(db, line.client_transaction_id)) is None:
-            printed += _removed(db, shift, line, reading.context)
+            printed += _removed(db, shift, line, options.context)
             removed += 1
         else:
-            row = read_row(db, transaction, reading.context)
+            row = read_row(db, transaction, options.context)
             printed += _printed_again(replace(row, open_at=carried.get(line.client_transaction_id, UNSET)), line)
         if place % report.STEP == 0:
             yield
     totals = None
-    if reading.terminal is None:
+    if options.terminal is None:
         with suppress(msgspec.ValidationError):  # of an earlier version: then they are made of what it has counted
             totals = msgspec.json.decode(shift.totals, type=ReportTotals)
-    return _report(db, reading, printed, _state(before, printed, shift, removed=removed), totals)
+    return _report(db, options, printed, _state(before, printed, shift, removed=removed), totals)
 
 
 def _state(
@@ -328,22 +330,22 @@ def _state(
 
 def _report(
     db: sqlite3.Connection,
-    reading: Reading,
+    options: ReportOptions,
     found: Sequence[ReportPayment],
     state: ShiftState,
     totals: ReportTotals | None,
 ) -> PaymentReport:
-    shown = [row for row in found if reading.terminal in (None, row.terminal)]
-    now = reading.context.now
+    shown = [row for row in found if options.terminal in (None, row.terminal)]
+    now = options.context.now
     ends = parse_iso(state.closed_at) if state.closed_at else now
     times = [ends, *(parse_iso(row.at) for row in shown)]
     if state.previous is not None:
         times.append(parse_iso(state.previous.closed_at))
-    span = Span(min(times), max(times) + timedelta(milliseconds=1), reading.zone, reading.terminal)
+    span = Span(min(times), max(times) + timedelta(milliseconds=1), options.zone, options.terminal)
     tally = Tally(span, by_time=False)
     for row in shown:
         tally.add(row)
-    return report.document(db, span, reading.context, tally, reading.clock, state, totals)
+    return report.document(db, span, options.context, tally, options.clock, state, totals)
 
 
 def count(
@@ -356,7 +358,7 @@ def count(
     if asked.begin:
         up_to = database_id.last_seq(db)
         lines = [ShiftPayment(item.client_transaction_id, None) for item in rows.open_ones(db)]
-        found = Opened(None, [], lines, up_to)
+        found = OpenShift(None, [], lines, up_to)
         after = up_to
     else:
         found = yield from _opened(db, context)
@@ -384,7 +386,7 @@ def count(
 
 
 def close(unit: Unit, shift: Shift) -> tuple[Shift, bool]:
-    """Keep a shift that was counted; return it, or the last one where another was closed meanwhile, and which."""
+    """Store a counted shift. Return it and True, or the last shift and False where another was closed meanwhile."""
     last = shifts.last(unit.db)
     if last is not None and last.number != shift.number - 1:
         return last, False

@@ -71,7 +71,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes of which no problem has these members: the id is known, may have become known, or was not looked up.
+#: Codes whose problems never have these members: the id is known, may be known since, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}

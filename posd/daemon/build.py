@@ -60,7 +60,7 @@ from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.payments.unread import Unread
+from posd.payments.unread import UnreadApprovals
 from posd.printing import record as print_record
 from posd.printing import schedule
 from posd.printing.decide import PrintOperators
@@ -182,7 +182,7 @@ class PaymentParts(msgspec.Struct, frozen=True):
     address_changes: AddressChanges
     identity_conflicts: IdentityConflicts
     records: PaymentRecords
-    unread: Unread
+    unread: UnreadApprovals
 
 
 def payments(base: Base) -> PaymentParts:
@@ -246,7 +246,7 @@ def payments(base: Base) -> PaymentParts:
         address_changes,
         IdentityConflicts(store, fleet, outstanding, now),
         PaymentRecords(inbox, outstanding),
-        Unread(store, outstanding, now),
+        UnreadApprovals(store, outstanding, now),
     )
 
 

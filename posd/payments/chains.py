@@ -127,12 +127,14 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
     return [known[rowid] for rowid in sorted(known)]
 
 
-def original_facts(db: sqlite3.Connection, transaction: Transaction) -> Original | None:
-    """Return what an operation is done to as `counting` needs it, None where it has no original or none is known."""
-    if transaction.type in STANDALONE:
-        return None
-    identity = original_of(db, transaction)
-    original = rows.get(db, identity) if identity is not None else None
+def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
+    """Return the payment that a void, a refund or a tip changes, None for other types and where it is not known."""
+    identity = None if transaction.type in STANDALONE else original_of(db, transaction)
+    return rows.get(db, identity) if identity is not None else None
+
+
+def original_facts(db: sqlite3.Connection, transaction: Transaction, original: Transaction | None) -> Original | None:
+    """Return what `counting` needs of the original that `read_original` returned."""
     if original is None:
         return None
     before = takewhile(

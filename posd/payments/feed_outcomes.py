@@ -98,7 +98,10 @@ def _newest_first(outcome: Outcome | None) -> Iterator[Outcome]:
 
 def _told(db: sqlite3.Connection, transaction: Transaction, outcome: Outcome, *, metadata: bool) -> FeedOutcome:
     final = read_final_event(db, transaction) if outcome is transaction.outcome else None
-    stands = effect(operation_of(replace(transaction, outcome=outcome)), chains.original_facts(db, transaction))
+    stands = effect(
+        operation_of(replace(transaction, outcome=outcome)),
+        chains.original_facts(db, transaction, chains.read_original(db, transaction)),
+    )
     return FeedOutcome(
         result=outcome.result,
         status=outcome.status,

@@ -135,7 +135,9 @@ def _original(db: sqlite3.Connection, row: Sum) -> Original | None:
     if row.type in STANDALONE:
         return None
     transaction = rows.get(db, row.client_transaction_id)
-    return chains.original_facts(db, transaction) if transaction is not None else None
+    if transaction is None:
+        return None
+    return chains.original_facts(db, transaction, chains.read_original(db, transaction))
 
 
 def _add(found: dict[_Key, Totals], row: Sum, original: Original | None) -> None:

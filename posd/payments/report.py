@@ -85,7 +85,7 @@ _Key = tuple[str | None, ...]
 
 
 class _Running:
-    """A sum that grows: of what charged, and of what gave back."""
+    """Running sum of what charged and of what gave back."""
 
     def __init__(self) -> None:
         self.numbers = [0, 0]

@@ -64,8 +64,8 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
     """Return the row of a transaction as it stands."""
     outcome, facts = transaction.outcome, operation_of(transaction)
     final = read_final_event(db, transaction)
-    original = _original(db, transaction)
-    original_facts = chains.original_facts(db, transaction)
+    original = chains.read_original(db, transaction)
+    original_facts = chains.original_facts(db, transaction, original)
     moved = effect(facts, original_facts)
     created = parse_iso(transaction.created_at)
     decided = parse_iso(outcome.decided_at) if outcome else None
@@ -126,7 +126,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 
 
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
-    """Return a row that counts with an amount, whatever has become of its payment."""
+    """Return a row that is counted with this amount and currency, whichever state its payment has."""
     questioned = row.in_question or any(item.code in QUESTIONING for item in row.attention)
     unsure = row.by_person or row.was is not None or row.section is Section.OPEN
     return msgspec.structs.replace(
@@ -139,14 +139,6 @@ def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> Rep
         unsure=unsure,
         standing=Certainty.QUESTIONED if questioned else Certainty.BY_PERSON if unsure else Certainty.CERTAIN,
     )
-
-
-def _original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
-    """Return what a void, a refund or a tip is done to."""
-    if transaction.type not in (*REVERSING, OperationType.POST_TIP):
-        return None
-    identity = chains.original_of(db, transaction)
-    return rows.get(db, identity) if identity is not None else None
 
 
 def _parts_of(transaction: Transaction, original: Transaction | None) -> dict[str, Decimal]:

@@ -31,7 +31,7 @@ RETRY_STORING_SECONDS = 1.0
 log = structlog.get_logger("posd.payments")
 
 
-class Unread:
+class UnreadApprovals:
     """Tells which approvals were not read. `begin` at the start, `run` as a task; on the loop only."""
 
     def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:

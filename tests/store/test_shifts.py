@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posd.api import shift_reports, shifts
-from posd.api.shift_reports import Reading
+from posd.api.shift_reports import ReportOptions
 from posd.api.shifts import Shift, ShiftRequest
 from posd.base.problems import Problem
 from posd.payments.counting import Section
@@ -55,11 +55,11 @@ def close(shop: Book, **asked: Any) -> tuple[Shift, bool]:
 
 
 def printed(shop: Book, number: int | None, **changes: Any) -> PaymentReport:
-    return whole(shift_reports.of_closed(shop.db, Reading(context(AT), ZONE, [], **changes), number))
+    return whole(shift_reports.of_closed(shop.db, ReportOptions(context(AT), ZONE, [], **changes), number))
 
 
 def opened(shop: Book) -> PaymentReport:
-    return whole(shift_reports.of_open(shop.db, Reading(context(AT), ZONE, [])))
+    return whole(shift_reports.of_open(shop.db, ReportOptions(context(AT), ZONE, [])))
 
 
 def counted_now(shop: Book) -> Sums:

@@ -81,7 +81,7 @@ def test_a_correction_is_told_in_every_way(shop: Book) -> None:
         shop.put(1, NOON, **({"authorized": Decimal("11.20")} | changed))
         shift, _ = whole(shift_reports.count(shop.db, ShiftRequest("Ana", "<late>"), context(NOON), 1))
         shift_reports.close(shop.unit, shift)
-    made = whole(shift_reports.of_closed(shop.db, shift_reports.Reading(context(NOON), ZONE, []), None))
+    made = whole(shift_reports.of_closed(shop.db, shift_reports.ReportOptions(context(NOON), ZONE, []), None))
     report = View(decode(encode(made)))
     text = page.write(report)
     assert "hift 2, closed by Ana" in text

@@ -189,7 +189,8 @@ def payments(base: Base) -> PaymentParts:
     """Build the use cases of payments."""
     config, store, fleet, now = base.config, base.store, base.terminals.fleet, base.surroundings.now
     outstanding = CallsInFlight()
-    unseen = Unseen(store, WitnessFile(config.database.witness), now, partial(_forgets_before, base))
+    witness = WitnessFile(config.database.witness)
+    unseen = Unseen(store, witness, now, base.clock.limit, partial(_forgets_before, base))
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)

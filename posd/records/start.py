@@ -8,19 +8,15 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
 from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
-from posd.base.times import in_utc, iso, parse_iso
 from posd.storage.marks import MissingRecords
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Dispute, Trusted
 
-#: The longest step back of the clock that posd does not notice ([clock] max_step_seconds), and a till neither.
-CLOCK_STEP = timedelta(seconds=300)
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
@@ -136,8 +132,8 @@ def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:
     """Return what a problem says of an id that was looked up and is not known (`base.problems.UNKNOWN_ID`)."""
     if missing is None:
         return {"never_started": True}
-    until = iso(in_utc(parse_iso(missing.until) + CLOCK_STEP))
-    return {"never_started": False, "records_missing_from": missing.since, "records_missing_until": until}
+    times = {"records_missing_from": missing.since, "records_missing_until": missing.until}
+    return {"never_started": False} | times
 
 
 def not_here(problem: Problem, missing: MissingRecords | None) -> Problem:

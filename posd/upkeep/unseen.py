@@ -9,7 +9,7 @@ twice is no money.
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from posd.base.problems import Problem
-from posd.base.times import iso
+from posd.base.times import in_utc, iso, parse_iso
 from posd.payments.record import Begun, Moved
 from posd.records import witness
 from posd.records.model import Phase
@@ -62,10 +62,16 @@ class Unseen:
         store: Store,
         file: WitnessFile,
         now: Callable[[], datetime],
+        clock_step: timedelta,
         forgets_before: Callable[[], str] = lambda: "",
     ) -> None:
-        """`forgets_before`: the moment up to which records are removed by their age, "" where none are."""
+        """Set what the restores are read with.
+
+        `clock_step`: the longest step of the clock that is not noticed: a till may have dated an id later by it.
+        `forgets_before`: the moment up to which records are removed by their age, "" where none are.
+        """
         self._store = store
+        self._clock_step = clock_step
         self._forgets_before = forgets_before
         self._file = file
         self._now = now
@@ -125,7 +131,11 @@ class Unseen:
         """Read what no person has looked at, and refuse new payments where it makes that necessary."""
         self._restores = await self._store.read(marks.unseen_restores)
         self._gone_back = await self._store.read(marks.unseen_gone_back)
-        self._missing = await self._store.read(partial(marks.missing_records, since=self._forgets_before()))
+        missing = await self._store.read(partial(marks.missing_records, since=self._forgets_before()))
+        if missing is not None:
+            until = iso(in_utc(parse_iso(missing.until) + self._clock_step))
+            missing = MissingRecords(missing.since, until)
+        self._missing = missing
         doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
         doubtful += [(item.at, item.words) for item in self._gone_back]
         doubtful.sort()

@@ -262,7 +262,7 @@ async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
         ({"path": 1}, "/path", "must be a string"),
         (b'{"path": "/a", "path": "/b"}', "/path", "stands more than once"),
         ({"path": "/a", "send": True}, "/path", "one of them"),
-        ({"path": "/a", "keep": 3}, "/keep", "belongs to /into"),
+        ({"path": "/a", "keep": 3}, "/keep", "needs /into"),
         ({"into": "/a", "keep": 0}, "/keep", "a whole number of 1 to"),
         ({"into": "a"}, "/into", "must be an absolute path"),
         ({"into": str(key_file(posd))}, "/into", "cannot be made"),

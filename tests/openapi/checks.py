@@ -20,7 +20,7 @@ REFUSALS: dict[tuple[str, int, str, str], str] = {
     ("RejectedPositiveData", 422, "invalid_request", "cursor is not a cursor"): "only what a list gave out is one",
     ("RejectedPositiveData", 422, "invalid_request", "belongs to the result approved alone"): "depends on the result",
     ("RejectedPositiveData", 422, "invalid_request", "/path is required, or `into`"): "one of three fields",
-    ("RejectedPositiveData", 422, "invalid_request", "/keep belongs to /into"): "goes with another field",
+    ("RejectedPositiveData", 422, "invalid_request", "/keep needs /into"): "goes with another field",
     ("RejectedPositiveData", 422, "invalid_request", "nothing was done: /(path|into) "): "what the disk has there",
     ("RejectedPositiveData", 422, "invalid_request", "must add up to more than 0"): "the sum of several fields",
     ("RejectedPositiveData", 422, "invalid_request", "/amount is required"): "depends on the type",

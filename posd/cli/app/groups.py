@@ -33,7 +33,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "doctor": "Check all that payments depend on: files, certificate, clock, network, terminals",
         "reconcile": "Ask the terminal now how a payment ended",
         "release": "Free the terminal of a payment that will not end",
-        "resolve": "Say how an open payment or print job ended, when nothing else can",
+        "resolve": "Record how a payment or print job ended that is open, or lost by a restore",
         "acknowledge": "Clear one attention of a payment or print job that was looked into",
         "quarantine": "Show messages that were set aside",
         "reprocess": "Apply what was set aside, and check all payments and print jobs",

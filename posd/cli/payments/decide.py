@@ -274,7 +274,7 @@ def resolve(
     sale: str | None,
     **signature: Unpack[Signature],
 ) -> None:
-    """Say how an open payment or print job ended, when nothing else can.
+    """Record how a payment or print job ended that is open, or lost by a restore.
 
     RESULT of a payment is approved (it was done: the customer was charged, the amount reserved, the original reversed),
     or declined, rejected, canceled or not_started (it was not); of a print job COMPLETED or FAILED.

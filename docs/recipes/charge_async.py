@@ -28,7 +28,7 @@ async def main() -> int:
     )
 
     def store(payment: StoredPayment) -> None:
-        """Have a payment on disk before the call."""
+        """Store a payment on disk before the call."""
         with till:
             row = (payment.id, payment.body, datetime.now(UTC).isoformat())
             till.execute("INSERT OR IGNORE INTO payments VALUES (?, ?, ?, NULL)", row)

@@ -40,7 +40,7 @@ class Context:
         self.streams = Streams(store.hub, self.intake.reached, on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
-        """Note that the answer to a request shows these approvals: they are read once the client was handed it."""
+        """Mark these approvals as read, once the client was handed the response."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 

@@ -191,7 +191,7 @@ class Gate:
         return place
 
     def know(self, address: str) -> None:
-        """Note that a callback of what is open came from an address."""
+        """Record the address from which a callback of an open payment came."""
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:

@@ -32,7 +32,7 @@ log = structlog.get_logger("posd.payments")
 
 
 class UnreadApprovals:
-    """Tells which approvals were not read. `begin` at the start, `run` as a task; on the loop only."""
+    """Approvals that no program has read. `begin` at the start, `run` as a task; on the loop only."""
 
     def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class UnreadApprovals:
             self._wait(identity, 0.0 if told else UNREAD_SECONDS)
 
     def read(self, identities: Iterable[str]) -> None:
-        """Note that a client was handed these approvals."""
+        """Mark these approvals as read: a client was handed them."""
         for identity in identities:
             if (timer := self._timers.pop(identity, None)) is None:
                 continue

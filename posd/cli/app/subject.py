@@ -408,7 +408,7 @@ def _begin(
 
 
 def _tell_refused(progress: Progress, *, never_started: bool, step: str) -> None:
-    """Say of a call that started nothing what may have been started before it, and then what to do."""
+    """Print what an earlier call may have started before this refused one, and what to do."""
     subject = progress.subject
     progress.close()
     what_to_do = REFUSED_STEPS.get(step, REFUSED_STEPS["ask_person"])

@@ -160,7 +160,7 @@ def shift_lines(report: View) -> list[str]:
 
 
 def comparison(found: Comparison) -> str:
-    """Say whether the terminal's own total is the same."""
+    """Return the words on whether the terminal's own total is the same."""
     of = f" {found.currency}" if found.currency else ""
     both = f"The terminal's total is {money(found.expected)}{of}, posd's is {money(found.counted)}{of}"
     if found.equal:
@@ -257,7 +257,7 @@ def open_line(report: View) -> str:
 
 
 def unlisted(report: View) -> str:
-    """Say how many payments are not listed; empty where all are."""
+    """Return the words on how many payments are not listed, "" where all are."""
     count = report["unlisted"]
     return f"{number(count, 'more payment')} counted and not listed: ask for fewer days." if count else ""
 
@@ -278,7 +278,7 @@ def wrong_clocks(report: View) -> str:
 
 
 def clock_doubts(report: View) -> list[str]:
-    """Say when the clock of posd's machine was not believed."""
+    """Return the words on when the clock of posd's machine was unsure."""
     found = []
     for item in report["clock_unsure"]:
         since, until = report.local(item["since"]), item["until"]

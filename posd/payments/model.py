@@ -279,6 +279,13 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return reference.upper() if reference else None
 
     @property
+    def unapproved(self) -> Result | None:
+        """How it ended, where it is final and not approved."""
+        if self.outcome is None or self.outcome.result is Result.APPROVED:
+            return None
+        return self.outcome.result
+
+    @property
     def orphan(self) -> bool:
         """Whether it was rebuilt from an event, so that nothing is known of the till's request."""
         return self.sent_to is None

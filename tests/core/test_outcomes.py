@@ -252,6 +252,10 @@ def test_the_reference_that_an_approval_gave_is_kept_in_one_case_to_be_found_by(
     assert after().given_reference is None
 
 
+def test_what_is_not_approved_is_known_by_its_result() -> None:
+    assert [after(*inputs).unapproved for inputs in ([], [event(R1)], [event(DECLINED)])] == [None, None, "declined"]
+
+
 @pytest.mark.parametrize("kind", [OperationType.POST_TIP, OperationType.VOID])
 def test_what_a_tip_and_a_void_authorize_is_not_compared_with_the_amount(kind: OperationType) -> None:
     response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": 99}

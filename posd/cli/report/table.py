@@ -124,7 +124,7 @@ def _totals(output: Output, report: View) -> None:
         if column == "terminal":
             rows += [_figures("total", item, beside=beside) for item in report.by_currency]
         output.line()
-        names = (column, *(("currency",) if beside else ()), "payments", "charged", "voids", "reversed", "total")
+        names = (column, *(("currency",) if beside else ()), "payments", "charged", "reversals", "reversed", "total")
         output.table(names, _aligned(rows, *range(len(names) - 5, len(names))), Layout(cut="terminal"))
     output.line()
     parts = [

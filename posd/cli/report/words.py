@@ -66,8 +66,8 @@ RULES = (
         "for, and is marked."
     ),
     (
-        "The totals hold approved charges, captures and tips, less the approved voids of them. A reservation counts "
-        "once it is captured. What is open, or of which type or amount are not known, is in no total."
+        "The totals hold approved charges, captures and tips, less approved voids and refunds of them. A reservation "
+        "counts once it is captured. A payment that is open, or whose type or amount is not known, is in no total."
     ),
 )
 

@@ -1,6 +1,6 @@
-"""posd: runs card payments on terminals of the LAN for the till, and knows whether the customer was charged."""
+"""posd: it runs card payments on terminals of the LAN for the till, and records whether the customer was charged."""
 
 __version__ = "0.1.0"
 
-#: The day on which this version was made, in UTC, as in CHANGELOG.md: a clock that is before it is wrong.
+#: Release day of this version, in UTC, as in CHANGELOG.md: a clock before it is wrong.
 RELEASED = "2026-11-20"

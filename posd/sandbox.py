@@ -1,6 +1,6 @@
-"""A sandbox: the daemon and a simulated terminal as processes, in a directory of their own that goes away.
+"""A sandbox: the daemon and a simulated terminal as processes, in a temporary directory.
 
-`posd demo` shows payments in it, and `posd.testing` gives it to the tests of a till. Several can run at once.
+`posd demo` shows payments in it, and `posd.testing` provides it for a till's tests. Several can run at once.
 
     with Sandbox() as sandbox:
         sandbox.terminal.choose("decline")
@@ -31,26 +31,26 @@ import posd.tls
 from posd.client import Posd
 
 LOOPBACK = "127.0.0.1"
-#: The names of the two processes.
+#: Names of the two processes.
 DAEMON, TERMINAL = "posd", "the simulated terminal"
 
-#: How much faster than people the terminal is by default: a payment of 8 to 33 s takes 80 to 330 ms.
+#: Default speed of the terminal against people: a payment of 8 to 33 s takes 80 to 330 ms.
 SPEED = 100.0
 #: Seconds: a cold start of both processes on a slow machine.
 START_SECONDS = 20.0
 #: Seconds: the daemon promises to stop within 3, the simulator within 1.
 STOP_SECONDS = 5.0
-#: Seconds that a log line, or an entry of the terminal's ledger, is waited for by default.
+#: Default seconds of a wait for a log line, or for an entry of the terminal's ledger.
 WAIT_SECONDS = 10.0
-#: Lines of each log that are shown when something goes wrong.
+#: Lines of each log that are shown after a failure.
 LOG_TAIL_LINES = 12
 #: Bytes: the longest path of a Unix socket on Linux (sun_path holds 108 with its closing zero).
 MAX_SOCKET_PATH_BYTES = 107
-#: Where the directory goes if the usual temporary directory has too long a path for sockets.
+#: Folder for the directory if the usual one has too long a path for sockets.
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
-#: Seconds that posd itself waits by default, by section. In a quick sandbox they are divided as the terminal's are:
-#: what comes late, or never, then comes to posd as it does by default.
+#: posd's default waits in seconds, by section. A quick sandbox divides them like the terminal's, so that late or
+#: missing events have their default effect.
 WAITS: Mapping[str, Mapping[str, float]] = {
     "reconcile": {
         "first_event_grace_seconds": 10,
@@ -61,9 +61,9 @@ WAITS: Mapping[str, Mapping[str, float]] = {
     "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
     "terminal_defaults": {"reply_timeout_seconds": 20},
 }
-#: Seconds: none of them is shorter, for the machine and its network are not quicker than they are.
+#: Least wait in seconds: the machine and its network do not run faster.
 LEAST_WAIT_SECONDS = 1.0
-#: With posd's own waits: by then a receipt of the demo is long printed, and told by the terminal.
+#: With posd's own waits: by then a receipt of the demo is printed and reported.
 POLL_FIRST_SECONDS = 10
 
 CONFIG = """\
@@ -103,24 +103,27 @@ T = TypeVar("T")
 
 
 class SandboxFailed(Exception):
-    """The sandbox cannot go on, or cannot do what was asked; the message says why."""
+    """Failure of the sandbox, or an impossible action; the message has the reason."""
 
 
-class News:
-    """Tells waiting threads that a process has said something, or has ended."""
+class OutputSignal:
+    """Notice to waiting threads that a process has output, or has ended."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
 
     def tell(self) -> None:
-        """Wake those that wait."""
+        """Wake the waiting threads."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
     def wait_for(self, look: Callable[[], T | None], seconds: float | None) -> T | None:
-        """Return what `look` returns once it is not None; None after `seconds` (None: never). Look at each news."""
+        """Return the first result of `look` that is not None; None after `seconds` (None: never).
+
+        `look` runs at each notice.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             seen = self._count
@@ -134,16 +137,16 @@ class News:
 
 
 class Program:
-    """A command of posd that runs as a process. Its output is kept in a file, and the JSON lines of it in `lines`."""
+    """A command of posd as a process. A file has its output, and `lines` its JSON lines."""
 
-    def __init__(self, name: str, arguments: list[str], log_path: Path, news: News) -> None:
+    def __init__(self, name: str, arguments: list[str], log_path: Path, news: OutputSignal) -> None:
         self.name = name
         self.log_path = log_path
         self.lines: list[dict[str, Any]] = []
         self._news = news
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
-        # -P: no file of the current directory, which may be a till's, stands in for posd. A session of its own: Ctrl-C
-        # reaches the caller alone, which then stops its processes in order.
+        # -P: no file of the current directory, which may be a till's, replaces posd. A session of its own: Ctrl-C
+        # reaches only the caller, which then stops its processes in order.
         self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", *arguments],
             stdin=subprocess.DEVNULL,
@@ -167,7 +170,7 @@ class Program:
         self._news.tell()
 
     def check(self) -> None:
-        """Raise SandboxFailed where the process has ended."""
+        """Raise SandboxFailed if the process has ended."""
         code = self.process.poll()
         if code is not None:
             error = SandboxFailed(f"{self.name} ended by itself with exit code {code}")
@@ -175,7 +178,7 @@ class Program:
             raise error
 
     def stop(self) -> None:
-        """End the process: by SIGTERM, and where it does not end then, by SIGKILL."""
+        """Stop the process by SIGTERM, or after a while by SIGKILL."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -189,7 +192,7 @@ class Program:
         self._reader.join()
 
     def tail(self) -> list[str]:
-        """Return the end of its log, in lines."""
+        """Return the last lines of its log."""
         lines = self.log_path.read_text("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
         return [f"--- the end of {self.name}'s log:", *lines]
 
@@ -202,39 +205,38 @@ class SimulatedTerminal:
 
     def __init__(self, serial: str, wait_for: Callable[..., Any]) -> None:
         self.serial = serial
-        #: Where it takes the daemon's calls.
+        #: URL for the daemon's calls.
         self.base_url = ""
-        #: Where the control API takes calls.
+        #: URL of the control API.
         self.control_url = ""
         self._wait_for = wait_for
         self._http = httpx2.Client(trust_env=False, timeout=START_SECONDS)
 
     def choose(self, scenario: str | None) -> None:
-        """Choose what happens to the next payment, or with `print:NAME` to the next print job; None: as usual.
+        """Set the scenario of the next payment, or with `print:NAME` of the next print job; None: as usual.
 
-        `posd simulate --list` names the scenarios. What the payment's amount or metadata asks for does not count then.
-        What begins before a payment, such as `terminal-away`, has begun when this returns, and lasts until the next
-        choice.
+        `posd simulate --list` names the scenarios. It overrides the payment's amount and metadata. A scenario that
+        begins before a payment, such as `terminal-away`, has begun on return, and lasts until the next choice.
         """
         self.do("scenario", name=scenario)
 
     def do(self, deed: str, **body: Any) -> dict[str, Any]:
-        """Do something to it, such as `present-card`, `unplug`, `power-off` or `paper`; return how it stands then."""
+        """Run an action of the control API, such as `present-card`, `unplug` or `paper`; return its state."""
         state: dict[str, Any] = self._call("POST", f"/{deed}", body)
         return state
 
     def state(self) -> dict[str, Any]:
-        """Return how it stands: the payment that runs, power, network, ..."""
+        """Return its state: the running payment, power, network, ..."""
         state: dict[str, Any] = self._call("GET", "")
         return state
 
     def ledger(self, kind: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """Return what really happened, oldest first: all of it, or the entries of that kind with these fields."""
+        """Return the true events, oldest first: all of them, or those of that kind with these fields."""
         wanted = ({} if kind is None else {"kind": kind}) | fields
         return [entry for entry in self._call("GET", "/ledger") if wanted.items() <= entry.items()]
 
     def prints(self) -> list[dict[str, Any]]:
-        """Return what came out on paper, oldest first."""
+        """Return the printed jobs, oldest first."""
         prints: list[dict[str, Any]] = self._call("GET", "/prints")
         return prints
 
@@ -264,11 +266,11 @@ class SimulatedTerminal:
 
 
 class Sandbox:
-    """The daemon and a simulated terminal. As a context manager it runs for the block; nothing is left behind it.
+    """The daemon and a simulated terminal, as a context manager that removes all at the end.
 
-    `speed` is how much faster than people the terminal is. posd's own waits are as much shorter, but for
-    `LEAST_WAIT_SECONDS`; `patient` leaves them as they are by default. The terminal's address is in the configuration,
-    unless `address_known` is False; `announce` announces it over mDNS, on loopback.
+    `speed`: of the terminal against people. posd's own waits are shorter by the same factor, but at least
+    `LEAST_WAIT_SECONDS`; `patient` keeps their defaults. The configuration has the terminal's address, unless
+    `address_known` is False; `announce` announces it over mDNS, on loopback.
     """
 
     def __init__(
@@ -282,14 +284,14 @@ class Sandbox:
     ) -> None:
         self.serial = serial
         self.speed = speed
-        #: A test has had it; see `posd.testing`.
+        #: A test has used it; see `posd.testing`.
         self.used = False
         self.terminal = SimulatedTerminal(serial, self.wait_for)
         self._patient = patient
         self._announce = announce
         self._address_known = address_known
         self._programs: dict[str, Program] = {}
-        self._news = News()
+        self._news = OutputSignal()
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -305,17 +307,17 @@ class Sandbox:
 
     @property
     def config_path(self) -> Path:
-        """The daemon's configuration: `posd --config` with it gives every command."""
+        """Configuration of the daemon, for any command by `posd --config`."""
         return self.directory / "config.toml"
 
     @property
     def till_socket(self) -> Path:
-        """Where a till calls posd."""
+        """Socket for tills."""
         return self.directory / "run" / "till.sock"
 
     @property
     def admin_socket(self) -> Path:
-        """Where operators call posd."""
+        """Socket for operators."""
         return self.directory / "run" / "admin.sock"
 
     @cached_property
@@ -330,21 +332,21 @@ class Sandbox:
 
     @property
     def webhook_address(self) -> str:
-        """Where posd listens for terminals."""
+        """Address of the webhook listener."""
         return f"{LOOPBACK}:{self._port}"
 
     @property
     def pid_path(self) -> Path:
-        """The file that holds the process id of the daemon that runs."""
+        """File with the process id of the running daemon."""
         return self.directory / "posd.pid"
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """What the daemon that runs has logged, oldest first (docs/logs.md)."""
+        """Log lines of the running daemon, oldest first (docs/logs.md)."""
         return list(self._programs[DAEMON].lines)
 
     def start(self) -> None:
-        """Make the directory and the certificates of both sides, start both processes, and wait until both answer."""
+        """Make the directory and both certificates, start both processes, and wait until both reply."""
         self.directory = temporary_directory()
         self._closing.callback(shutil.rmtree, self.directory, ignore_errors=True)
         self._closing.callback(self.terminal.close)
@@ -365,7 +367,7 @@ class Sandbox:
         self._wait_until_started()
 
     def renew(self) -> None:
-        """Begin anew in half a second, at the same addresses: an empty database, and a terminal that has no past."""
+        """Reset in half a second, at the same addresses: an empty database, and a terminal without a past."""
         for program in self._programs.values():
             program.kill()
             program.log_path.unlink()
@@ -384,17 +386,17 @@ class Sandbox:
         self._closing.close()
 
     def start_daemon(self, *, wait: bool = True) -> None:
-        """Start the daemon, and with `wait` return when it answers."""
+        """Start the daemon, and with `wait` return when it replies."""
         self._programs[DAEMON] = self._daemon()
         if wait:
             self._wait_until_started()
 
     def stop_daemon(self) -> None:
-        """Stop the daemon by SIGTERM, and leave everything else as it is."""
+        """Stop the daemon by SIGTERM, without any other change."""
         self._programs[DAEMON].stop()
 
     def kill_daemon(self) -> None:
-        """Kill the daemon (SIGKILL, as where the power fails), and leave everything else as it is."""
+        """Kill the daemon (SIGKILL, as a power cut does), without any other change."""
         self._programs[DAEMON].kill()
 
     def restart_daemon(self) -> None:
@@ -410,7 +412,7 @@ class Sandbox:
         self.start_daemon()
 
     def wait_for_log(self, event: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Return the first log line of the daemon that runs with that event and these fields; wait for it.
+        """Return the first log line of the running daemon with that event and these fields; wait for it.
 
         Raise TimeoutError.
         """
@@ -422,9 +424,9 @@ class Sandbox:
         return self.wait_for(look, timeout, f"posd has logged no {event} {fields or ''}")
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
-        """Return what `look` returns once it is not None. It is called again when a process has said something.
+        """Return the first result of `look` that is not None. It is called again after each output of a process.
 
-        Raise TimeoutError, or SandboxFailed where a process ends; the ends of the logs are their notes.
+        Raise TimeoutError; raise SandboxFailed if a process ends. Their notes are the ends of the logs.
         """
 
         def look_and_check() -> T | None:
@@ -441,14 +443,14 @@ class Sandbox:
         return found
 
     def check(self) -> None:
-        """Raise SandboxFailed where a process has ended by itself."""
+        """Raise SandboxFailed if a process has ended by itself."""
         for program in self._programs.values():
             program.check()
 
     def wait_for_end_of_daemon(self) -> int:
-        """Return the exit code of the daemon once something else has ended it; a signal is negative.
+        """Return the exit code of the daemon after another cause has ended it; a signal is negative.
 
-        Raise SandboxFailed where the terminal has ended.
+        Raise SandboxFailed if the terminal has ended.
         """
 
         def ended() -> int | None:
@@ -460,15 +462,15 @@ class Sandbox:
         return code
 
     def tails(self) -> list[str]:
-        """Return the ends of the logs, in lines."""
+        """Return the last lines of the logs."""
         return [line for program in self._programs.values() for line in program.tail()]
 
     def paper(self, print_job_id: str) -> str | None:
-        """Return what came out on paper for a job that has ended; None where nothing did."""
+        """Return the printed text of an ended job, or None."""
         return next((entry["text"] for entry in self.terminal.ledger("printed", print_job_id=print_job_id)), None)
 
     def document(self) -> dict[str, Any]:
-        """Return how it can be reached, for programs."""
+        """Return its addresses and paths, for programs."""
         return {
             "directory": str(self.directory),
             "config": str(self.config_path),
@@ -482,9 +484,9 @@ class Sandbox:
         }
 
     def _hold_port(self) -> int:
-        """Return a port of loopback that no other program gets while this sandbox lives; a process of it can listen.
+        """Return a loopback port reserved for this sandbox, on which one of its processes can listen.
 
-        Linux lets two sockets have one port where both set SO_REUSEADDR and one of them at most listens.
+        Linux lets two sockets share a port if both set SO_REUSEADDR and at most one of them listens.
         """
         held = self._closing.enter_context(socket.socket())
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -502,11 +504,10 @@ class Sandbox:
             "--state": self.directory / "terminal",
             "--trust": self._own.ca_certificate,
             "--speed": self.speed,
-            "--mdns-interface": LOOPBACK,
             # With wait-for-abort the customer waits until the till has called abort.
             "--wait-seconds": 0,
         }
-        flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
+        flags = ["--json", *(["--mdns-interface", LOOPBACK] if self._announce else [])]
         return ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]
 
     def _daemon(self) -> Program:
@@ -544,7 +545,7 @@ class Sandbox:
 
 
 def temporary_directory() -> Path:
-    """Make a directory with a path short enough for the sockets in it."""
+    """Make a directory with a path short enough for its sockets."""
     directory = tempfile.mkdtemp(prefix="posd-sandbox-")
     if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
         Path(directory).rmdir()

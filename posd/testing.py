@@ -17,7 +17,7 @@ __all__ = ["Sandbox", "SandboxFailed", "SimulatedTerminal", "posd_sandbox", "pos
 
 @pytest.fixture(scope="session")
 def posd_sandbox_session() -> Iterator[Sandbox]:
-    """posd and a simulated terminal for the whole run. A project that wants another speed has its own of this name."""
+    """Start posd and a simulated terminal for the whole run. A project overrides this fixture for another speed."""
     with Sandbox() as sandbox:
         yield sandbox
 
@@ -26,9 +26,9 @@ def posd_sandbox_session() -> Iterator[Sandbox]:
 def posd_sandbox(
     posd_sandbox_session: Sandbox, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Sandbox]:
-    """posd with an empty database, and a terminal without a past; POSD_SOCKET leads to it.
+    """Return posd with an empty database, and a terminal without a past; set POSD_SOCKET to it.
 
-    A test that fails shows the ends of their logs.
+    A failed test shows the ends of their logs.
     """
     sandbox = posd_sandbox_session
     if sandbox.used:

@@ -45,7 +45,6 @@ LONGEST = {
     "test_changes.py",
     "test_restore.py",
     "test_print_process.py",
-    "test_policy_killed.py",
     "test_generated.py",
     SCHEMATHESIS,
 }

@@ -91,3 +91,11 @@ def test_every_heading_that_the_code_cites_is_there() -> None:
         if re.sub(r"\s+", " ", heading) not in headings[name]
     ]
     assert missing == []
+
+
+def test_each_class_of_the_glossary_stands_in_the_file_that_it_names() -> None:
+    for row in (ROOT / "docs" / "glossary.md").read_text().splitlines():
+        classes = re.findall(r"`([A-Z]\w+)`", row)
+        where = [(ROOT / "posd" / file).read_text() for file in re.findall(r"`([a-z_/]+\.py)`", row)]
+        for name in classes:
+            assert any(re.search(rf"^class {name}\b", text, re.MULTILINE) for text in where), (name, row)

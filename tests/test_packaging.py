@@ -1,5 +1,6 @@
 """What the Debian package is made of. That it installs, and that its units run: python -m tests.system."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -12,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from posd import RELEASED
-from posd.config.reader import load, parse
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +53,31 @@ def test_shellcheck_finds_nothing_in_a_script_of_the_package(script: str) -> Non
     subprocess.run(["shellcheck", "-s", "sh", str(ROOT / "packaging" / "debian" / script)], check=True)
 
 
+def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp_path: Path) -> None:
+    """Whatever is in their names, and not as root."""
+    tools, backups = tmp_path / "tools", tmp_path / "backups"
+    for folder in (tools, backups):
+        folder.mkdir()
+    (tools / "runuser").write_text(f'#!/bin/sh\necho "$2" > {tmp_path}/user\nshift 3\nexec "$@"\n')
+    (tools / "runuser").chmod(0o755)
+    other = tmp_path / "other.db"  # in the folder where dpkg runs
+    other.write_text("")
+    names = [f"before-upgrade-{name}.db" for name in ("3", "2", "1 0", "x\n1 other", "0")]
+    for age, name in enumerate([*names, "posd-20261120T104203Z.db"]):
+        (backups / name).write_text("")
+        os.utime(backups / name, (1_000_000 - age, 1_000_000 - age))
+    prerm = ROOT / "packaging" / "debian" / "prerm"
+    subprocess.run(
+        ["sh", "-c", '. "$0"; remove_old_backups "$1"', prerm, backups],
+        cwd=tmp_path,
+        env={"PATH": f"{tools}:/usr/bin:/bin"},
+        check=True,
+    )
+    assert {path.name for path in backups.iterdir()} == {*names[:2], "posd-20261120T104203Z.db"}
+    assert other.exists()
+    assert (tmp_path / "user").read_text() == "posd\n"
+
+
 def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
     enabled = {
         path.name
@@ -82,7 +107,8 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
     for python in BUILD["PYTHONS"]:
         assert python in written.splitlines()[0], "run packaging/lock"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for line in [*project["dependencies"], *project["optional-dependencies"]["relay"]]:
+    extras = project["optional-dependencies"]
+    for line in [*project["dependencies"], *extras["relay"], *extras["watch"]]:
         asked = Requirement(line)
         version = locked.get(canonicalize_name(asked.name))
         assert version is not None, f"{asked.name} is missing: run packaging/lock"
@@ -103,19 +129,35 @@ def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -
     assert BUILD["debian"](python) == debian
 
 
-def test_the_first_configuration_of_a_machine_is_right_and_sets_nothing() -> None:
-    """What it set would stay, where a later version has a better default."""
-    path = ROOT / "packaging" / "config.toml"
-    assert tomllib.loads(path.read_text()) == {}
-    assert load(path).terminals == ()
-    shown = path.read_text().replace("\n#[[", "\n[[").replace("\n#serial", "\nserial")
-    assert [one.serial for one in parse(shown, file=path).terminals] == ["SN-0001"]
-
-
 def test_the_command_for_head_office_s_server_is_in_the_package_where_its_document_says() -> None:
-    target = BUILD["RENAMED"]["packaging/nats/lanes"]
+    target = BUILD["OF_FLEET"]["packaging/nats/lanes"]
     assert Path(target).parent == Path(BUILD["HOME"], "bin")  # what is there can be run
     assert f"`/{target}`" in (ROOT / "docs" / "fleet.md").read_text()
+
+
+def test_a_document_of_the_package_links_to_no_file_that_is_not_in_it() -> None:
+    laid = set(BUILD["packaged"]())
+    documents = [path for path in laid if path.suffix == ".md"]
+    assert len(documents) > 10
+    links = 0
+    for path in documents:
+        for link in re.findall(r"\]\(([^)#\s]+)", BUILD["without_lost_links"](path, laid)):
+            if "://" not in link:
+                links += 1
+                assert Path(os.path.normpath(path.parent / link)) in laid, (path, link)
+    assert links > 50
+
+
+def test_what_is_of_head_office_and_what_is_evidence_is_not_on_a_till() -> None:
+    names = {str(path.relative_to(ROOT)) for path in BUILD["packaged"]()}
+    assert names.isdisjoint({*BUILD["OF_FLEET"], *(f"docs/{name}.md" for name in BUILD["EVIDENCE"])})
+    assert all((ROOT / f"docs/{name}.md").exists() for name in BUILD["EVIDENCE"])
+
+
+def test_every_unit_names_a_page_that_says_what_it_does() -> None:
+    for path in [*(ROOT / "systemd").glob("posd*.[st]*"), *(ROOT / "packaging" / "collect").glob("*.service")]:
+        if path.suffix in (".service", ".socket", ".timer"):
+            assert "\nDocumentation=man:posd" in path.read_text(), path.name
 
 
 def test_posd_imports_nothing_that_the_package_leaves_out() -> None:

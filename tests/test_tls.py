@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.serialization import (
 from msgspec.structs import replace
 
 from posd import tls
-from posd.base import locks
-from posd.tls import TlsError, TlsFiles, issue, served
+from posd.base import files as base_files
+from posd.tls import TlsError, TlsFiles, authority, issue, served
 from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
@@ -100,7 +100,8 @@ def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
 )
 @needs("openssl")
 def test_openssl_judges_alike(made: TlsFiles, flags: list[str], accepted: bool) -> None:
-    command = ["openssl", "verify", "-x509_strict", "-CAfile", str(made.ca_certificate), *flags, str(made.certificate)]
+    command = ["openssl", "verify", "-x509_strict", "-CAfile", str(made.ca_certificate), *flags]
+    command += ["-untrusted", str(made.certificate), str(made.certificate)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == accepted, done.stderr
 
@@ -113,11 +114,11 @@ def test_what_the_certificates_say(made: TlsFiles) -> None:
     assert server.addresses == tuple(ADDRESSES)
     assert timedelta(hours=23) < now - server.not_before < timedelta(hours=25)
     assert server.not_after - server.not_before == timedelta(days=397)
-    assert ca.not_after - ca.not_before > timedelta(days=3650)
+    assert ca.not_after - ca.not_before == timedelta(days=730)
     der = ssl.PEM_cert_to_DER_cert(made.certificate.read_text().partition(PEM_END)[0] + PEM_END)
     assert server.fingerprint_sha256 == hashlib.sha256(der).hexdigest()
     constraints = load(made.ca_certificate).extensions.get_extension_for_class(x509.BasicConstraints)
-    assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 0)
+    assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 2)
     assert made.certificate.read_bytes().endswith(made.ca_certificate.read_bytes())
 
 
@@ -148,10 +149,10 @@ def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
 
 def test_the_ca_is_kept(made: TlsFiles) -> None:
     ca, key, server = (path.read_bytes() for path in (made.ca_certificate, made.ca_key, made.certificate))
-    tls.init(made.ca_certificate.parent, names=["new.example"], addresses=[])
+    tls.init(made.ca_certificate.parent, names=["new.lan"], addresses=[])
     assert (made.ca_certificate.read_bytes(), made.ca_key.read_bytes()) == (ca, key)
     assert made.certificate.read_bytes() != server
-    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "new.example")
+    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "new.lan")
 
 
 def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
@@ -164,7 +165,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(days=100))
+    monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(days=100))
     tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
 
@@ -233,7 +234,7 @@ def test_a_broken_ca_is_told_and_nothing_is_changed(
 
 
 def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(hours=12))
+    monkeypatch.setattr(authority, "CA_LIFETIME", timedelta(hours=12))
     tls.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
         tls.init(made.certificate.parent, names=NAMES, addresses=[])
@@ -309,7 +310,7 @@ def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
 
 def test_a_ca_certificate_is_no_server_certificate(made: TlsFiles) -> None:
     with pytest.raises(TlsError, match="would be refused by the terminals"):
-        tls.server_context(made.ca_certificate, made.ca_key)
+        tls.server_context(made.ca_key, made.ca_key)
 
 
 def test_a_certificate_in_an_unusual_block_is_told(made: TlsFiles) -> None:
@@ -361,11 +362,11 @@ def test_command(tmp_path: Path) -> None:
     assert f"until {info.not_after:%Y-%m-%d}" in done.stdout
 
     ca = made.ca_certificate.read_bytes()
-    done = posd(tmp_path, "init", "--name", "a.example", "--name", "b.example", "--address", "10.0.0.9")
+    done = posd(tmp_path, "init", "--name", "a.local", "--name", "b.local", "--address", "10.0.0.9")
     assert done.returncode == 0
     assert "Nothing on the terminals" in done.stdout
     info = tls.describe(made.certificate)
-    assert (info.names, info.addresses) == (("a.example", "b.example"), ("10.0.0.9",))
+    assert (info.names, info.addresses) == (("a.local", "b.local"), ("10.0.0.9",))
     assert made.ca_certificate.read_bytes() == ca
 
     assert posd(tmp_path, "init", "--force").returncode == 0
@@ -386,7 +387,7 @@ def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
 
 def test_one_command_at_a_time_makes_certificates(made: TlsFiles) -> None:
     directory, before = made.certificate.parent, made.certificate.read_bytes()
-    lock = locks.take(directory / ".lock")
+    lock = base_files.lock(directory / ".lock")
     try:
         for make in (lambda: tls.renew(directory), lambda: tls.init(directory, names=NAMES, addresses=[])):
             with pytest.raises(TlsError, match="another command is making certificates"):
@@ -436,3 +437,83 @@ def test_what_a_certificate_lacks(made: TlsFiles) -> None:
     wildcard = replace(info, names=("*.shop.example",))
     assert not tls.missing(wildcard, tls.Subjects(("till.shop.example",)))
     assert tls.missing(wildcard, tls.Subjects(("a.till.shop.example", "shop.example")))
+
+
+def extension(ca: Path, kind: type[x509.ExtensionType]) -> x509.Extension[x509.ExtensionType]:
+    return load(ca).extensions.get_extension_for_class(kind)
+
+
+def test_a_ca_may_vouch_for_servers_of_private_networks_and_for_this_machine_alone(made: TlsFiles) -> None:
+    limits = extension(made.ca_certificate, x509.NameConstraints)
+    assert limits.critical
+    ca = load(made.ca_certificate)
+    usable = tls.Subjects(("till.lan", "localhost", "pos.local", NAMES[0]), ("192.168.1.2", "10.9.9.9", "fd00::7"))
+    assert authority.permitted(ca, usable) == usable
+    others = tls.Subjects(("bank.example", "local.example", "notlan", "xlocal"), ("8.8.8.8", "2a00::1"))
+    assert not authority.permitted(ca, others)
+    assert extension(made.ca_certificate, x509.ExtendedKeyUsage).value == x509.ExtendedKeyUsage(
+        [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]
+    )
+
+
+def test_what_the_ca_may_not_vouch_for_is_refused_where_it_is_named_and_else_left_out(
+    made: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(tls.SubjectError, match=r"may not vouch for new\.example, 8\.8\.8\.8.*--force"):
+        tls.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
+    monkeypatch.setattr(issue, "local_addresses", lambda: ["8.8.8.8", "10.1.1.1"])
+    tls.renew(made.ca_certificate.parent)
+    assert set(tls.describe(made.certificate).addresses) == {*ADDRESSES, "10.1.1.1"}
+
+
+@pytest.mark.parametrize(
+    ("left", "following"), [(400, False), (200, True), (20, True)], ids=["new", "seven months before", "late"]
+)
+def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_goes_on(
+    made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, following: bool
+) -> None:
+    directory, old = made.ca_certificate.parent, made.ca_certificate.read_bytes()
+    end = tls.describe(made.ca_certificate).not_after
+    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
+    assert bool(issue.ca_reasons(made)) is following
+    tls.renew(directory)
+    assert made.next_ca_certificate.exists() is following
+    tls.renew(directory)
+    assert made.ca_certificate.read_bytes() == old
+
+
+@pytest.mark.parametrize(("left", "follows"), [(40, False), (20, True), (-1, True)])
+def test_at_the_end_of_the_old_ca_the_new_one_signs(
+    made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, follows: bool
+) -> None:
+    directory, end = made.ca_certificate.parent, tls.describe(made.ca_certificate).not_after
+    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=200))
+    tls.renew(directory)
+    new, key = made.next_ca_certificate.read_bytes(), made.next_ca_key.read_bytes()
+    monkeypatch.setattr(authority, "now", lambda: end - timedelta(days=left))
+    tls.renew(directory)
+    assert (made.ca_certificate.read_bytes() == new, made.ca_key.read_bytes() == key) == (follows, follows)
+    assert made.next_ca_key.exists() is not follows
+    assert issue.issued_by(made.certificate, made.ca_certificate)
+
+
+@pytest.mark.parametrize("lost", ["next_ca_key", "next_ca_certificate"])
+def test_a_power_loss_while_one_ca_follows_another_is_finished(made: TlsFiles, lost: str) -> None:
+    directory = made.ca_certificate.parent
+    tls.renew(directory, new_ca=True)
+    if lost == "next_ca_key":  # the end of the overlap
+        made.next_ca_key.replace(made.ca_key)
+    else:  # its beginning
+        made.next_ca_certificate.unlink()
+    tls.renew(directory)
+    assert issue.issued_by(made.certificate, made.ca_certificate)
+    assert not made.next_ca_key.exists()
+    assert not made.next_ca_certificate.exists()
+
+
+def test_the_key_of_the_ca_can_be_a_credential(made: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "credentials").mkdir()
+    made.ca_key.rename(tmp_path / "credentials" / authority.CREDENTIAL)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    tls.renew(made.ca_certificate.parent)
+    assert issue.issued_by(made.certificate, made.ca_certificate)

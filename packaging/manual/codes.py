@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from manual.roff import definitions, heading, paragraphs, see_also
-from posd.cli.explain.table import KINDS, Entry, entries
+from posd.cli.explain.table import KINDS, CodeEntry, entries
 
 HEAD = """# Every code
 
@@ -54,7 +54,7 @@ def _title(kind: str) -> str:
     return _name(kind)[:1].upper() + _name(kind)[1:]
 
 
-def _table(kind: str, rows: list[Entry]) -> Iterator[str]:
+def _table(kind: str, rows: list[CodeEntry]) -> Iterator[str]:
     yield "| code | means | money | do |"
     yield "| --- | --- | --- | --- |"
     for entry in rows:
@@ -69,7 +69,7 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def _parts(entry: Entry, money: str) -> Iterator[str]:
+def _parts(entry: CodeEntry, money: str) -> Iterator[str]:
     yield from filter(None, (entry.means, entry.comes, money + entry.money, entry.do))
     if entry.commands:
         yield ", ".join(f"`{command}`" for command in entry.commands)

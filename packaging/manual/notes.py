@@ -173,6 +173,7 @@ FILES: Mapping[str, str] = {
     "/run/posd/feed.sock": "The socket of a relay to head office: group posd-feed. It can read the feed, no more.",
     "/var/lib/posd/posd.db": "The database. Every payment is in it.",
     "/var/lib/posd/callback.key": "The secret by which posd knows that a callback is genuine.",
+    "/var/lib/posd/config.last": "The last configuration that worked, for a start with one that has a mistake.",
     "/var/lib/posd/posd.db.witness": "The payments started lately: they tell where the database has gone back.",
     "/var/lib/posd/tls/": "The local CA and the certificate that terminals see.",
 }

@@ -1,1 +1,1 @@
-"""The doors: the local API of tills and operators, the webhooks of terminals; what describes and measures them."""
+"""The local API of tills and operators, the webhooks of terminals, and their description and metrics."""

@@ -1,11 +1,10 @@
-"""The certificate that the webhook listener serves: taken up anew when its files change, renewed before its end.
+"""Certificate of the webhook listener: reloaded when its files change, renewed before its end.
 
-What is on the disk is loaded into a fresh context and tried there; only a pair that fits and is valid replaces the one
-that is served, for new connections. So a half-written or mismatched pair changes nothing but a line in the log, and
-no connection that is open notices anything.
+The files are loaded into a new context and tested there. Only a matching, valid pair replaces the served one, for new
+connections. So a half-written or mismatched pair causes only a log line, and open connections are unaffected.
 
-The certificate of `posd tls init` is renewed by `posd tls renew` in a process of its own: what makes certificates is
-large, and the daemon needs it once a year.
+`posd tls renew` renews the certificate of `posd tls init` in a process of its own: the library for making certificates
+is large, and the daemon needs it once a year.
 """
 
 import asyncio
@@ -22,64 +21,74 @@ from posd import tls
 from posd.api import documents
 from posd.base.clocks import monotonic, next_tick
 from posd.base.times import iso
+from posd.upkeep.known_ca import REMEDY, KnownCa
 
-#: How often the files and this machine's addresses are looked at, in seconds; SIGHUP, and an address that the kernel
-#: reports, make it at once.
+#: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
+#: at once.
 CHECK_SECONDS = 60.0
-#: After a renewal that failed or did not help, how long until the next try, in seconds.
+#: Seconds to the next attempt after a renewal that failed or did not help.
 RENEWAL_PAUSE_SECONDS = 3600.0
-#: The same after one that helped: an address that comes and goes must not keep the machine busy.
+#: The same after one that helped, so that an unstable address does not occupy the machine.
 HELPED_PAUSE_SECONDS = 10.0
-#: Longest that a renewal may take, in seconds; it takes about one.
+#: Longest renewal, in seconds; it takes about one.
 RENEWAL_SECONDS = 120.0
-#: People are reminded once a day, in seconds.
+#: Days before a new CA signs from which this machine does not count as healthy.
+NEW_CA_DAYS = 90
+#: Seconds between two reminders of the operator.
 REMINDER_SECONDS = 86_400.0
-#: What of a failed renewal's words goes into the log, in characters.
+#: Most characters of a failed renewal's output in the log.
 MAX_WORDS = 1000
 
-#: What to do about a certificate while the clock is not believed.
+#: Cure of a certificate while the clock is not trusted.
 CLOCK_FIRST = "see to the clock first: posd clock"
 
 log = structlog.get_logger("posd.certificate")
 
 
-class Pair(msgspec.Struct, frozen=True):
-    """The files of a certificate, and by whom it is renewed.
+class CertificatePair(msgspec.Struct, frozen=True):
+    """Files of a certificate, and the way to renew it.
 
-    `renewable` is the configuration file where `posd tls renew` renews it, None for the shop's own PKI. `wanted` says
-    by what terminals call this machine now; it may block.
+    `renewable`: the configuration file for `posd tls renew`, None for the shop's own PKI. `wanted`: returns the names
+    by which terminals call this machine. `new_ca_from`: returns the time from which a waiting CA signs, or None.
+    `publish`: lets every user read the CA. All three may block.
     """
 
     certificate: Path
     private_key: Path
     renewable: Path | None = None
     wanted: Callable[[], tls.Subjects] = tls.Subjects
+    new_ca_from: Callable[[], datetime | None] = lambda: None
+    publish: Callable[[], None] = lambda: None
 
     @property
     def cure(self) -> str:
-        """What to do about a certificate that ends."""
+        """Cure of a certificate that ends."""
         if self.renewable is not None:
             return "posd renews it by itself within a minute; where it does not: posd tls renew"
         return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
 
 
 class NotRenewed(Exception):
-    """The certificate could not be renewed; the message says why and what to do."""
+    """Failed renewal; the message has the reason and the cure."""
 
 
 class ServedCertificate(msgspec.Struct, eq=False):
-    """What is served, and what is on the disk. Run `run` as a task; cancel it to stop."""
+    """The served certificate, and the one on disk. Run `run` as a task; cancel it to stop."""
 
-    pair: Pair
+    pair: CertificatePair
     loaded_from: "State"
-    served: tls.Served
+    served: tls.ServingContext
     now: Callable[[], datetime]
     check_seconds: float
-    #: Whether the clock can be believed: while it cannot, nothing is judged by it, and nothing is renewed.
+    #: Returns whether the clock is trusted: otherwise dates are not checked, and nothing is renewed.
     sure: Callable[[], bool]
-    #: Why what is on the disk is not served, None where it is.
+    #: Known CA of posd's own; None: nothing is recorded.
+    known_ca: KnownCa | None = None
+    #: Reason why the one on disk is not served, or None.
     trouble: str | None = None
-    _listeners: list[Callable[[tls.Served], None]] = []
+    #: Time at which a new CA begins to sign; it must be on the terminals before. None without one.
+    new_ca_from: datetime | None = None
+    _listeners: list[Callable[[tls.ServingContext], None]] = []
     _asked: bool = False
     _taken: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -89,47 +98,56 @@ class ServedCertificate(msgspec.Struct, eq=False):
     @classmethod
     async def open(
         cls,
-        pair: Pair,
+        pair: CertificatePair,
         now: Callable[[], datetime],
         check_seconds: float = CHECK_SECONDS,
         sure: Callable[[], bool] = lambda: True,
+        known_ca: KnownCa | None = None,
     ) -> "ServedCertificate":
-        """Load the pair; one that has ended, or is from the future, is renewed first where it can be.
+        """Load the pair; renew an expired or future one first, if possible.
 
-        While the clock is not believed it is served as it is. Raise TlsError.
+        While the clock is not trusted it is served unchanged. Raise TlsError.
         """
+        if known_ca is not None and pair.renewable is not None:
+            await known_ca.look()
         state = _state(pair)
         try:
             served = await asyncio.to_thread(_load, pair, now() if sure() else None)
-        except (tls.Expired, tls.NotYetValid) as error:
+        except (tls.CertificateExpired, tls.CertificateNotYetValid) as error:
             await _renew_first(pair, error)
             state = _state(pair)
             served = await asyncio.to_thread(_load, pair, None)
-        return cls(pair, state, served, now, check_seconds, sure)
+        except tls.TlsError as error:
+            if known_ca is None or known_ca.trouble is None:
+                raise
+            raise tls.TlsError(f"{str(error).partition('; ')[0]}; {REMEDY}") from error
+        return cls(pair, state, served, now, check_seconds, sure, known_ca)
 
-    def use(self, pair: Pair) -> None:
-        """Serve another pair, from the next look on, if it can be served."""
+    def use(self, pair: CertificatePair) -> None:
+        """Set another pair, which is served from the next check on if it is valid."""
         self.pair = pair
 
     async def reload(self) -> None:
-        """Load the files now, and say what came of it (SIGHUP)."""
+        """Reload the files now, and log the result (SIGHUP)."""
         self._asked = True
         self._taken.clear()
         self._wake.set()
         await self._taken.wait()
 
-    def listen(self, listener: Callable[[tls.Served], None]) -> None:
-        """Call `listener` with what is served from now on, at each change."""
+    def listen(self, listener: Callable[[tls.ServingContext], None]) -> None:
+        """Call `listener` with the served certificate after each change."""
         self._listeners.append(listener)
 
     def look(self) -> None:
-        """Look now whether anything has to be done (this machine's addresses changed)."""
+        """Start a check now, because this machine's addresses changed."""
         self._wake.set()
 
     def check(self) -> tuple[documents.State, str, str]:
-        """Return state, words and cure for the health resource: the end of what is served, trouble on the disk."""
+        """Return state, words and cure for the health resource: the end of the served one, trouble on disk."""
         info, now = self.served.info, self.now()
         days = info.days_left(now)
+        if self.pair.renewable is not None and self.known_ca is not None and self.known_ca.trouble is not None:
+            return "failing", self.known_ca.trouble, REMEDY
         if not self.sure():
             return self._check_without_clock(now)
         if info.not_before > now:
@@ -141,10 +159,16 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if days < tls.RENEWAL_DAYS:
             words.append(f"the certificate ends in {days} days")
             todo = self.pair.cure
-        if self.trouble is not None:  # the next start would fail by it
+        if self.trouble is not None:  # it would break the next start
             words.append(f"the one on the disk is not served: {self.trouble}")
             todo = todo or "put a certificate and its key in place (posd tls status)"
-        return ("degraded", "; ".join(words), todo) if words else ("ok", f"valid for {days} more days", "")
+        state: documents.State = "degraded" if words else "ok"
+        if self.new_ca_from is not None:
+            left = (self.new_ca_from - now).days
+            state = "degraded" if left < NEW_CA_DAYS else state
+            words.append(f"a new CA signs in {left} days: terminals without it refuse the certificate then")
+            todo = todo or "put it on every terminal (posd tls ca > ca.crt), then: posd tls renew --end-old-ca"
+        return state, "; ".join(words) or f"valid for {days} more days", todo
 
     def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, str]:
         info = self.served.info
@@ -157,11 +181,13 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return "ok", f"valid {until}", ""
 
     async def run(self) -> None:
-        """Look, renew, remind, until cancelled."""
+        """Check, renew and remind, until cancelled."""
         while True:
             self._wake.clear()
             asked, self._asked = self._asked, False
             state, wanted = await self._look()
+            if self.known_ca is not None and self.pair.renewable is not None:
+                await self.known_ca.look()
             await self._take_up(state, asked=asked)
             if asked:
                 self._taken.set()
@@ -172,12 +198,15 @@ class ServedCertificate(msgspec.Struct, eq=False):
                     await self._wake.wait()
 
     async def _look(self) -> "tuple[State, tls.Subjects]":
-        """Look at the files, and by what terminals call this machine: in one go, for it wakes a thread each time."""
-        return await asyncio.to_thread(lambda: (_state(self.pair), self.pair.wanted()))
+        """Read the state of the files and the names of this machine, in one call, because each call wakes a thread."""
+        state, wanted, self.new_ca_from = await asyncio.to_thread(
+            lambda: (_state(self.pair), self.pair.wanted(), _new_ca_from(self.pair))
+        )
+        return state, wanted
 
     async def _take_up(self, state: "State", *, asked: bool) -> None:
         if state == self.loaded_from and not asked:
-            self.trouble = None  # what was wrong on the disk was undone
+            self.trouble = None  # the fault on disk is gone
             return
         try:
             served = await asyncio.to_thread(_load, self.pair, self.now() if self.sure() else None)
@@ -188,7 +217,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
                 log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self.check_seconds)
             return
         self.trouble = None
-        # Taken before the files were read: what changes meanwhile is another change.
+        # Read before the files, so that a change meanwhile counts as another change.
         self.loaded_from = state
         same = served.info == self.served.info
         self.served = served
@@ -231,7 +260,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             log.warning("certificate.ends", detail=f"{words}; {self.pair.cure}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
-        """Whether people were not told of that today."""
+        """Return whether a reminder is due today."""
         now = monotonic()
         self._reminded = {key: at for key, at in self._reminded.items() if now - at < REMINDER_SECONDS}
         if what in self._reminded:
@@ -240,17 +269,17 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return True
 
 
-def _load(pair: Pair, at: datetime | None) -> tls.Served:
-    """Load the pair, valid at that moment (None: no clock is asked). Raise TlsError."""
+def _load(pair: CertificatePair, at: datetime | None) -> tls.ServingContext:
+    """Load the pair, valid at that moment (None: dates are not checked). Raise TlsError."""
     return tls.load(pair.certificate, pair.private_key, at)
 
 
-async def _renew_first(pair: Pair, error: tls.TlsError) -> None:
-    """Renew a pair that is not valid by a clock that is believed. Raise TlsError where it has ended and cannot be.
+async def _renew_first(pair: CertificatePair, error: tls.TlsError) -> None:
+    """Renew a pair that is invalid by a trusted clock. Raise TlsError if it has expired and cannot be renewed.
 
-    One from the future is served then: refusing to start would not help.
+    A future one is served in that case: refusing to start would not help.
     """
-    ended = isinstance(error, tls.Expired)
+    ended = isinstance(error, tls.CertificateExpired)
     if pair.renewable is None:
         if ended:
             raise error
@@ -289,11 +318,18 @@ async def renew(config_file: Path) -> None:
         raise NotRenewed(words or f"posd tls renew ended with code {process.returncode}; run it by hand")
 
 
+def _new_ca_from(pair: CertificatePair) -> datetime | None:
+    with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read: `posd tls status` reports it
+        pair.publish()
+        return pair.new_ca_from()
+    return None
+
+
 State = tuple[object, ...]
 
 
-def _state(pair: Pair) -> State:
-    """Return what changes when a file does: replacing or rewriting it leaves another inode, size or time."""
+def _state(pair: CertificatePair) -> State:
+    """Return the state of the files: a replaced or rewritten file has another inode, size or time."""
     return tuple(_stamp(path) for path in (pair.certificate, pair.private_key))
 
 

@@ -1,4 +1,4 @@
-"""Calls on the clock, for operators: its witnesses, what waits for it, and a person's word that it is right."""
+"""Calls on the clock, for operators: its witnesses, the waiting work, and an operator's confirmation."""
 
 from typing import Annotated
 
@@ -7,12 +7,12 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.base.json_types import Moment, Wire
+from posd.base.json_types import Moment, WireFormat
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.calls.context import Context
-from posd.clock.clock import TODO, Confirmation, Stretch, WallClock, last_confirmation
+from posd.calls.context import CallContext
+from posd.clock.clock import REMEDY, Confirmation, Stretch, WallClock, last_confirmation
 from posd.clock.rules import Doubt, Kernel, TerminalTimes
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
@@ -22,7 +22,7 @@ from posd.records.request import (
 )
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
-#: What waits while the clock is not believed.
+#: Work that waits while the clock is not trusted.
 WAITING = (
     "retention and posd prune: nothing is removed",
     "certificates: none is made or renewed",
@@ -64,7 +64,7 @@ class ClockRequest(msgspec.Struct, frozen=True):
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
         str | None,
-        Wire(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
+        WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
         Meta(description="how it was compared, if there is something to say"),
     ] = None
 
@@ -72,7 +72,7 @@ class ClockRequest(msgspec.Struct, frozen=True):
 class ClockCalls:
     """Handlers of /v1/clock."""
 
-    def __init__(self, context: Context, clock: WallClock) -> None:
+    def __init__(self, context: CallContext, clock: WallClock) -> None:
         self._context = context
         self._clock = clock
 
@@ -81,7 +81,7 @@ class ClockCalls:
         return json_response(await self._state())
 
     async def confirm_clock(self, request: Request) -> Response:
-        """`POST /clock/confirm`: a person says that the clock is right now."""
+        """`POST /clock/confirm`: record an operator's confirmation of the clock."""
         asked = read_confirmation(request.state.body)
         try:
             await self._clock.confirm(asked.operator, asked.note or "", request.state.uid)
@@ -97,7 +97,7 @@ class ClockCalls:
             sure=detail is None,
             reason=clock.reason,
             detail=detail or "",
-            todo=TODO if detail is not None else "",
+            todo=REMEDY if detail is not None else "",
             since=None if clock.stretch is None else clock.stretch.since,
             unsure=[*filter(None, (clock.stretch,)), *clock.past],
             waiting=list(WAITING) if detail is not None else [],

@@ -1,4 +1,4 @@
-"""The call by which a person records what was seen working with a terminal (local API, Terminals)."""
+"""Call to record the functions that an operator saw working with a terminal (local API, Terminals)."""
 
 from typing import Annotated
 from uuid import uuid4
@@ -12,13 +12,13 @@ from posd.base.json_types import OPEN, Uuid
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.context import CallContext
 from posd.payments import rows
 from posd.payments.model import SearchResult
 from posd.payments.reconcile import Reconciler
-from posd.payments.search_reply import RESULTS, NoAnswer
+from posd.payments.search_reply import RESULTS, SearchFailed
 from posd.records.commissions import Commissions
-from posd.records.request import DecisionRow, Reader, Signed, decided
+from posd.records.request import DecisionRow, FieldReader, Signed, decided
 from posd.terminals.commission import Part
 from posd.terminals.fleet import Fleet
 
@@ -42,12 +42,12 @@ class _Seen(msgspec.Struct, frozen=True):
     proven: tuple[Part, ...]
 
 
-def _read(reader: Reader, operator: str, note: str, uid: int | None) -> _Seen:
+def _read(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Seen:
     return _Seen(operator, note, uid, _parts(reader))
 
 
-def _parts(reader: Reader) -> tuple[Part, ...]:
-    """Return the parts that are named, each once, in the order of `Part`."""
+def _parts(reader: FieldReader) -> tuple[Part, ...]:
+    """Return the named parts, each once, in the order of `Part`."""
     given = reader.value("proven")
     if not isinstance(given, list) or len(given) > len(Part):
         reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")
@@ -80,7 +80,7 @@ class Probe(msgspec.Struct, frozen=True):
 class CommissionCalls:
     """Handlers of /v1/terminals/{serial}/commission and probe."""
 
-    def __init__(self, context: Context, fleet: Fleet, commissions: Commissions, reconciler: Reconciler) -> None:
+    def __init__(self, context: CallContext, fleet: Fleet, commissions: Commissions, reconciler: Reconciler) -> None:
         self._context = context
         self._fleet = fleet
         self._commissions = commissions
@@ -94,12 +94,12 @@ class CommissionCalls:
             raise Problem("not_found", f"terminal {serial} is not in the fleet")
         unknown = str(uuid4())
         answer, found_before = await self._reconciler.probe(serial, unknown)
-        reason = answer.reason if isinstance(answer, NoAnswer) else None
+        reason = answer.reason if isinstance(answer, SearchFailed) else None
         signature = self._fleet.webhook_signature(serial)
         return json_response(Probe(unknown, RESULTS[type(answer)], reason, signature, found_before))
 
     async def commission_terminal(self, request: Request) -> Response:
-        """`POST /terminals/{serial}/commission`: record what was seen working."""
+        """`POST /terminals/{serial}/commission`: record the functions that were seen working."""
         serial = parameters.path(request, parameters.SERIAL)
         said = decided(ROW, request.state.body, request.state.uid, "nothing was recorded")
         await self._commissions.record(serial, said.operator, said.note, said.uid, said.proven)

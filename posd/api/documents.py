@@ -1,4 +1,4 @@
-"""The documents of the calls on the database as a whole, on terminals, the feed and the daemon itself."""
+"""Documents of the calls on the database, terminals, the feed and the daemon itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.ids import Channel
-from posd.base.json_types import OPEN, Moment, Uuid, Wire
+from posd.base.json_types import OPEN, Moment, Uuid, WireFormat
 from posd.calls.streams import Notice
 from posd.payments import reprocess
 from posd.payments.feed_outcomes import FeedOutcome
@@ -17,7 +17,7 @@ from posd.records.model import Phase
 from posd.storage.marks import GoneBack, Restored
 from posd.terminals.documents import Terminal
 
-# What only operators call: quarantine, reprocessing, backup, restore, prune.
+# Documents for operators: quarantine, reprocessing, backup, restore, prune.
 
 
 class QuarantinedBody(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
 
     id: Annotated[int, Meta(description="its place; ascending")]
     received_at: Annotated[Moment, Meta(description="when it came")]
-    channel: Annotated[str, Wire(Channel), Meta(description="which kind of callback")]
+    channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
     client_transaction_id: Annotated[Uuid | None, Meta(description="whose address it was sent to, of a payment")]
     print_job_id: Annotated[str | None, Meta(description="whose address it was sent to, of a print job")]
     reason: Annotated[str, Meta(description="why it was refused")]
@@ -45,7 +45,7 @@ class Quarantine(msgspec.Struct, frozen=True):
     next_after: Annotated[int, Meta(description="`after` of the next page")]
 
 
-class Reprocessed(reprocess.Report):
+class Reprocessed(reprocess.TransactionReport):
     """What was applied of the quarantine, and where what is stored differed from what follows from the record."""
 
     printing: Annotated[PrintReport, Meta(description="the same of print jobs")] = msgspec.field(
@@ -221,6 +221,7 @@ class Checks(msgspec.Struct, frozen=True):
     """The checks by name."""
 
     storage: Annotated[Check, Meta(description="whether the database can be read and written")]
+    local_api: Annotated[Check, Meta(description="whether clients find the sockets of the local API")]
     webhook_listener: Annotated[Check, Meta(description="whether terminals can call back")]
     certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
     discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]

@@ -1,4 +1,4 @@
-"""Numbers of what is open and of what a person should look at, for the metrics, the status and the feed."""
+"""Numbers of open records and attentions, for the metrics, the status and the feed."""
 
 import sqlite3
 
@@ -12,7 +12,7 @@ _OPEN = (
     f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.
+#: Counted by SQLite, off the loop: attentions can pile up for years.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
@@ -20,8 +20,8 @@ _ATTENTION = (
 _PRINT_ATTENTION = _ATTENTION.replace("transactions", "print_jobs")
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """Open ones by phase, the `created_at` of the oldest of each phase, attention by code, bodies in quarantine."""
+class DatabaseGauges(msgspec.Struct, frozen=True):
+    """Open payments by phase, the oldest `created_at` of each phase, attentions by code, bodies in quarantine."""
 
     seq: int
     open: dict[str, int]
@@ -32,14 +32,14 @@ class Figures(msgspec.Struct, frozen=True):
     quarantined: int
 
 
-def read(db: sqlite3.Connection, known: Figures | None = None) -> Figures:
-    """Read the figures; what a change would have changed is taken from those that are known, where none came since."""
+def read(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
+    """Read the figures; without a change since `known`, reuse all that only changes affect."""
     seq = changes.newest_seq(db)
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
     if known is not None and known.seq == seq:
         return msgspec.structs.replace(known, quarantined=quarantined)
     opened = db.execute(_OPEN).fetchall()
-    return Figures(
+    return DatabaseGauges(
         seq=seq,
         open={phase: count for phase, count, _ in opened},
         oldest={phase: at for phase, _, at in opened},

@@ -1,4 +1,4 @@
-"""The call by which a person says which device is a terminal (local API, Terminals)."""
+"""Call to record an operator's decision which device is a terminal (local API, Terminals)."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from posd.calls import parameters
 from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.context import CallContext
 from posd.payments import rows
-from posd.records.request import DecisionRow, Reader, Signed, decided
-from posd.records.terminal_addresses import Decisions
+from posd.records.request import DecisionRow, FieldReader, Signed, decided
+from posd.records.terminal_addresses import IdentityDecisions
 from posd.terminals.fleet import Fleet
 
-#: Longest base URL that is read, in characters.
+#: Longest base URL, in characters.
 MAX_URL = 300
 
 
@@ -40,7 +40,7 @@ class _Decision(msgspec.Struct, frozen=True):
     base_url: str
 
 
-def _read(reader: Reader, operator: str, note: str, uid: int | None) -> _Decision:
+def _read(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Decision:
     return _Decision(operator, note, uid, reader.required_text("base_url", MAX_URL))
 
 
@@ -50,7 +50,7 @@ ROW: DecisionRow[_Decision] = (_read, IdentityDecision)
 class IdentityCalls:
     """Handlers of /v1/terminals/{serial}/identity."""
 
-    def __init__(self, context: Context, fleet: Fleet, decisions: Decisions) -> None:
+    def __init__(self, context: CallContext, fleet: Fleet, decisions: IdentityDecisions) -> None:
         self._context = context
         self._fleet = fleet
         self._decisions = decisions

@@ -1,4 +1,4 @@
-"""Calls on the database as a whole, for operators: quarantine, reprocessing, backup, restores, prune (local API)."""
+"""Calls on the whole database, for operators: quarantine, reprocessing, backup, restores, prune (local API)."""
 
 import asyncio
 import base64
@@ -19,32 +19,32 @@ from starlette.responses import Response, StreamingResponse
 from posd.api import documents
 from posd.api.documents import PruneProgress, Quarantine, Reprocessed, RestoresSeen
 from posd.base.ids import Channel
-from posd.base.json_types import Wire
+from posd.base.json_types import WireFormat
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls import parameters
-from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.app import json_response, page_response
+from posd.calls.context import CallContext
 from posd.calls.encoding import redacted
 from posd.clock import clock
 from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
-from posd.records.quarantine import QuarantinedBody, Reprocessing
+from posd.records.quarantine import QuarantineEntry, Reprocessing
 from posd.records.request import check, decided, read_body
 from posd.storage import backup, marks
-from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
+from posd.storage.backup import KEEP, MOST_KEPT, BackupStopped, BadTarget, Rotated
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention
+from posd.upkeep.restore_guard import RestoreGuard, taken_over
 from posd.upkeep.retention import Retention
-from posd.upkeep.unseen import Unseen, taken_over
 
 # The bodies of the calls.
 
-#: The most days that can be named, as in the configuration.
+#: Most days of retention, as in the configuration.
 MOST_DAYS = 36_500
 #: An absolute path on this machine.
 AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
@@ -54,23 +54,25 @@ class BackupRequest(msgspec.Struct, frozen=True):
     """Where a backup goes: exactly one of `path`, `into` and `send`."""
 
     path: Annotated[
-        Path | None, Wire(AbsolutePath | None), Meta(description="a file, which is replaced when the new one is whole")
+        Path | None,
+        WireFormat(AbsolutePath | None),
+        Meta(description="a file, which is replaced when the new one is whole"),
     ] = None
     into: Annotated[
         Path | None,
-        Wire(AbsolutePath | None),
+        WireFormat(AbsolutePath | None),
         Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
     ] = None
     keep: Annotated[
         int,
-        Wire(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
+        WireFormat(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
         Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
     ] = KEEP
-    send: Annotated[bool, Wire(bool | None), Meta(description="the answer is the backup")] = False
+    send: Annotated[bool, WireFormat(bool | None), Meta(description="the answer is the backup")] = False
 
     @property
     def field(self) -> str:
-        """The field that says where to."""
+        """Name of the field with the target."""
         return "path" if self.path is not None else "into"
 
 
@@ -79,7 +81,7 @@ class PruneRequest(msgspec.Struct, frozen=True):
 
     older_than_days: Annotated[
         int,
-        Wire(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
+        WireFormat(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
         Meta(description="what ended longer ago; as configured if left out, where that is not 0"),
     ]
     dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
@@ -110,7 +112,7 @@ def read_backup(body: bytes) -> BackupRequest:
 def read_prune(body: bytes, configured: int) -> PruneRequest:
     """Read the body of `POST /prune`. Raise Problem.
 
-    `configured` is for how many days records are kept, 0 for ever.
+    `configured`: days for which records are kept, 0 for ever.
     """
     reader = read_body(PruneRequest, body or b"{}", "nothing was removed")
     days, dry_run = reader.value("older_than_days"), reader.members.get("dry_run", False)
@@ -128,7 +130,7 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
-    """Whether a number of a JSON text is whole and in that range."""
+    """Return whether a JSON number is whole and in that range."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     return least <= value <= most and value == int(value)
@@ -145,16 +147,16 @@ PIECE_BYTES = 256 * 1024
 class QuarantineCalls:
     """Handlers of /v1/quarantine and /v1/reprocess."""
 
-    def __init__(self, context: Context, reprocessing: Reprocessing) -> None:
+    def __init__(self, context: CallContext, reprocessing: Reprocessing) -> None:
         self._context = context
         self._reprocessing = reprocessing
 
     async def list_quarantine(self, request: Request) -> Response:
-        """`GET /quarantine`: what was refused, ascending by id, in pages."""
+        """`GET /quarantine`: refused bodies, ascending by id, in pages."""
         after, limit = request.state.query["after"], request.state.query["limit"]
         found = await self._context.read(partial(quarantine.page, after=after, limit=limit))
         items = [quarantine_document(item) for item in found]
-        return json_response(Quarantine(items, next_after=found[-1].id if found else after))
+        return await page_response(Quarantine(items, next_after=found[-1].id if found else after))
 
     async def get_quarantined(self, request: Request) -> Response:
         """`GET /quarantine/{id}`."""
@@ -176,8 +178,8 @@ class QuarantineCalls:
         return json_response(Reprocessed(**payments, printing=print_report(done[Channel.PRINT])))
 
 
-def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
-    """Return one refused body, in base64 without callback tokens, and the id that its callback address is of."""
+def quarantine_document(item: QuarantineEntry) -> documents.QuarantinedBody:
+    """Return one refused body, in base64 without callback tokens, with the id of its callback address."""
     printed = item.channel == Channel.PRINT
     return documents.QuarantinedBody(
         id=item.id,
@@ -192,23 +194,24 @@ def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
 
 
 class BackupCalls(msgspec.Struct, eq=False):
-    """Handlers of /v1/backup, /v1/restore and /v1/restore/seen; `keys` of callbacks go into each backup."""
+    """Handlers of /v1/backup, /v1/restore and /v1/restore/seen; each backup contains the callback `keys`."""
 
-    context: Context
+    context: CallContext
     store: Store
     database: Path
     keys: tuple[bytes, ...]
-    unseen: Unseen
+    unseen: RestoreGuard
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _stopping: bool = False
 
     def stop(self) -> None:
-        """End a backup that is being made; nothing of it is left behind."""
+        """Stop a running backup, without a file left behind."""
         self._stopping = True
 
     async def back_up(self, request: Request) -> Response:
-        """`POST /backup`: copy the database to `path`, or `into` a directory of which the newest are kept, or into the
-        answer (`send`); payments go on meanwhile.
+        """`POST /backup`: copy the database while payments continue.
+
+        The target is the file `path`, the directory `into`, which keeps the newest ones, or the response (`send`).
         """
         asked = read_backup(request.state.body)
         now = self.context.now()
@@ -226,7 +229,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         if isinstance(done, tuple):
             written, descriptor = done
             log.info("store.backup", database="who asked", count=written.transactions)
-            return Sent(descriptor, written.bytes)
+            return DescriptorStream(descriptor, written.bytes)
         log.info("store.backup", database=done.path, count=done.transactions)
         if isinstance(done, Rotated) and done.unusable:
             words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
@@ -243,11 +246,11 @@ class BackupCalls(msgspec.Struct, eq=False):
         except (StorageUnavailable, OSError) as error:
             log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
             raise Problem("storage_unavailable", f"no backup was made: {error}") from error
-        except Stopped as error:
+        except BackupStopped as error:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
     async def get_restore(self, _request: Request) -> Response:
-        """`GET /restore`: what happened to the database and no person has looked at, with the payments in question."""
+        """`GET /restore`: unconfirmed restores and steps back in time, with the payments in question."""
         restores = await self.context.read(marks.unseen_restores)
         gone_back = await self.context.read(marks.unseen_gone_back)
         found = await self.context.read(taken_over)
@@ -255,8 +258,8 @@ class BackupCalls(msgspec.Struct, eq=False):
         return json_response(documents.Restores(restores, gone_back, self.unseen.refuses, payments))
 
     async def confirm_restore(self, request: Request) -> Response:
-        """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
-        # The body is the one of a release: who, and why.
+        """`POST /restore/seen`: record that the operator has checked the restores; health is ok again."""
+        # The body is the one of a release: operator and reason.
         decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
@@ -268,7 +271,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         return json_response(seen)
 
 
-def _see(unit: Unit, at: str, detail: dict[str, Any]) -> RestoresSeen:
+def _see(unit: WriteTransaction, at: str, detail: dict[str, Any]) -> RestoresSeen:
     seen = RestoresSeen(marks.unseen_restores(unit.db), marks.unseen_gone_back(unit.db))
     if not (seen.restores or seen.gone_back):
         raise Problem("not_found", "there is no restore that nobody has looked at; nothing is to be confirmed")
@@ -277,13 +280,13 @@ def _see(unit: Unit, at: str, detail: dict[str, Any]) -> RestoresSeen:
 
 
 async def tell_restores(store: Store) -> None:
-    """Log, at the daemon's start, what a restore left to be looked at. Raise StorageUnavailable."""
+    """Log the unconfirmed restores at the daemon's start. Raise StorageUnavailable."""
     for item in await store.read(marks.unseen_restores):
         log.warning("store.restored", detail=item.words)
 
 
-class Sent(StreamingResponse):
-    """Sends what a descriptor reads, piece by piece, and closes it, whether the reader stays or goes."""
+class DescriptorStream(StreamingResponse):
+    """Response with the content of a descriptor, in pieces. It closes the descriptor in any case."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -295,7 +298,7 @@ class Sent(StreamingResponse):
             yield piece
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer."""
+        """Send the response."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -322,10 +325,10 @@ class RetentionCalls:
             raise Problem(
                 "storage_unavailable", f"not all was removed: {error}; check the disk, and do it again"
             ) from error
-        except retention.Unsure as error:
+        except retention.ClockUntrusted as error:
             raise Problem(
-                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.TODO}; then prune again"
+                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.REMEDY}; then prune again"
             ) from error
-        except retention.Stopped as error:
+        except retention.PruneStopped as error:
             raise Problem("draining", "posd is stopping; not all was removed. Do it again in a moment") from error
         return json_response(report)

@@ -1,7 +1,7 @@
-"""Every metric of the daemon: its name, its kind, its labels, and what it says. docs/metrics.md shows the same table.
+"""Every metric of the daemon: name, kind, labels, and meaning. docs/metrics.md shows the same table.
 
-A label has few values, and none that a stranger on the network could make up: terminals are those of the fleet, the
-rest are words of posd's own. Counters start at 0 with the process.
+A label has few values, and none from unknown peers: terminals are those of the fleet, the rest are posd's own words.
+Counters start at 0 with the process.
 """
 
 from collections import Counter
@@ -9,17 +9,16 @@ from collections.abc import Container, Iterable, Mapping
 
 from posd.base import process_metrics
 from posd.base.clocks import monotonic
-from posd.base.exposition import Family, counter, gauge, histogram, table
-from posd.base.locks import Histogram
+from posd.base.exposition import Family, Histogram, counter, gauge, histogram, table
 from posd.payments.abort_reply import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
-from posd.payments.record import Moved
+from posd.payments.record import TransactionChanged
 from posd.printing import record
 from posd.records.model import Phase
 from posd.storage.changes import Hub
 
-#: In the order in which they are shown.
+#: In the order of display.
 FAMILIES: Mapping[str, Family] = table(
     gauge("posd_build_info", "The version that runs, and the schema of its database.", "version schema"),
     gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
@@ -103,10 +102,14 @@ FAMILIES: Mapping[str, Family] = table(
         "address",
     ),
     # Terminals
-    gauge("posd_terminal_reachable", "1 where a terminal can be reached; absent: not known.", "terminal"),
+    gauge(
+        "posd_terminal_reachable",
+        "1 where a terminal can be reached, 0 where it cannot or no address of it is known.",
+        "terminal",
+    ),
     gauge(
         "posd_terminal_last_seen_timestamp_seconds",
-        "The last sign of life of a terminal, in seconds since 1970; absent: none since the start.",
+        "The last sign of life of a terminal, in seconds since 1970; 0: none since the start.",
         "terminal",
     ),
     gauge(
@@ -114,6 +117,7 @@ FAMILIES: Mapping[str, Family] = table(
         "1 where devices contradict each other about who is the terminal: nothing is sent to it.",
         "terminal",
     ),
+    counter("posd_discovery_ignored_total", "Announcements over mDNS that are refused, or none of a terminal."),
     # Storage
     histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
     histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
@@ -138,20 +142,20 @@ FAMILIES: Mapping[str, Family] = table(
 )
 
 
-# Counts payments and print jobs from the changes that the store makes known after each COMMIT.
+# Counts of payments and print jobs, from the changes after each COMMIT.
 
-#: Buckets of how long a payment takes, in seconds: a customer looks for the card, and types the PIN.
+#: Buckets of the duration of a payment, in seconds: a customer finds the card, and types the PIN.
 OUTCOME_BOUNDS = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 900)
-#: The label of a terminal that is not in the fleet, and of an operation that no event names.
+#: Label of a terminal outside the fleet, and of an unknown operation.
 OTHER, UNKNOWN = "other", "unknown"
 
 
-class Tally:
-    """Numbers since the start of the process. `fleet`: the serials that may stand in a label."""
+class EventCounters:
+    """Counts since the start of the process. `fleet`: the serials allowed in a label."""
 
     def __init__(self, hub: Hub, fleet: Container[str]) -> None:
         self._fleet = fleet
-        #: Open payments, and when this process started each (monotonic seconds), None where another did.
+        #: Open payments, and the start of each by this process (monotonic seconds), None for another process's.
         self._open: dict[str, float | None] = {}
         self._open_prints: set[str] = set()
         self.started: Counter[tuple[str, str]] = Counter()
@@ -159,17 +163,17 @@ class Tally:
         self.outcome_seconds = {str(result): Histogram(OUTCOME_BOUNDS) for result in Result}
         self.aborts = Counter(dict.fromkeys(map(str, AbortAnswer), 0))
         self.prints_ended: Counter[tuple[str, str]] = Counter()
-        hub.listen_later(self._take_payment, Moved)
-        hub.listen_later(self._take_print, record.Moved)
+        hub.listen_later(self._take_payment, TransactionChanged)
+        hub.listen_later(self._take_print, record.PrintJobChanged)
 
     def adopt(self, taken_over: Iterable[Transaction], jobs: Iterable[str]) -> None:
-        """Take up what an earlier process left open."""
+        """Add the open payments and jobs of an earlier process."""
         for item in taken_over:
             if item.phase is not Phase.FINAL:
                 self._open[item.client_transaction_id] = None
         self._open_prints.update(jobs)
 
-    def _take_payment(self, change: Moved) -> None:
+    def _take_payment(self, change: TransactionChanged) -> None:
         after, terminal = change.after, self._label(change.after.terminal)
         kind = after.type or UNKNOWN
         if change.before is None and not after.orphan:
@@ -185,7 +189,7 @@ class Tally:
         if isinstance(change.cause, AbortAnswered):
             self.aborts[change.cause.answer] += 1
 
-    def _take_print(self, change: record.Moved) -> None:
+    def _take_print(self, change: record.PrintJobChanged) -> None:
         if change.phase != Phase.FINAL:
             self._open_prints.add(change.id)
         elif change.id in self._open_prints:

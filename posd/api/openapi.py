@@ -1,6 +1,6 @@
-"""The description of the local API (OpenAPI 3.1), made from the table of its calls and the types of their documents.
+"""Description of the local API (OpenAPI 3.1), from the table of its calls and the types of their documents.
 
-Nothing of it depends on the configuration. The first call for it loads this module; the daemon's start does not.
+It does not depend on the configuration. The first request for it loads this module; the daemon's start does not.
 """
 
 import inspect
@@ -17,12 +17,12 @@ from msgspec import Meta, UnsetType
 from posd import __version__
 from posd.api import routes
 from posd.api.shifts import Shift, ShiftRequest, Shifts
-from posd.base.json_types import Wire, decode, encode
+from posd.base.json_types import WireFormat, decode, encode
 from posd.base.problems import NOT_OF_UNKNOWN_ID, PROBLEMS, UNKNOWN_ID, Problem, StartStep
 from posd.calls import parameters
 from posd.calls.app import STARTS
 from posd.calls.parameters import METADATA, PLACE, Parameter
-from posd.calls.route import Answer, Route
+from posd.calls.route import AnswerSpec, Route
 from posd.calls.streams import STREAM
 from posd.payments.documents import TransactionOutcome
 from posd.payments.model import NextStep, Result
@@ -31,13 +31,13 @@ from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
 from posd.records.model import Line, Phase
 
-# Types as JSON schemas (Draft 2020-12): what is answered, and what is asked for. In an answer every field is there,
-# unless it can be unset or its struct omits defaults; words of an open kind may become more (`x-extensible-enum`). In a
-# request nothing is taken that is not described.
+# Types as JSON schemas (Draft 2020-12), for responses and requests. A response has every field, unless it can be unset
+# or its struct omits defaults; words of an open kind may increase (`x-extensible-enum`). A request may have only
+# described fields.
 
 Schema = dict[str, Any]
 
-#: Words of these never become more: a till decides by them.
+#: Kinds that never get further words: a till decides by them.
 CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
 
 PLAIN: dict[Any, Schema] = {
@@ -52,7 +52,7 @@ PLAIN: dict[Any, Schema] = {
     msgspec.Raw: {},
 }
 
-#: Limits and words of msgspec's, as JSON schema names them.
+#: msgspec's limits and words -> keywords of JSON schema.
 KEYWORDS = {
     "title": "title",
     "description": "description",
@@ -65,10 +65,11 @@ KEYWORDS = {
     "min_length": "minLength",
     "max_length": "maxLength",
 }
+LENGTHS_OF_ARRAY = {"min_length": "minItems", "max_length": "maxItems"}
 
 
 class Schemas:
-    """Makes schemas; those of structs, and of words in answers, are kept under their names. `named`: name -> type."""
+    """Builder of schemas; those of structs, and of words in responses, are stored by name. `named`: name -> type."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self.components: dict[str, Schema] = {}
@@ -91,7 +92,7 @@ class Schemas:
         if origin in (list, tuple):
             return {"type": "array", "items": self.of(arguments[0], asked=asked)}
         if origin is dict:
-            # Said also where anything goes: without it generators for TypeScript make an object without members.
+            # Explicit also for any value: without it, generators for TypeScript make an object without members.
             return {"type": "object", "additionalProperties": self.of(arguments[1], asked=asked)}
         if isinstance(kind, EnumMeta):
             words = _words([item.value for item in list[Enum](kind)])
@@ -102,11 +103,12 @@ class Schemas:
 
     def _annotated(self, kind: Any, *, asked: bool) -> Schema:
         base, *notes = get_args(kind)
-        wires = [note for note in notes if isinstance(note, Wire)]
+        wires = [note for note in notes if isinstance(note, WireFormat)]
         schema = self.of(wires[-1].type if wires else base, asked=asked)
         for note in notes:
             if isinstance(note, Meta):
-                schema |= {word: found for name, word in KEYWORDS.items() if (found := getattr(note, name)) is not None}
+                words = KEYWORDS | (LENGTHS_OF_ARRAY if schema.get("type") == "array" else {})
+                schema |= {word: found for name, word in words.items() if (found := getattr(note, name)) is not None}
                 schema |= note.extra_json_schema or {}
                 extra = note.extra or {}
                 if extra.get("open"):
@@ -118,7 +120,7 @@ class Schemas:
         return schema
 
     def _with_later(self, schema: Schema, name: str) -> Schema:
-        """Return a union of lines with a last kind under that name, for the kinds that later versions have."""
+        """Return a union of lines with a last kind of that name, for the kinds of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
         later = self._object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
@@ -149,7 +151,7 @@ class Schemas:
         name = kind.__name__
         if name not in self._made:
             self._made[name] = (kind, asked)
-            self.components[name] = {}  # its place; it can stand in itself
+            self.components[name] = {}  # its place, because it can contain itself
             self.components[name] = self._object(kind, asked=asked)
         return self._component(kind, self.components[name], asked=asked)
 
@@ -166,7 +168,7 @@ class Schemas:
             if omits and has_default:
                 hint = _without_none(hint)
             properties[field.encode_name] = self.of(hint, asked=asked)
-            wire = next((note for note in get_args(hint)[1:] if isinstance(note, Wire)), None)
+            wire = next((note for note in get_args(hint)[1:] if isinstance(note, WireFormat)), None)
             if asked:
                 needed = not has_default if wire is None else wire.required
             else:
@@ -179,14 +181,14 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            # Of a body generators make no index signature of it, with which a misspelt field would compile.
+            # For a request body, generators make no index signature of it, with which a misspelt field would compile.
             word = "unevaluatedProperties" if asked else "additionalProperties"
             return schema | {word: self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})
 
 
 def _first_paragraph(words: str) -> str:
-    """Return the first paragraph of a docstring: the rest is for readers of the code."""
+    """Return the first paragraph of a docstring; the rest is for readers of the code."""
     return " ".join(inspect.cleandoc(words).partition("\n\n")[0].split())
 
 
@@ -197,7 +199,7 @@ def _words(words: list[Any]) -> Schema:
 
 
 def _constant(value: str | int) -> Schema:
-    """Return the schema of one value; the type stands beside it for generators of clients, which look for one."""
+    """Return the schema of one value, with its type, which generators of clients require."""
     return PLAIN[type(value)] | {"const": value}
 
 
@@ -216,12 +218,12 @@ def _can_be_unset(hint: Any) -> bool:
     return UnsetType in get_args(base)
 
 
-# Problems in the description: one schema a code, and the answers of a call by status.
+# Problems in the description: one schema for each code, and the refusals of a call by status.
 
 MEDIA = "application/problem+json"
 
 _RETRY_AFTER: Schema = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
-#: Headers of the answers with that status.
+#: Headers of the responses with that status.
 HEADERS: dict[int, Schema] = {
     405: {"Allow": {"description": "the methods that the path has", "schema": {"type": "string"}}},
     429: _RETRY_AFTER,
@@ -235,8 +237,8 @@ def name(code: str, *, printing: bool = False) -> str:
     return ("ProblemPrint" if own else "Problem") + "".join(word.capitalize() for word in code.split("_"))
 
 
-#: The schema of a problem whose code is not known here. As the last kind of each answer it lets a generated client read
-#: the codes of a later version.
+#: Schema of a problem with an unknown code. As the last kind of each refusal it lets a generated client read the codes
+#: of a later version.
 LATER = "Problem"
 
 
@@ -269,18 +271,18 @@ def later_schema(schemas: Schemas) -> Schema:
 
 
 def _next_step(step: Schema) -> Schema:
-    """Return the member that a problem has in the calls that start something."""
+    """Return the member of a problem in the calls that start something."""
     words = "in the calls that start something: what the till does. A word that it does not know means `ask_person`"
     return {"next_step": step | {"description": words}}
 
 
 def _unknown_id(schemas: Schemas) -> Schema:
-    """Return the members that a problem has where an id was looked up and is not known."""
+    """Return the members of a problem for an id that was looked up and is unknown."""
     return {field: schemas.of(kind) for field, kind in UNKNOWN_ID.items()}
 
 
 def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
-    """Return the members that every problem has."""
+    """Return the members of every problem."""
     return {
         "type": type_,
         "title": {"type": "string", "description": "the same for every problem of the code"},
@@ -291,7 +293,7 @@ def _members(type_: Schema, status: Schema, code: Schema) -> Schema:
 
 
 def problem_answers(route: Route, examples: "Examples") -> dict[int, Schema]:
-    """Return the answers of a call that refuse it, by status."""
+    """Return the refusals of a call, by status."""
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(route.problems):
         by_status.setdefault(PROBLEMS[code].status, []).append(code)
@@ -316,18 +318,17 @@ def _problem_answer(route: Route, status: int, codes: list[str], examples: "Exam
 
 
 def example_name(code: str, calls: str) -> str:
-    """Return the name of the example of a code in these calls, as `Examples.problems` has them."""
+    """Return the name of the example of a code in these calls, as in `Examples.problems`."""
     return name(code) if calls == EVERY_CALL else f"{name(code)}.{calls.split()[0]}"
 
 
-# The whole description: what it is about, the calls, the schemas, the examples.
+# The whole description: its introduction, the calls, the schemas, the examples.
 
 WORDS = """\
 HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \
-such, never as binary floats. Where that cannot be done, every call takes the parameter `amounts=text` beside its own: \
-the amounts that posd writes are decimal strings then, and not numbers as described here. Moments are ISO 8601, UTC. \
-The `detail` of a problem and of an attention is one line of printable characters, to be shown as it is. Other texts \
-of terminals and tills are as they were written: they may hold line breaks and control characters.
+such, never as binary floats. Where that cannot be done, ask for `amounts=text`, which every call takes. Moments are \
+ISO 8601, UTC. The `detail` of a problem and of an attention is one line of printable characters, to be shown as it \
+is. Other texts of terminals and tills are as they were written: they may hold line breaks and control characters.
 
 `x-posd-socket` says where a call is served: `till` is the till's socket (by default `/run/posd/till.sock`), `admin` \
 that of operators (`/run/posd/admin.sock`), which serves everything, `feed` that of a relay to head office \
@@ -358,22 +359,22 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "what a person does to the records as a whole")
 
 
-#: What answers repeat as it came: members whose text has the blanks that most tills and terminals write.
+#: Members that responses repeat unchanged: their text has the blanks that most tills and terminals write.
 REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 
 
-#: The calls that start something.
+#: Calls that start something.
 STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
 
-#: Stands for all calls that have no example of a code for themselves.
+#: Key of all calls without an example of their own for a code.
 EVERY_CALL = "*"
 
 
 class Examples(msgspec.Struct, frozen=True):
-    """What `examples.json` holds: bodies by call and name, answers by call and status, problems by code and calls.
+    """Content of `examples.json`: bodies by call and name, responses by call and status, problems by code and calls.
 
-    An answer, and the `outcome` of a problem, is given in full or by its name among the documents. The calls of a
-    problem are names with a blank between, or `*`; its example has the detail and the code's own fields, as the daemon
+    A response, and the `outcome` of a problem, is given in full or by its name among the documents. The calls of a
+    problem are names with a blank between, or `*`. Its example has the detail and the code's own fields, as the daemon
     writes them.
     """
 
@@ -384,12 +385,12 @@ class Examples(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls) -> "Examples":
-        """Read the file; its numbers stay as they are written."""
+        """Read the file; its numbers keep their digits."""
         found = decode(resources.files("posd.api").joinpath("examples.json").read_bytes())
         return cls(found.pop("bodies"), **_as_sent(found))
 
     def answer(self, call: str, status: int) -> Any:
-        """Return the example of an answer, None where there is none."""
+        """Return the example of a response, or None."""
         return self._document(self.answers.get(call, {}).get(str(status)))
 
     def problem(self, code: str, calls: str) -> Schema:
@@ -403,13 +404,13 @@ class Examples(msgspec.Struct, frozen=True):
         return self.documents[found] if isinstance(found, str) else found
 
     def calls(self, call: str, code: str) -> str | None:
-        """Return the key under which the example of a code stands that belongs to a call, None without one."""
+        """Return the key of the example of a code for a call, or None."""
         found = self.problems.get(code, {})
         return next((calls for calls in found if call in calls.split()), EVERY_CALL if EVERY_CALL in found else None)
 
 
 def _as_sent(value: Any) -> Any:
-    """Return examples of answers with the text of what they repeat."""
+    """Return examples of responses, with repeated members as text."""
     if isinstance(value, list):
         return [_as_sent(item) for item in value]
     if not isinstance(value, dict):
@@ -478,7 +479,7 @@ def _operation(schemas: Schemas, examples: Examples, route: Route) -> Schema:
     }
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     rows = [_parameter("path", parameters.PATH[name]) for name in names]
-    rows += [_metadata(row) if row.name == METADATA else _parameter("query", row) for row in route.query]
+    rows += [_metadata(row) if row.name == METADATA else _parameter("query", row) for row in route.parameters]
     rows += [_parameter("header", row) for row in route.headers]
     operation |= {"parameters": rows} if rows else {}
     if route.body is not None:
@@ -500,7 +501,7 @@ def _tag(route: Route) -> tuple[str, str]:
     )
 
 
-def _answer(schemas: Schemas, answer: Answer, example: Any) -> Schema:
+def _answer(schemas: Schemas, answer: AnswerSpec, example: Any) -> Schema:
     content: Schema = {answer.media: {"schema": schemas.of(answer.type)}}
     if example is not None:
         content[answer.media]["example"] = example
@@ -525,7 +526,7 @@ def _parameter(place: str, row: Parameter) -> Schema:
 
 
 def _metadata(row: Parameter) -> Schema:
-    """Return what stands for all parameters of that prefix: an object each of whose members is one."""
+    """Return the single parameter for all with that prefix: an object with one member for each."""
     schema = {
         "type": "object",
         "propertyNames": {"pattern": "^metadata\\."},

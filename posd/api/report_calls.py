@@ -1,4 +1,4 @@
-"""Calls on the report and on shifts. What they read and write is loaded by the first: most daemons are never asked."""
+"""Calls on the report and on shifts. The first call loads the code: most daemons never need it."""
 
 import asyncio
 from datetime import timedelta
@@ -13,20 +13,20 @@ from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls import parameters
-from posd.calls.app import json_response
-from posd.calls.context import Context
-from posd.calls.parameters import Kind, Parameter, invalid
+from posd.calls.app import json_response, page_response
+from posd.calls.context import CallContext
+from posd.calls.parameters import Parameter, ParameterKind, invalid
 from posd.clock.clock import WallClock
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 
-#: The most shifts in an answer: each may have thousands of payments.
+#: Most shifts in a response: each may have thousands of payments.
 MOST = 20
 LIMIT = Parameter("limit", parameters.whole(1, MOST), "at most so many", default=1)
 BEFORE = Parameter("before", parameters.whole(1, parameters.MAX_SEQ), "only those before this number", example=8)
-#: Years that a report can be of: far enough from the ends of the calendar to reckon with.
+#: Years of a report: far enough from the ends of the calendar for arithmetic.
 YEARS = range(1970, 9000)
-#: Words for the shift that goes on, and for the last one that was closed.
+#: Words for the present shift, and for the last closed one.
 OPEN, LAST = "open", "last"
 
 
@@ -45,13 +45,13 @@ SINCE = Parameter("since", parameters.MOMENT, "what counts from then on", exampl
 UNTIL = Parameter("until", parameters.MOMENT, "and before then: at most 366 days", example="2026-11-21T05:00:00Z")
 SHIFT = Parameter(
     "shift",
-    Kind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
+    ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
     f"in place of `since` and `until`: the number of a shift that was closed, `{LAST}` for the last one, `{OPEN}` for "
     "what has come since",
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(
-    "timezone", Kind(_zone, {"type": "string"}), "of days and hours; without it, the merchant's", example="UTC"
+    "timezone", ParameterKind(_zone, {"type": "string"}), "of days and hours; without it, the merchant's", example="UTC"
 )
 MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till's metadata that is to be listed")
 
@@ -59,13 +59,15 @@ MEMBER = Parameter("metadata", parameters.TEXT, "the key of a member of the till
 class ReportCalls:
     """Handlers of /v1/report and /v1/shifts."""
 
-    def __init__(self, context: Context, store: Store, clock: WallClock, timezone: str, grace_seconds: float) -> None:
+    def __init__(
+        self, context: CallContext, store: Store, clock: WallClock, timezone: str, grace_seconds: float
+    ) -> None:
         self._context = context
         self._store = store
         self._clock = clock
         self._timezone = timezone
         self._grace = timedelta(seconds=grace_seconds)
-        #: Each has a connection to the database of its own; a close does not wait for a long report.
+        #: Each has its own connection to the database; a close does not wait for a long report.
         self._reading, self._closing = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def get_report(self, request: Request) -> Response:
@@ -80,7 +82,7 @@ class ReportCalls:
         read: Any
         if which is None:
             since, until = _span(query["since"], query["until"], report.MOST_DAYS)
-            span = report.Span(since, until, zone, terminal)
+            span = report.ReportSpan(since, until, zone, terminal)
             read = partial(report.of_span, span=span, context=context, clock=clock)
         elif query["since"] or query["until"]:
             raise invalid("shift", "is in place of `since` and `until`: leave them out")
@@ -91,10 +93,10 @@ class ReportCalls:
             if which != OPEN:
                 read = partial(shift_reports.of_closed, options=options, number=number)
         async with self._reading:
-            return json_response(await self._context.read_in_steps(read, request.state.pieces))
+            return await page_response(await self._context.read_in_steps(read, request.state.pieces))
 
     async def list_shifts(self, request: Request) -> Response:
-        """`GET /shifts`: what was closed, the newest first."""
+        """`GET /shifts`: closed shifts, the newest first."""
         from posd.api import shifts
 
         before, limit = request.state.query["before"], request.state.query["limit"]
@@ -131,7 +133,7 @@ class ReportCalls:
 
 
 def _span(since: str | None, until: str | None, most_days: int) -> Any:
-    """Return the two moments. Raise Problem where they are no span."""
+    """Return the two moments. Raise Problem if they are no span."""
     if since is None or until is None:
         raise invalid("since", "and `until` are needed, or `shift`")
     begin, end = parse_iso(since), parse_iso(until)

@@ -1,5 +1,7 @@
-"""The local API as one table: what can be called, with what, and what it answers. A row here is what is served, and the
-description of the API is made of it. A type in words is one that the daemon loads by the first call (`api.openapi`).
+"""The local API as one table: calls, parameters, and responses.
+
+Each row is served, and the description of the API is made from it. A type as text is loaded by the first call
+(`api.openapi`).
 """
 
 from collections.abc import Iterable
@@ -13,7 +15,7 @@ from posd.api.status import DaemonStatus
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter
-from posd.calls.route import ENDS, Answer, Message, Route
+from posd.calls.route import ENDS, AnswerSpec, Route, StreamMessage
 from posd.calls.streams import Notice
 from posd.payments import handlers as transactions
 from posd.printing import handlers as print_jobs
@@ -22,12 +24,12 @@ from posd.storage.backup import Rotated, Written
 from posd.terminals.documents import Terminal
 from posd.upkeep.retention import Report
 
-# Calls for operators alone: quarantine, reprocessing, backup, restore, prune.
+# Calls for operators only: quarantine, reprocessing, backup, restore, prune.
 
 STORED = ("storage_unavailable",)
-#: Of calls that show terminals.
+#: Parameter of the calls that show terminals.
 CHECK_FIRST = Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False)
-#: What `send` is answered with.
+#: Media type of the response to `send`.
 OCTETS = "application/octet-stream"
 
 OPERATOR_ROUTES = (
@@ -36,7 +38,7 @@ OPERATOR_ROUTES = (
         "/v1/quarantine",
         "list_quarantine",
         "List what was refused though its callback address was authentic, with its bytes and the reason.",
-        {200: Answer("a page", documents.Quarantine)},
+        {200: AnswerSpec("a page", documents.Quarantine)},
         STORED,
         query=(at.AFTER, at.LIMIT),
         admin=True,
@@ -46,7 +48,7 @@ OPERATOR_ROUTES = (
         "/v1/quarantine/{id}",
         "get_quarantined",
         "Show one of them.",
-        {200: Answer("the body and the reason", documents.QuarantinedBody)},
+        {200: AnswerSpec("the body and the reason", documents.QuarantinedBody)},
         ("not_found", *STORED),
         admin=True,
     ),
@@ -55,7 +57,7 @@ OPERATOR_ROUTES = (
         "/v1/reprocess",
         "reprocess",
         "Apply what can be applied of the quarantine, and derive everything again from the record. No body.",
-        {200: Answer("what was done", documents.Reprocessed)},
+        {200: AnswerSpec("what was done", documents.Reprocessed)},
         STORED,
         admin=True,
     ),
@@ -65,7 +67,7 @@ OPERATOR_ROUTES = (
         "back_up",
         "Copy the database, with the callback keys, while payments go on: to a file, into a directory of which the "
         "newest are kept, or into the answer.",
-        {200: Answer("what was written; of `send` the backup itself", Rotated | Written, also=OCTETS)},
+        {200: AnswerSpec("what was written; of `send` the backup itself", Rotated | Written, also=OCTETS)},
         ("malformed_json", *STORED, "draining"),
         body=BackupRequest,
         admin=True,
@@ -75,7 +77,7 @@ OPERATOR_ROUTES = (
         "/v1/restore",
         "get_restore",
         "Show what happened to the database and no person has looked at, with the payments in question.",
-        {200: Answer("what no person has looked at", documents.Restores)},
+        {200: AnswerSpec("what no person has looked at", documents.Restores)},
         STORED,
         admin=True,
     ),
@@ -84,7 +86,7 @@ OPERATOR_ROUTES = (
         "/v1/restore/seen",
         "confirm_restore",
         "Say that a person has looked at what a restore left behind; health is ok again.",
-        {200: Answer("the restores", documents.RestoresSeen)},
+        {200: AnswerSpec("the restores", documents.RestoresSeen)},
         ("malformed_json", "not_found", *STORED),
         body=Signed,
         admin=True,
@@ -94,7 +96,7 @@ OPERATOR_ROUTES = (
         "/v1/prune",
         "get_prune",
         "Say for how many days records are kept, and what their removal is doing.",
-        {200: Answer("the progress", documents.PruneProgress)},
+        {200: AnswerSpec("the progress", documents.PruneProgress)},
         admin=True,
     ),
     Route(
@@ -102,7 +104,7 @@ OPERATOR_ROUTES = (
         "/v1/prune",
         "prune",
         "Remove what ended longer ago than the days; payments go on meanwhile.",
-        {200: Answer("what was removed, or would be", Report)},
+        {200: AnswerSpec("what was removed, or would be", Report)},
         ("malformed_json", *STORED, "clock_unsure", "draining"),
         body=PruneRequest,
         body_required=False,
@@ -113,7 +115,7 @@ OPERATOR_ROUTES = (
         "/v1/status",
         "get_status",
         "Show how posd, its machine and its terminals are, and what is open: all that `posd status` shows.",
-        {200: Answer("how it is; also where it is not well", DaemonStatus)},
+        {200: AnswerSpec("how it is; also where it is not well", DaemonStatus)},
         query=(CHECK_FIRST,),
         admin=True,
     ),
@@ -122,7 +124,7 @@ OPERATOR_ROUTES = (
         "/v1/clock",
         "get_clock",
         "Show what speaks for the clock of this machine and against it, and what waits for it.",
-        {200: Answer("the witnesses", ClockState)},
+        {200: AnswerSpec("the witnesses", ClockState)},
         STORED,
         admin=True,
     ),
@@ -131,7 +133,7 @@ OPERATOR_ROUTES = (
         "/v1/clock/confirm",
         "confirm_clock",
         "Say that a person has compared the clock of this machine, and that it is right now.",
-        {200: Answer("the witnesses after it", ClockState)},
+        {200: AnswerSpec("the witnesses after it", ClockState)},
         ("malformed_json", *STORED),
         body=ClockRequest,
         admin=True,
@@ -142,8 +144,8 @@ OPERATOR_ROUTES = (
         "close_shift",
         "Close a shift: posd counts what has come since the last one, and keeps it.",
         {
-            201: Answer("the shift", "Shift"),
-            200: Answer(
+            201: AnswerSpec("the shift", "Shift"),
+            200: AnswerSpec(
                 "the last shift; none was closed, for nothing has come since, or it is not the one that `after` names",
                 "Shift",
             ),
@@ -158,8 +160,8 @@ OPERATOR_ROUTES = (
 # Calls on terminals, the feed, and the daemon itself.
 
 FEED = (
-    Message("KIND", documents.Change, "one change; it is called by its kind, and its id is its place"),
-    Message("notice", Notice, "why the reader may have missed something; without an id"),
+    StreamMessage("KIND", documents.Change, "one change; it is called by its kind, and its id is its place"),
+    StreamMessage("notice", Notice, "why the reader may have missed something; without an id"),
     *ENDS,
 )
 
@@ -169,7 +171,7 @@ SERVICE_ROUTES = (
         "/v1/terminals",
         "list_terminals",
         "List the terminals of the fleet: where each is, and why it cannot be reached.",
-        {200: Answer("the terminals", documents.Terminals)},
+        {200: AnswerSpec("the terminals", documents.Terminals)},
         STORED,
         query=(
             Parameter("all", at.FLAG, "`true`: announced terminals outside the fleet too", default=False),
@@ -181,7 +183,7 @@ SERVICE_ROUTES = (
         "/v1/terminals/{serial}",
         "get_terminal",
         "Show a terminal.",
-        {200: Answer("the terminal", Terminal)},
+        {200: AnswerSpec("the terminal", Terminal)},
         ("not_found", *STORED),
     ),
     Route(
@@ -189,7 +191,7 @@ SERVICE_ROUTES = (
         "/v1/terminals/{serial}/identity",
         "decide_identity",
         "Say which of the devices that claim to be a terminal it is; posd calls it there from then on.",
-        {200: Answer("the terminal", Terminal)},
+        {200: AnswerSpec("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=IdentityDecision,
         admin=True,
@@ -199,7 +201,7 @@ SERVICE_ROUTES = (
         "/v1/terminals/{serial}/commission",
         "commission_terminal",
         "Record what was seen working with a terminal, by the profile that it has now; it replaces what was recorded.",
-        {200: Answer("the terminal", Terminal)},
+        {200: AnswerSpec("the terminal", Terminal)},
         ("malformed_json", "not_found", *STORED),
         body=CommissionRequest,
         admin=True,
@@ -209,7 +211,7 @@ SERVICE_ROUTES = (
         "/v1/terminals/{serial}/probe",
         "probe_terminal",
         "Search a terminal for a payment that never was: a search that works says that there is none. No body.",
-        {200: Answer("what came", Probe)},
+        {200: AnswerSpec("what came", Probe)},
         ("not_found", *STORED),
         admin=True,
     ),
@@ -218,8 +220,8 @@ SERVICE_ROUTES = (
         "/v1/feed",
         "read_feed",
         "Read every recorded change of every payment and print job, ascending; or follow them live.",
-        {200: Answer("a page", documents.FeedPage, stream=FEED)},
-        (*STORED, "draining"),
+        {200: AnswerSpec("a page", documents.FeedPage, stream=FEED)},
+        (*STORED, "draining", "forbidden"),
         query=(at.FEED_AFTER, at.LIMIT, at.FEED_WITH),
         headers=(at.LAST_FEED_ID,),
         feed=True,
@@ -229,7 +231,7 @@ SERVICE_ROUTES = (
         "/v1/report",
         "get_report",
         "Add up what the payments of a span of time, or of a shift, came to, each sum by currency, and list them.",
-        {200: Answer("the report", "PaymentReport")},
+        {200: AnswerSpec("the report", "PaymentReport")},
         ("not_found", *STORED),
         query=(
             report_calls.SINCE,
@@ -245,7 +247,7 @@ SERVICE_ROUTES = (
         "/v1/shifts",
         "list_shifts",
         "List the shifts that were closed, the newest first, with what each has counted.",
-        {200: Answer("a page", "Shifts")},
+        {200: AnswerSpec("a page", "Shifts")},
         STORED,
         query=(report_calls.BEFORE, report_calls.LIMIT),
     ),
@@ -255,8 +257,8 @@ SERVICE_ROUTES = (
         "get_health",
         "Say whether posd is well, each check in words.",
         {
-            200: Answer("`ok` or `degraded`: payments can be made", documents.Health),
-            503: Answer("`failing`", documents.Health),
+            200: AnswerSpec("`ok` or `degraded`: payments can be made", documents.Health),
+            503: AnswerSpec("`failing`", documents.Health),
         },
         feed=True,
     ),
@@ -265,7 +267,7 @@ SERVICE_ROUTES = (
         "/v1/version",
         "get_version",
         "Say what runs here.",
-        {200: Answer("the versions", documents.Version)},
+        {200: AnswerSpec("the versions", documents.Version)},
         feed=True,
     ),
     Route(
@@ -273,14 +275,14 @@ SERVICE_ROUTES = (
         "/v1/openapi.json",
         "get_openapi",
         "Describe this API: this document.",
-        {200: Answer("an OpenAPI 3.1 document", dict[str, object])},
+        {200: AnswerSpec("an OpenAPI 3.1 document", dict[str, object])},
     ),
     Route(
         "GET",
         "/metrics",
         "get_metrics",
         "Show the metrics, in Prometheus' text format.",
-        {200: Answer("the metrics", str, media=CONTENT_TYPE)},
+        {200: AnswerSpec("the metrics", str, media=CONTENT_TYPE)},
     ),
 )
 

@@ -17,22 +17,27 @@ from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, St
 from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
-from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.app import json_response, page_response
+from posd.calls.context import CallContext
 from posd.calls.parameters import FeedWith
-from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message, wants_stream
+from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, MessageBatch, Notice, message, wants_stream
 from posd.payments import rows
 from posd.payments.feed_outcomes import FeedOutcomes
 from posd.payments.model import Result
 from posd.records import feed_cursor
-from posd.records.feed_cursor import Place
+from posd.records.feed_cursor import FeedPosition
 from posd.storage import changes, database_id, writer
 from posd.terminals.fleet import Fleet
 
-#: How long an answer waits for terminals that are looked at for it, in seconds.
+#: Seconds that a response waits for probes of terminals.
 CHECK_SECONDS = 5.0
 
-#: The states of a check, the best first.
+NO_METADATA = (
+    "metadata is not given on this socket: leave it out of `with`, or write `metadata = true` under [relay] in the "
+    "configuration of posd, and reload posd"
+)
+
+#: States of a check, the best first.
 STATES: tuple[State, ...] = ("ok", "degraded", "failing")
 
 
@@ -50,18 +55,24 @@ class ServiceCalls:
     """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
 
     def __init__(
-        self, context: Context, fleet: Fleet, checks: Callable[[], Awaitable[Checks]], version: Version
+        self,
+        context: CallContext,
+        fleet: Fleet,
+        checks: Callable[[], Awaitable[Checks]],
+        version: Version,
+        relays_metadata: Callable[[], bool],
     ) -> None:
+        """`relays_metadata`: returns whether the feed socket serves metadata."""
         self._context = context
         self._fleet = fleet
         self._version = version
         self._checks = checks
-        self._feed = Feed(context)
+        self._feed = FeedStream(context, relays_metadata)
 
     async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
 
-        `check=true` looks at those that were not looked at just now first; without it they are looked at meanwhile.
+        `check=true` waits for probes of terminals without a recent one; otherwise they run in the background.
         """
         query = request.state.query
         if query["check"]:
@@ -92,7 +103,7 @@ class ServiceCalls:
         return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
 
     async def get_openapi(self, _request: Request) -> Response:
-        """`GET /openapi.json`: made at the first call, beside the loop: few ask for it, and it takes some 0.1 s."""
+        """`GET /openapi.json`: made at the first call, on a thread: few request it, and it takes some 0.1 s."""
         from posd.api import openapi
 
         return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
@@ -102,24 +113,27 @@ class ServiceCalls:
         return json_response(self._version)
 
 
-# The feed: every recorded change, ascending, as a page or live. It reports every gap: where retention has removed
-# changes behind a place, and where a place is none of this database (a backup or an older copy of it was put there), a
-# notice says so before what comes.
+# The feed: every recorded change, ascending, as a page or live.
+#
+# It reports every gap by a notice before the following changes. A gap is behind a place if retention has removed
+# changes there. It is also reported if a place is not of this database, after a backup or an older copy of it was put
+# there.
 
-#: Reads at different places that are kept for clients that ask for the same until something changes.
+#: Cached reads at different places, for clients with equal requests between two changes.
 MAX_READS = 8
-#: Who is more changes behind than this catches up: a page of any size is full, and another one follows at once.
+#: Changes behind from which a reader is catching up: a page of any size is full, and another one follows at once.
 FAR_BEHIND = 500
-#: While something happens (the last change is not older), each page of theirs waits so long: payments come first. That
-#: leaves 2,000 changes a second at the usual hundred a page. Seconds.
+#: Time after the newest change in which each page of a catching-up reader is delayed, and the delay. Payments come
+#: first. That leaves 2,000 changes a second at the usual hundred a page. Seconds.
 BUSY_SECONDS = 5.0
 GIVE_WAY_SECONDS = 0.05
 
 
-class Stretch(msgspec.Struct, frozen=True):
-    """Changes behind a place as messages, the number of the last, whether more may be there, and what is removed.
+class FeedChunk(msgspec.Struct, frozen=True):
+    """Changes after a place as messages, the number of the last, whether more may follow, and the newest removed
+    number.
 
-    `approvals` are the payments that a change calls approved.
+    `approvals`: payments with an approval among the changes.
     """
 
     data: bytes
@@ -129,8 +143,8 @@ class Stretch(msgspec.Struct, frozen=True):
     approvals: Sequence[str]
 
 
-class _Asked(NamedTuple):
-    """What a stream asks for: at most `rows` changes after a number, with or without checks of their places."""
+class _StreamQuery(NamedTuple):
+    """Request of a stream: at most `rows` changes after a number, with or without checks of their places."""
 
     after: int
     checked: bool
@@ -138,31 +152,34 @@ class _Asked(NamedTuple):
     adds: FeedWith | None
 
 
-class Feed:
-    """Answers `GET /feed`."""
+class FeedStream:
+    """Handler of `GET /feed`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CallContext, relays_metadata: Callable[[], bool]) -> None:
         self._context = context
-        self._reads: dict[_Asked, asyncio.Task[Stretch]] = {}
-        self._newest = 0  # of this run
+        self._relays_metadata = relays_metadata
+        self._reads: dict[_StreamQuery, asyncio.Task[FeedChunk]] = {}
+        self._newest = 0  # in this run
         self._moved_at = float("-inf")
-        context.hub.listen(self._changed, writer.Change)
+        context.hub.listen(self._changed, writer.RecordedChange)
 
     async def answer(self, request: Request) -> Response:
-        """Answer with a page or a stream. Of `after` and `Last-Event-ID` a stream takes the second. Raise Problem."""
+        """Return a page or a stream. `Last-Event-ID` overrides `after` in a stream. Raise Problem."""
         query = request.state.query
         place, limit, adds = query["after"], query["limit"], query["with"]
+        if adds is FeedWith.METADATA and request.state.feed and not self._relays_metadata():
+            raise Problem("forbidden", NO_METADATA)
         if not wants_stream(request):
             await self.give_way(place.seq)
             page = await self._context.read(partial(_page, place=place, limit=limit, adds=adds))
             self._context.shows(request, _approvals(page.changes))
-            return json_response(page)
+            return await page_response(page)
         place = streams.resume_after(request, parameters.LAST_FEED_ID) or place
-        reader = _Reader(self, self._context, place, min(limit, BATCH_ROWS), adds)
+        reader = _FeedReader(self, self._context, place, min(limit, BATCH_ROWS), adds)
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
-    async def stretch(self, asked: _Asked) -> Stretch:
-        """Read what is behind a number; one read serves all that ask for the same before something changes."""
+    async def stretch(self, asked: _StreamQuery) -> FeedChunk:
+        """Read the changes after a number; equal requests share one read until something changes."""
         if (task := self._reads.get(asked)) is None:
             task = asyncio.ensure_future(self._context.read(partial(_stretch, asked=asked)))
             task.add_done_callback(partial(self._done, asked))
@@ -171,34 +188,34 @@ class Feed:
         return await asyncio.shield(task)
 
     async def give_way(self, after: int) -> None:
-        """Let payments go first where a reader at that place catches up."""
+        """Delay a reader that is catching up, so that payments come first."""
         if self._newest > after + FAR_BEHIND and monotonic() - self._moved_at < BUSY_SECONDS:
             await asyncio.sleep(GIVE_WAY_SECONDS)
 
-    def _done(self, key: _Asked, task: asyncio.Task[Stretch]) -> None:
-        """Keep what was read at the end of the feed, for streams that wait there."""
+    def _done(self, key: _StreamQuery, task: asyncio.Task[FeedChunk]) -> None:
+        """Cache a read at the end of the feed, for streams that wait there."""
         keep = not task.cancelled() and task.exception() is None and not task.result().more
         if not keep and self._reads.get(key) is task:
             del self._reads[key]
 
-    def _changed(self, changed: Sequence[writer.Change]) -> None:
+    def _changed(self, changed: Sequence[writer.RecordedChange]) -> None:
         self._reads.clear()
         self._newest, self._moved_at = changed[-1].seq, monotonic()
 
 
-class _Reader(msgspec.Struct, eq=False):
-    """Where one stream is in the feed."""
+class _FeedReader(msgspec.Struct, eq=False):
+    """Position of one stream in the feed."""
 
-    feed: Feed
-    context: Context
-    place: Place
+    feed: FeedStream
+    context: CallContext
+    place: FeedPosition
     rows: int
     adds: FeedWith | None
-    after: int | None = None  # None until it is known where the place is
-    told: int = 0  # up to where it was told that changes are removed
+    after: int | None = None  # None until the place is resolved
+    told: int = 0  # newest removed number that was reported
 
-    async def read(self) -> Batch:
-        """Return what comes next. Raise Problem."""
+    async def read(self) -> MessageBatch:
+        """Return the next messages. Raise Problem."""
         notices = b""
         if self.after is None:
             standing = await self.context.read(partial(feed_cursor.stand, place=self.place))
@@ -206,20 +223,20 @@ class _Reader(msgspec.Struct, eq=False):
             if not standing.known:
                 notices = message(NOTICE, _unknown(self.place, standing.after))
         await self.feed.give_way(self.after)
-        found = await self.feed.stretch(_Asked(self.after, self.place.checked, self.rows, self.adds))
+        found = await self.feed.stretch(_StreamQuery(self.after, self.place.checked, self.rows, self.adds))
         if found.removed > max(self.after, self.told):
             self.told = found.removed
             notices += message(NOTICE, _removed(found.removed))
         self.after = found.after
-        return Batch(notices + found.data, found.more, approvals=found.approvals)
+        return MessageBatch(notices + found.data, found.more, approvals=found.approvals)
 
 
-def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | None) -> FeedPage:
+def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWith | None) -> FeedPage:
     standing, removed = feed_cursor.stand(db, place), feed_cursor.removed_up_to(db)
     notices = [] if standing.known else [_unknown(place, standing.after)]
     if removed > standing.after:
         notices.append(_removed(removed))
-    # A number that the feed has not reached has nothing behind it: the next page begins where it goes on.
+    # A number beyond the feed has no changes after it: the next page begins where the feed continues.
     back = standing.after < place.seq
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
@@ -229,7 +246,7 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
     numbers = figures.read(db) if adds is not None and len(found) < limit else None
     return FeedPage(
         database_id=present.database_id,
-        # Before it are changes of an earlier database, and such of which retention has removed some.
+        # Before it are changes of an earlier database, and gaps left by retention.
         first_seq=max(present.first_seq, removed + 1),
         changes=[*_documents(db, found, adds)],
         next_after=last,
@@ -241,7 +258,7 @@ def _page(db: sqlite3.Connection, place: Place, limit: int, adds: FeedWith | Non
     )
 
 
-def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:
+def _stretch(db: sqlite3.Connection, asked: _StreamQuery) -> FeedChunk:
     removed = feed_cursor.removed_up_to(db)
     found = changes.after(db, asked.after, asked.rows)
     data, after, more = bytearray(), asked.after, False
@@ -251,10 +268,10 @@ def _stretch(db: sqlite3.Connection, asked: _Asked) -> Stretch:
         if more:
             break
     told = [change for change in found if change.seq <= after]
-    return Stretch(bytes(data), after, more, removed, _approvals(told))
+    return FeedChunk(bytes(data), after, more, removed, _approvals(told))
 
 
-def _approvals(changed: Iterable[writer.Change | Change]) -> list[str]:
+def _approvals(changed: Iterable[writer.RecordedChange | Change]) -> list[str]:
     return [change.id for change in changed if change.result == Result.APPROVED]
 
 
@@ -266,7 +283,7 @@ def _removed(seq: int) -> Notice:
     return Notice("changes_removed", detail, seq)
 
 
-def _unknown(place: Place, after: int) -> Notice:
+def _unknown(place: FeedPosition, after: int) -> Notice:
     if after:
         detail = (
             f"change {place.seq} is not in this database, which has later ones: a backup was restored. The feed goes "
@@ -282,8 +299,10 @@ def _unknown(place: Place, after: int) -> Notice:
     return Notice("place_unknown", detail, after)
 
 
-def _documents(db: sqlite3.Connection, found: Sequence[writer.Change], adds: FeedWith | None) -> Iterator[Change]:
-    """Yield lines of the feed as they are taken, with the outcomes where these are asked for."""
+def _documents(
+    db: sqlite3.Connection, found: Sequence[writer.RecordedChange], adds: FeedWith | None
+) -> Iterator[Change]:
+    """Yield lines of the feed in order, with the outcomes if requested."""
     outcomes = FeedOutcomes(db, metadata=adds is FeedWith.METADATA)
     for change in found:
         outcome = outcomes.of(change) if adds is not None else None

@@ -1,7 +1,7 @@
-"""What a shift counts: each payment once, and what was counted differently before as a correction (see `api.shifts`).
+"""Counting of a shift: each payment once, and later differences as corrections (see `api.shifts`).
 
-It is counted in short steps on one state of the database, up to a change of the feed, and stored where no other shift
-was closed meanwhile. What changes between the two has a higher number, so it is of the next shift.
+It runs in short steps on one state of the database, up to a change of the feed. The result is stored unless another
+shift was closed meanwhile. A change between the two has a higher number, so it belongs to the next shift.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ from posd.clock.clock import Stretch
 from posd.payments import report, rows
 from posd.payments.counting import Of, Section
 from posd.payments.model import OperationType, Result, Transaction
-from posd.payments.report import Span, Tally
+from posd.payments.report import ReportSpan, ReportSums
 from posd.payments.report_documents import (
     Certainty,
     Correction,
@@ -41,22 +41,22 @@ from posd.payments.report_rows import CORRECTION, RowContext, as_counted, read_r
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import (
-    Fault,
+    RequestFault,
     check,
 )
 from posd.storage import changes, database_id, marks
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
-#: Payments that one shift can hold: a list of twenty shifts is answered whole.
+#: Most payments of one shift: a list of twenty shifts is one response.
 MOST = 2_000
-#: Changes of the feed that are read at one time.
+#: Changes of the feed that are read at a time.
 _CHANGES = 200
 #: The feed's words for the first line of a payment.
 _BEGINS = ("intent", "orphan")
 
 
 class ReportOptions(msgspec.Struct, frozen=True):
-    """Options of the report of a shift: see `report.of_span`."""
+    """Options of the report of a shift (see `report.of_span`)."""
 
     context: RowContext
     zone: ZoneInfo
@@ -65,7 +65,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
 
 class CountedAmount(NamedTuple):
-    """What a shift has counted of a payment; `amount` is None where it was open."""
+    """Amount of a payment that a shift has counted; `amount` is None for an open one."""
 
     shift: int
     amount: Decimal | None
@@ -73,7 +73,7 @@ class CountedAmount(NamedTuple):
 
 
 class OpenShift(msgspec.Struct, frozen=True):
-    """What has come since the last shift."""
+    """Payments since the last shift."""
 
     last: Shift | None
     rows: list[ReportPayment]
@@ -83,7 +83,7 @@ class OpenShift(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to close: not what is open since before, or has changed without an outcome."""
+        """Whether there is something to close: not only payments open before, or changed without an outcome."""
         if self.last is None or self.more:
             return True
         before = self.last.open
@@ -92,7 +92,7 @@ class OpenShift(msgspec.Struct, frozen=True):
 
 
 def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None, OpenShift]:
-    """Return what has come since the last shift."""
+    """Return the payments since the last shift."""
     last = shifts.last(db)
     carried = {} if last is None else last.open
     begun, up_to, more = yield from _changed(db, 0 if last is None else last.up_to, carried)
@@ -102,11 +102,11 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
             found.append(read_row(db, transaction, context))
         if number % report.STEP == 0:
             yield
-    # After a restore the feed tells again of payments that it has told of, as if they began.
+    # After a restore the feed repeats payments, as if they began again.
     same = last is None or database_id.present(db).database_id == last.database_id
     sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
     known, begins_later = yield from _known(db, sought)
-    # What began before the first shift, and no shift knows, was decided before it.
+    # A payment that began before the first shift, and is in no shift, was decided before it.
     before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
     payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
     return OpenShift(last, *_account(payments, known), up_to, more)
@@ -115,7 +115,9 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
 def _changed(
     db: sqlite3.Connection, after: int, carried: Iterable[str]
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
-    """Return the payments of the feed after a number, and whether each began there; up to where; whether more came."""
+    """Return the payments of the feed after a number, and whether each began there; the last number; whether more
+    follow.
+    """
     begun = dict.fromkeys(carried, False)
     least, up_to, place = len(begun), after, after
     while found := changes.after(db, place, _CHANGES):
@@ -133,9 +135,9 @@ def _changed(
 
 
 def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, CountedAmount], bool]]:
-    """Return what shifts have counted of payments, and whether the first one began with a later number than the first.
+    """Return the counted amounts of payments, and whether the first shift began after number 0.
 
-    Older shifts are read as long as they may know one that is sought.
+    Older shifts are read as long as a payment is missing.
     """
     known: dict[str, CountedAmount] = {}
     begins_later = False
@@ -152,7 +154,7 @@ def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tu
 def _account(
     payments: Iterable[ReportPayment], known: Mapping[str, CountedAmount]
 ) -> tuple[list[ReportPayment], list[ShiftPayment]]:
-    """Return the rows of a shift, and what it counts of each payment: each once, later changes as corrections."""
+    """Return the rows of a shift, and its counted amounts: each payment once, later changes as corrections."""
     found: list[ReportPayment] = []
     lines: list[ShiftPayment] = []
     for row in payments:
@@ -163,7 +165,7 @@ def _account(
             found.append(replace(row, open_at=before.shift if before else UNSET))
             lines.append(ShiftPayment(identity, now, currency=row.currency))
             continue
-        # What is taken back is of the currency in which it was counted.
+        # A reversed amount has the currency in which it was counted.
         currency = row.currency if now or before.currency is UNSET else before.currency
         moved = bool(before.amount) and before.currency not in (UNSET, currency)
         if now != before.amount or moved:
@@ -175,7 +177,7 @@ def _account(
 
 
 def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a correction, one for each currency, and one more where the payment is open again."""
+    """Return the rows of a correction, one for each currency, and one more if the payment is open again."""
     was, now = line.was or ZERO, line.counted or ZERO
     currency = row.currency if line.currency is UNSET else line.currency
     parts = [(currency, total((now, -was)))]
@@ -200,7 +202,7 @@ def _correct(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
 
 
 def _printed_again(row: ReportPayment, line: ShiftPayment) -> list[ReportPayment]:
-    """Return the rows of a payment with the amounts that a closed shift counted, also where it has changed since."""
+    """Return the rows of a payment with the amounts of a closed shift, even if it has changed since."""
     if line.was is not UNSET:
         return _correct(_as_open(row) if line.counted is None else row, line)
     if line.counted is None:
@@ -239,7 +241,7 @@ def _as_open(row: ReportPayment) -> ReportPayment:
 
 def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: RowContext) -> list[ReportPayment]:
     """Return the rows of a payment whose record was removed."""
-    left = pruned.payment(db, line.client_transaction_id)
+    left = pruned.PAYMENTS.find(db, line.client_transaction_id)
     stub = Transaction(
         client_transaction_id=line.client_transaction_id,
         terminal=left.terminal if left else "removed",
@@ -264,7 +266,7 @@ def _removed(db: sqlite3.Connection, shift: Shift, line: ShiftPayment, context: 
 
 
 def of_open(db: sqlite3.Connection, options: ReportOptions) -> Generator[None, None, PaymentReport]:
-    """Return the report of what has come since the last shift."""
+    """Return the report of the payments since the last shift."""
     found = yield from _opened(db, options.context)
     return _report(db, options, found.rows, _state(found.last, found.rows, None, more=found.more), None)
 
@@ -272,7 +274,7 @@ def of_open(db: sqlite3.Connection, options: ReportOptions) -> Generator[None, N
 def of_closed(
     db: sqlite3.Connection, options: ReportOptions, number: int | None
 ) -> Generator[None, None, PaymentReport]:
-    """Return the report of a shift that was closed, None for the last one. Raise Problem not_found."""
+    """Return the report of a closed shift, None for the last one. Raise Problem not_found."""
     found = shifts.page(db, None if number is None else number + 1, 2)
     if not found or number not in (None, found[0].number):
         newest = shifts.last(db)
@@ -293,7 +295,7 @@ def of_closed(
             yield
     totals = None
     if options.terminal is None:
-        with suppress(msgspec.ValidationError):  # of an earlier version: then they are made of what it has counted
+        with suppress(msgspec.ValidationError):  # from an earlier version: totals are computed from the counted amounts
             totals = msgspec.json.decode(shift.totals, type=ReportTotals)
     return _report(db, options, printed, _state(before, printed, shift, removed=removed), totals)
 
@@ -341,8 +343,8 @@ def _report(
     times = [ends, *(parse_iso(row.at) for row in shown)]
     if state.previous is not None:
         times.append(parse_iso(state.previous.closed_at))
-    span = Span(min(times), max(times) + timedelta(milliseconds=1), options.zone, options.terminal)
-    tally = Tally(span, by_time=False)
+    span = ReportSpan(min(times), max(times) + timedelta(milliseconds=1), options.zone, options.terminal)
+    tally = ReportSums(span, by_time=False)
     for row in shown:
         tally.add(row)
     return report.document(db, span, options.context, tally, options.clock, state, totals)
@@ -351,10 +353,10 @@ def _report(
 def count(
     db: sqlite3.Connection, asked: ShiftRequest, context: RowContext, uid: int | None
 ) -> Generator[None, None, tuple[Shift, bool]]:
-    """Return the shift that is to be closed and True, or the last one and False where none is. Raise Problem."""
+    """Return the shift to close and True, or the last one and False if there is nothing to close. Raise Problem."""
     last = shifts.last(db)
     if last is None and asked.after:
-        check([Fault("/after", "must be 0 or left out: no shift was closed yet")], "no shift was closed")
+        check([RequestFault("/after", "must be 0 or left out: no shift was closed yet")], "no shift was closed")
     if asked.begin:
         up_to = database_id.last_seq(db)
         lines = [ShiftPayment(item.client_transaction_id, None) for item in rows.open_ones(db)]
@@ -365,7 +367,7 @@ def count(
         after = 0 if last is None else last.up_to
     if last is not None and (asked.begin or not found.anything or asked.after not in (None, last.up_to)):
         return last, False
-    tally = Tally(Span(context.now, context.now, ZoneInfo("UTC")), by_time=False)
+    tally = ReportSums(ReportSpan(context.now, context.now, ZoneInfo("UTC")), by_time=False)
     for row in found.rows:
         tally.add(row)
     totals = tally.totals()
@@ -385,8 +387,8 @@ def count(
     return shift, True
 
 
-def close(unit: Unit, shift: Shift) -> tuple[Shift, bool]:
-    """Store a counted shift. Return it and True, or the last shift and False where another was closed meanwhile."""
+def close(unit: WriteTransaction, shift: Shift) -> tuple[Shift, bool]:
+    """Store a counted shift. Return it and True, or the last shift and False if another was closed meanwhile."""
     last = shifts.last(unit.db)
     if last is not None and last.number != shift.number - 1:
         return last, False

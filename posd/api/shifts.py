@@ -1,7 +1,7 @@
-"""Shifts: a person closes one, and what it came to stays as it was counted, whatever is removed or corrected.
+"""Shifts: an operator closes one, and its totals stay as counted, whatever is removed or corrected later.
 
-A shift is what has come since the one before it, payment by payment. No clock decides what belongs to it: it reaches up
-to a number of the feed. A payment that changes later is compared with what was counted of it.
+A shift holds the payments since the previous one. No clock decides its content: it reaches up to a number of the feed.
+A payment that changes later is compared with its counted amount.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
-from posd.base.json_types import Exact, Moment, Uuid, Wire
+from posd.base.json_types import Exact, Moment, Uuid, WireFormat
 from posd.calls.parameters import MAX_SEQ
 from posd.payments.report_documents import (
     ClosedShift,
@@ -57,7 +57,7 @@ class ShiftRequest(msgspec.Struct, frozen=True):
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[
         str | None,
-        Wire(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
+        WireFormat(Annotated[str, Meta(max_length=MAX_NOTE_CHARACTERS)] | None),
         Meta(description="what is to be kept with it"),
     ] = None
     begin: Annotated[bool, Meta(description="let the first shift begin now: what was decided before is in none")] = (
@@ -89,7 +89,7 @@ class Shift(msgspec.Struct, frozen=True):
     ]
     totals: Annotated[
         Raw,
-        Wire(dict[str, object]),
+        WireFormat(dict[str, object]),
         Meta(description="its sums by currency, with the members of the report; those of earlier versions have fewer"),
     ]
     payments: Annotated[list[ShiftPayment], Meta(description="what it has counted")]
@@ -101,7 +101,7 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def short(self) -> ClosedShift:
-        """What a report says of it."""
+        """Its entry in a report."""
         return ClosedShift(self.number, self.closed_at, self.operator)
 
 
@@ -112,7 +112,7 @@ class Shifts(msgspec.Struct, frozen=True):
     next_before: Annotated[int | None, Meta(description="`before` of the next page, null where there is none")]
 
 
-#: What callers sent that counted themselves.
+#: Members from older callers, which counted themselves.
 _COUNTED_BY_CALLER = frozenset({"/up_to", "/totals", "/payments"})
 _OLD_CALLER = "Leave it out; of an older `posd report` install the version of the daemon"
 _SHIFT = msgspec.json.Decoder(Shift)
@@ -149,11 +149,11 @@ def page(db: sqlite3.Connection, before: int | None, limit: int) -> list[Shift]:
 
 
 def newest_first(db: sqlite3.Connection) -> Iterator[Shift]:
-    """Yield the shifts that were closed."""
+    """Yield the closed shifts."""
     for (detail,) in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC", (marks.SHIFT,)):
         yield _SHIFT.decode(detail)
 
 
 def last(db: sqlite3.Connection) -> Shift | None:
-    """Return the last shift that was closed."""
+    """Return the last closed shift."""
     return next(newest_first(db), None)

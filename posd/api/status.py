@@ -1,4 +1,4 @@
-"""The documents of `GET /status`: all that tells an operator whether posd, its machine and its terminals are well."""
+"""Documents of `GET /status`: the condition of posd, its machine and its terminals, for an operator."""
 
 from __future__ import annotations
 

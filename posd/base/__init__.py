@@ -1,1 +1,1 @@
-"""What every part uses and what depends on no other: JSON, money, times, ids, locks, crash points, meters."""
+"""Base of all parts, independent of the others: JSON, money, times, ids, locks, crash points, meters."""

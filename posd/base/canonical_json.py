@@ -1,8 +1,8 @@
-"""JSON in the form that JavaScript writes: what a terminal that reads and serialises it again would get.
+"""JSON in the form that JavaScript writes: the result of a terminal that parses and serialises it again.
 
-`JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of the binary
-double that it is, nothing escaped but what has to be. What does not survive that is a fault: a number that no double
-holds exactly, and a name that JavaScript would move to the front.
+`JSON.stringify(JSON.parse(text))`: no spaces, members in their order, every number as the shortest text of its binary
+double, only necessary escapes. A value that this would change is a fault: a number without an exact double, and a name
+that JavaScript would move to the front.
 
 Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryOwnPropertyKeys.
 """
@@ -10,12 +10,12 @@ Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryO
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple
 
-from posd.base.json_types import check, encode
+from posd.base.json_types import Place, check, encode, number_or_nan, parts, pointer
 
-#: At this size, and below that one, JavaScript writes an exponent.
+#: Limits at which JavaScript writes an exponent: from the first on, and below the second.
 _LARGE, _SMALL = Decimal("1e21"), Decimal("1e-6")
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,9}")
 #: The largest array index: such names come first, in ascending order.
@@ -23,56 +23,46 @@ _LAST_INDEX = 2**32 - 2
 
 
 class NotCanonical(ValueError):
-    """JavaScript would not write the same again; the message says where and why."""
+    """JSON that JavaScript would write differently; the message has the place and the reason."""
 
 
-class Fault(NamedTuple):
-    """What does not survive: the names and positions that lead to it, and why in words."""
+class RoundTripFault(NamedTuple):
+    """Value that JavaScript would change: the names and positions that lead to it, and the reason in words."""
 
-    place: tuple[str, ...]
+    place: Place
     words: str
 
 
 def canonical(text: bytes) -> bytes:
-    """Return a JSON text in that form. Raise NotCanonical, and ValueError where it is no JSON."""
+    """Return a JSON text in that form. Raise NotCanonical; raise ValueError if it is no JSON."""
     document = _DECODER.decode(check(text))
-    for fault in _faults(document, ()):
-        raise NotCanonical(f"{'/'.join(('', *fault.place))} {fault.words}")
+    for fault in _faults(document):
+        raise NotCanonical(f"{pointer(fault.place)} {fault.words}")
     return _written(document).encode()
 
 
-def faults(text: bytes) -> list[Fault]:
-    """Return all that would not survive. Raise ValueError where it is no JSON."""
-    return list(_faults(_DECODER.decode(check(text)), ()))
+def faults(text: bytes) -> list[RoundTripFault]:
+    """Return every value that JavaScript would change. Raise ValueError if it is no JSON."""
+    return list(_faults(_DECODER.decode(check(text))))
 
 
-def _faults(value: Any, place: tuple[str, ...]) -> Iterator[Fault]:
-    match value:
-        case dict():
-            for name, member in value.items():
-                if _INTEGER.fullmatch(name) and int(name) <= _LAST_INDEX:
-                    yield Fault((*place, name), "has a whole number as its name, which would be moved to the front")
-                yield from _faults(member, (*place, name))
-        case list():
-            for index, item in enumerate(value):
-                yield from _faults(item, (*place, str(index)))
-        case Decimal() if not _exact(value):
-            yield Fault(place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there")
+def _faults(document: Any) -> Iterator[RoundTripFault]:
+    for place, value in parts(document):
+        match place:
+            case (*_, str(name)) if _INTEGER.fullmatch(name) and int(name) <= _LAST_INDEX:
+                yield RoundTripFault(place, "has a whole number as its name, which would be moved to the front")
+        if isinstance(value, Decimal) and not _exact(value):
+            yield RoundTripFault(
+                place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there"
+            )
 
 
-def _literal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:  # even Decimal cannot hold it
-        return Decimal("NaN")
-
-
-#: Of a name that stands twice the last value counts, in the place of the first: as in JavaScript.
-_DECODER = json.JSONDecoder(object_pairs_hook=dict, parse_float=_literal, parse_int=_literal)
+#: The last value of a repeated name counts, in the place of the first, as in JavaScript.
+_DECODER = json.JSONDecoder(object_pairs_hook=dict, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """Return the number that JavaScript writes for the nearest double: its shortest digits that lead back to it."""
+    """Return the number that JavaScript writes for the nearest double: the shortest digits of that double."""
     return Decimal(repr(float(value)))
 
 

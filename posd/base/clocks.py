@@ -1,4 +1,4 @@
-"""The two clocks: the monotonic one, which the event loop uses for its timers, and the wall clock."""
+"""The two clocks: the monotonic one of the event loop's timers, and the wall clock."""
 
 import asyncio
 import time
@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 
 def monotonic() -> float:
-    """Return the running loop's clock, in seconds; in a thread without a loop the system's monotonic clock, the same.
+    """Return the running loop's clock, in seconds; in a thread without a loop the system's monotonic clock, which is
+    the same.
 
-    Only differences of two of them mean something.
+    Only differences are meaningful.
     """
     try:
         return asyncio.get_running_loop().time()
@@ -17,10 +18,10 @@ def monotonic() -> float:
 
 
 def next_tick(seconds: float) -> float:
-    """Return when the running loop's clock is next at a multiple of `seconds`.
+    """Return the next multiple of `seconds` on the running loop's clock.
 
-    What is looked at from time to time is looked at then: pauses that are multiples of each other wake the processor
-    together, which matters on a machine that is idle nearly always.
+    Periodic checks use it: pauses that are multiples of each other wake the processor together, which saves power on an
+    idle machine.
     """
     now = monotonic()
     return now - now % seconds + seconds
@@ -32,5 +33,5 @@ async def tick(seconds: float) -> None:
 
 
 def wall() -> datetime:
-    """Return the wall clock of this machine, in UTC; nothing is ever ordered by it."""
+    """Return the wall clock of this machine, in UTC; posd never orders by it."""
     return datetime.now(UTC)

@@ -1,16 +1,16 @@
-"""Named points at which a test can have the process killed, as by a power cut. Inert unless POSD_CRASH names one.
+"""Named points at which a test can kill the process, as a power cut would. Inert unless POSD_CRASH names one.
 
-`POSD_CRASH=event.committed` kills at the first time that the point is reached, `POSD_CRASH=event.committed:3` at the
-third. There is a point before and after each commit, each send and each reply.
+`POSD_CRASH=event.committed` kills at the first pass of the point, `POSD_CRASH=event.committed:3` at the third. There is
+a point before and after each commit, each send and each reply.
 """
 
 import os
 import signal
 from collections import Counter
 
-# A line each for: a start, an event, an abort, a search, a silence or proof that is noted, a person's word. For print
-# jobs: start, webhook, poll, and what an earlier daemon left of them. For answers to a till, and what an earlier daemon
-# left of payments. For a backup; a restore up to the new file; putting a file in place; retention; each COMMIT.
+# One line each for: a start, an event, an abort, a search, a recorded silence or proof, an operator's decision. Then
+# for print jobs: start, webhook, poll, recovery. Then for replies to a till, and the recovery of payments. Then for a
+# backup; a restore up to the new file; the replacement of a file; retention; each COMMIT.
 _POINTS = """
 start.before_intent start.intended start.before_send start.written start.replied start.concluded
 event.before_commit event.committed event.answered
@@ -37,7 +37,7 @@ _reached: Counter[str] = Counter()
 
 
 def crash_point(name: str) -> None:
-    """End the process here, at once, where the test asked for it."""
+    """Kill the process here, if the test requested it."""
     if _NAME and name == _NAME:
         _reached[name] += 1
         if _reached[name] == int(_TIMES or 1):

@@ -1,10 +1,9 @@
-"""JSON of which a part is damaged: what stands around that part is read all the same.
+"""Partly damaged JSON: the intact parts are read.
 
-The structure has to be whole: every bracket, quote, colon and comma is where JSON has it, and nothing is missing at the
-end. So no member can be taken for another one, and nothing inside a text for a member. What may be damaged is what
-stands between them:
+The structure must be complete: every bracket, quote, colon and comma in its place, and the end present. So no member is
+mistaken for another one, and no part of a text for a member. The parts between may be damaged:
 
-| damage                                                                  | what is read in its place              |
+| damage                                                                  | read in its place                      |
 | ----------------------------------------------------------------------- | -------------------------------------- |
 | in a text: bytes that are no UTF-8, half of a surrogate pair, a control | U+FFFD for each                        |
 | character, an escape that JSON does not have                            |                                        |
@@ -14,7 +13,7 @@ stands between them:
 | a byte order mark before it                                             | nothing                                |
 | other characters after it, without a quote or an opening bracket        | nothing                                |
 
-Each place is reported, so that a reader can refuse a member that it needs.
+Each place is reported, so that a reader can refuse a damaged member that it needs.
 """
 
 import json
@@ -26,17 +25,17 @@ import msgspec
 
 from posd.base.json_types import MAX_DEPTH, check, exact
 
-#: The longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read
-#: piece by piece, and one terminal must not hold up the others by it.
+#: Longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read piece
+#: by piece, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
-#: The longest number, in characters: decoders read no more digits of an integer.
+#: Longest number, in characters: decoders read no more digits of an integer.
 MAX_NUMBER = 4300
 
-#: Levels that are left of what is nested too deeply: an answer puts some around it, and is to be read again.
+#: Levels left for a nested value: a response adds some around it, and must be readable again.
 LEVELS = MAX_DEPTH - 8
 
-#: What stands for a part that cannot be shown.
+#: Replacement of an unreadable part.
 UNREADABLE = "\ufffd"
 
 #: Names and numbers that lead to a member; empty for the whole.
@@ -56,26 +55,26 @@ _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 _CLOSES = {"{": "}", "[": "]"}
 
 
-class Unreadable(ValueError):
-    """The structure is not whole; the message says where it breaks off."""
+class BrokenStructure(ValueError):
+    """Text with a broken structure; the message has the place of the break."""
 
 
-class Mended(msgspec.Struct, frozen=True):
-    """A text that is JSON now, and the places of what was damaged in it."""
+class RepairedText(msgspec.Struct, frozen=True):
+    """A text that is valid JSON now, and the places of the damaged parts."""
 
     body: bytes
     damaged: frozenset[Place]
 
 
-def mend(body: bytes) -> Mended:
+def mend(body: bytes) -> RepairedText:
     """Return the text with its damaged parts replaced. Raise Unreadable."""
     if len(body) > MAX_DAMAGED_BYTES:
-        raise Unreadable(f"it is damaged, and of what is damaged no more than {MAX_DAMAGED_BYTES} bytes are read")
-    return _Reader(body.decode("utf-8", "surrogateescape")).read()
+        raise BrokenStructure(f"it is damaged, and of what is damaged no more than {MAX_DAMAGED_BYTES} bytes are read")
+    return _Repairer(body.decode("utf-8", "surrogateescape")).read()
 
 
-class _Reader:
-    """Goes through a text once and keeps what is to stand there."""
+class _Repairer:
+    """Parser that reads a text once and builds the mended one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -83,20 +82,20 @@ class _Reader:
         self._kept: list[str] = []
         self._damaged: set[Place] = set()
 
-    def read(self) -> Mended:
+    def read(self) -> RepairedText:
         if self._text.startswith("\ufeff"):
             self._at = 1
             self._damaged.add(())
         self._value((), LEVELS)
         rest = self._text[self._at :].strip(_SPACES)
         if _OPENS.search(rest):
-            raise Unreadable(f"it ends at character {self._at}, and more follows")
+            raise BrokenStructure(f"it ends at character {self._at}, and more follows")
         if rest:
             self._damaged.add(())
-        return Mended("".join(self._kept).encode(), frozenset(self._damaged))
+        return RepairedText("".join(self._kept).encode(), frozenset(self._damaged))
 
     def _value(self, place: Place, levels: int) -> None:
-        """Read a value, in which arrays and objects may stand in each other so many levels deep."""
+        """Read a value with at most `levels` levels of arrays and objects."""
         match self._next():
             case '"':
                 _, whole = self._read_text()
@@ -131,10 +130,10 @@ class _Reader:
         self._take(closes)
 
     def _read_text(self) -> tuple[str, bool]:
-        """Read a text; return it as it can be shown, and whether it is whole."""
+        """Read a text; return it in displayable form, and whether it is intact."""
         found = _TEXT.match(self._text, self._at)
         if found is None:
-            raise Unreadable("it breaks off inside a text")
+            raise BrokenStructure("it breaks off inside a text")
         self._at = found.end()
         raw = found[0]
         whole = _NO_CHARACTER.sub(UNREADABLE, raw)
@@ -148,7 +147,7 @@ class _Reader:
         return shown, False
 
     def _literal(self, place: Place) -> None:
-        """Read a value without quotes and brackets. One that is missing stands before a comma or a closing bracket."""
+        """Read a value without quotes and brackets. A missing one precedes a comma or a closing bracket."""
         found = _VALUE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()
@@ -158,10 +157,10 @@ class _Reader:
         elif place:
             self._replace("null", place)
         else:
-            raise Unreadable("it is neither an object nor any other value")
+            raise BrokenStructure("it is neither an object nor any other value")
 
     def _skip(self) -> None:
-        """Go past an array or object without a look at its members."""
+        """Skip an array or object without its members."""
         expected: list[str] = []
         for found in _BRACKET.finditer(self._text, self._at):
             bracket = found[0]
@@ -172,14 +171,14 @@ class _Reader:
             if not expected:
                 self._at = found.end()
                 return
-        raise Unreadable("it breaks off inside what is nested too deeply")
+        raise BrokenStructure("it breaks off inside what is nested too deeply")
 
     def _replace(self, piece: str, place: Place) -> None:
         self._kept.append(piece)
         self._damaged.add(place)
 
     def _next(self) -> str:
-        """Return the next character that is no space, and stand before it; empty at the end."""
+        """Return the next character that is no space, without consuming it; empty at the end."""
         found = _SPACE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()
@@ -191,31 +190,31 @@ class _Reader:
         self._at += 1
         self._kept.append(expected)
 
-    def _broken(self) -> Unreadable:
+    def _broken(self) -> BrokenStructure:
         if self._at >= len(self._text):
-            return Unreadable("it breaks off before its end")
-        return Unreadable(f"its structure is broken at character {self._at}")
+            return BrokenStructure("it breaks off before its end")
+        return BrokenStructure(f"its structure is broken at character {self._at}")
 
 
-# What readers use: the text as it came where it is JSON, else mended.
+# Functions for readers: valid JSON unchanged, damaged JSON mended.
 
 
-def readable(body: bytes) -> Mended:
-    """Return the text as it came where it is JSON, else mended. Raise ValueError with the reason it cannot be read."""
+def readable(body: bytes) -> RepairedText:
+    """Return valid JSON unchanged, else mended. Raise ValueError with the reason."""
     try:
         check(body)
     except ValueError as error:
         try:
             return mend(body)
-        except Unreadable as broken:
+        except BrokenStructure as broken:
             raise ValueError(f"{error}; {broken}") from error
-    return Mended(body, frozenset())
+    return RepairedText(body, frozenset())
 
 
 def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
-    """Return what a text says, as `json_types.decode`, and the places of what is damaged in it.
+    """Return the decoded text (see `json_types.decode`) and the places of damaged parts.
 
-    What is whole is checked once: each event of a terminal comes by here. Raise ValueError as `readable` does.
+    Valid JSON is checked once, because each event passes here. Raise ValueError as `readable`.
     """
     try:
         return exact(check(body)), frozenset()
@@ -225,19 +224,19 @@ def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
 
 
 def presentable(body: bytes) -> bytes:
-    """Return a text that was read before as JSON that can stand in an answer; an empty object where it cannot now."""
+    """Return a text that was readable before as JSON for a response; an empty object if it is unreadable."""
     try:
         return readable(body).body
     except ValueError:
         return b"{}"
 
 
-#: Places that are named in words; names longer than so many characters are cut.
+#: Most places named in words, and most characters of a name.
 _MAX_NAMED, _MAX_NAME = 5, 40
 
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
-    """Return places in words, escaped to ASCII; the first ones alone, and how many more there are."""
+    """Return places in words, escaped to ASCII: the first ones, and the number of the rest."""
     if not places:
         return ()
     words = sorted({_named(place) for place in places})

@@ -1,15 +1,16 @@
-"""Prometheus' text exposition format, version 0.0.4: what a metric is, and how values are written.
+"""Prometheus' text exposition format, version 0.0.4: metrics, and the format of values.
 
-Every process of posd that is watched has a table of its metrics, and writes them by it.
+Every monitored process of posd has a table of its metrics, and writes them by it.
 """
 
 import ipaddress
+import socket
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from posd.base.locks import Histogram
 from posd.base.text import escaped
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,33 +28,62 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def counter(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric that only grows; `labels` with spaces between, as of the two below."""
+    """Return a metric that only grows; `labels` are separated by spaces, also in the two below."""
     return Family(name, "counter", words, tuple(labels.split()))
 
 
 def gauge(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric that says how something is now."""
+    """Return a metric of a present value."""
     return Family(name, "gauge", words, tuple(labels.split()))
 
 
 def histogram(name: str, words: str, labels: str = "") -> Family:
-    """Return a metric that counts values by their size."""
+    """Return a metric that counts values by size."""
     return Family(name, "histogram", words, tuple(labels.split()))
 
 
 def table(*families: Family) -> Mapping[str, Family]:
-    """Return metrics by name, in the order in which they are shown."""
+    """Return metrics by name, in the order of display."""
     return {family.name: family for family in families}
 
 
-#: One value of a metric: the values of its labels in their order, and the number or the histogram.
+# Measurements are counted where they happen, cheaply; the text of the metrics is made on request.
+
+
+class Histogram:
+    """Counts of values by size.
+
+    `bounds` ascend; each bucket has the values up to its bound, the last one all others.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """Yield each bound, infinity last, with the number of values up to it."""
+        total = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            yield bound, total
+
+
+#: One value of a metric: the values of its labels in order, and the number or the histogram.
 Sample = tuple[tuple[str, ...], float | Histogram]
-#: Of one metric: its name, and all its values.
+#: Values of one metric: its name, and all samples.
 Samples = tuple[str, Sequence[Sample]]
 
 
 def render(families: Mapping[str, Family], samples: Iterator[Samples]) -> str:
-    """Write all values as text, in the order of the table; a metric without any is left out."""
+    """Return all values as text, in the order of the table, without metrics that have none."""
     found = dict(samples)
     lines: list[str] = []
     for name, family in families.items():
@@ -97,17 +127,17 @@ def _escaped(text: str) -> str:
     return escaped(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-# Who may ask for it on this machine's loopback address.
+# Access rule of the listener on this machine's loopback address.
 
 
 def refusal(method: str, path: str, host: str | None) -> tuple[int, str, tuple[tuple[bytes, bytes], ...]] | None:
-    """Return status, words and headers where a request is not for the metrics.
+    """Return status, words and headers of a refusal, or None for a request of the metrics.
 
-    The host that a request names has to be this machine: a web page, opened on it, must not read the metrics by a name
-    of its own that leads here.
+    The request's host must be an address or a name of this machine: a web page must not read the metrics by a name of
+    its own that leads here.
     """
     if host is not None and not _is_here(host):
-        return 421, "call this listener by its loopback address, as in http://127.0.0.1:9464/metrics", ()
+        return 421, "call this listener by its address, as in http://127.0.0.1:9464/metrics", ()
     if path != "/metrics":
         return 404, "there is nothing here but /metrics", ()
     if method != "GET":
@@ -116,11 +146,10 @@ def refusal(method: str, path: str, host: str | None) -> tuple[int, str, tuple[t
 
 
 def _is_here(host: str) -> bool:
-    """Whether a Host header names this machine: a loopback address or localhost, with any port."""
+    """Return whether a Host header is an address, localhost or the name of this machine, with any port."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
-    if name.lower() == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        ipaddress.ip_address(name)
     except ValueError:
-        return False
+        return name.lower() in ("localhost", socket.gethostname().lower())
+    return True

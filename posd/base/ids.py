@@ -1,4 +1,4 @@
-"""Ids that a till gives to payments and print jobs, and the tokens of their callback addresses."""
+"""Ids of payments and print jobs, chosen by a till, and the tokens of their callback addresses."""
 
 import hmac
 import itertools
@@ -16,12 +16,12 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 def canonical_uuid(text: str) -> str | None:
-    """Return a UUID in canonical lower case, None where the text is none."""
+    """Return a UUID in canonical lower case, or None if the text is none."""
     lowered = text.lower()
     return lowered if _UUID.fullmatch(lowered) else None
 
 
-#: RFC 9562, 5.9 and 5.10: what an id has where a program has not set it. Two payments would share it.
+#: RFC 9562, 5.9 and 5.10: values of an id that a program did not set. Two payments would share it.
 NIL_AND_MAX = frozenset({"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"})
 #: The same as a pattern of a UUID.
 NIL_OR_MAX = "^([0-]+|[Ff-]+)$"
@@ -51,19 +51,19 @@ PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 
 
 def is_print_job_id(text: str) -> bool:
-    """Tell whether a text can be the id of a print job: it stands in paths, where dots alone would walk up."""
+    """Return whether a text can be the id of a print job. It is a part of paths, where dots alone would move up."""
     return _ID.fullmatch(text) is not None
 
 
-# Callback tokens: the proof that a callback belongs to the transaction for which posd gave its address out.
+# Callback tokens: proof that a callback belongs to the transaction whose address posd gave out.
 #
-# A token is an HMAC of the channel and the id under the daemon's key. It is checked before the body is read,
-# without a look-up, survives the loss or restore of the database, and cannot be guessed by another device on the
-# LAN (architecture, The way of a webhook; no signature or secret on deliveries is published).
+# A token is an HMAC of the channel and the id under the daemon's key. It is checked before the body is read, without a
+# look-up. It survives the loss or restore of the database, and other devices on the LAN cannot guess it. (See
+# architecture, The way of a webhook; no signature or secret on deliveries is published.)
 
-#: 256 bits, what HMAC-SHA256 uses in full.
+#: 256 bits, which HMAC-SHA256 uses completely.
 KEY_BYTES = 32
-#: A key as its file has it.
+#: A key in its file.
 KEY_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 #: A SHA-256 in URL-safe base64 without padding.
 TOKEN_CHARACTERS = 43
@@ -76,7 +76,7 @@ class Channel(StrEnum):
     PRINT = "print-jobs"
 
 
-@lru_cache(maxsize=128)  # each event of a payment is verified by it, and a digest takes as long as to read the event
+@lru_cache(maxsize=128)  # each event of a payment is verified by it, and a digest takes as long as reading the event
 def token(key: bytes, channel: Channel, subject: str) -> str:
     """Return the URL-safe token of one id on one channel."""
     digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)
@@ -84,7 +84,7 @@ def token(key: bytes, channel: Channel, subject: str) -> str:
 
 
 def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) -> bool:
-    """Tell whether `given` is the token of that id under any of the keys (newest first), in constant time a key."""
+    """Return whether `given` is the token of an id under any of the keys (newest first). Takes constant time a key."""
     candidate = given.encode("utf-8", "surrogatepass")
     for key in keys:  # noqa: SIM110 - each event comes by here: a generator takes twice as long
         if hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate):
@@ -93,7 +93,7 @@ def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) ->
 
 
 def tokens(keys: Sequence[bytes], subjects: Iterable[str]) -> set[str]:
-    """Return the tokens of ids on either channel under each key. They may be many: the cache is left alone."""
+    """Return the tokens of ids on either channel under each key. The cache is bypassed, as they may be many."""
     every = itertools.product(keys, Channel, subjects)
     return {token.__wrapped__(*one) for one in every}
 

@@ -1,8 +1,8 @@
-"""Words by which an index finds JSON objects by a member: its name, and its value as it is decoded.
+"""Index words of a JSON object's members: name and decoded value.
 
-A word is the JSON of `[name, value]`: numbers by value, however they were written, members of an object in the order of
-their names. Two members have the same word where they are equal, and only there. A word that is too long is cut and
-ends in a hash of the whole; one that ends in a bracket is whole.
+A word is the JSON of `[name, value]`: numbers by value, however written, members of an object in the order of their
+names. Exactly the equal members have the same word. A too long word is cut and ends in a hash of the whole; one that
+ends in a bracket is complete.
 """
 
 import hashlib
@@ -13,18 +13,18 @@ import msgspec
 
 from posd.base.json_types import decode
 
-#: Characters of a word, at most.
+#: Most characters of a word.
 LENGTH = 100
-#: Bytes of the hash that stands at the end of a longer one.
+#: Bytes of the hash at the end of a longer word.
 _HASH_BYTES = 16
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number", order="sorted")
-#: Rounds nothing that is in a text, and writes no power of ten out.
+#: Rounds no number of a text, and expands no exponent.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def words(text: bytes) -> list[str]:
-    """Return a word for each name of a JSON object, none for what is no object. Of a repeated name the last counts."""
+    """Return a word for each name of a JSON object, none for anything else. Of a repeated name the last counts."""
     try:
         members = decode(text)
     except ValueError:
@@ -33,7 +33,7 @@ def words(text: bytes) -> list[str]:
 
 
 def asked(name: str, text: str) -> tuple[str, ...]:
-    """Return the words of a member that is meant by a text: that of the text, and that of what the text is as JSON.
+    """Return the words that a text can mean: the text itself, and its value as JSON.
 
     So 7.0 means the text "7.0" and the number 7.
     """

@@ -1,12 +1,13 @@
-"""JSON: read strictly and exactly, written exactly, and described beside the fields that hold it.
+"""JSON: strict and exact decoding, exact encoding, and descriptions of fields.
 
-The description of the local API is made from those fields. One that keeps JSON as bytes says with `Wire` what has to be
-in them. Everything else is in the annotations: types, limits, and words (`msgspec.Meta`).
+The description of the local API is made from those fields. A field with JSON as bytes describes it by `WireFormat`. The
+annotations have the rest: types, limits, and words (`msgspec.Meta`).
 """
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
 
@@ -17,33 +18,32 @@ from posd.base.ids import NIL_OR_MAX
 from posd.base.money import MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS
 from posd.base.text import shown
 
-# JSON as it comes from outside: strict (RFC 8259, UTF-8), every number exact, repeated names noticed.
+# External JSON: strict (RFC 8259, UTF-8), every number exact, repeated names detected.
 #
-# How deep it may be nested is a fixed number, not what the stack has left: what could be read once can be read
-# again, wherever that is done.
+# The depth limit is a fixed number, independent of the stack. So a text that was read once can be read again anywhere.
 
-#: Levels of arrays and objects in a text. What a terminal sends has about five, and those of the metadata that it
-#: echoes, which are at most `requests.MAX_FREE_FORM_DEPTH`.
+#: Most levels of arrays and objects in a text. A terminal's data has about five, and those of the echoed metadata, at
+#: most `requests.MAX_FREE_FORM_DEPTH`.
 MAX_DEPTH = 128
 
-#: Checks what the standard library lets pass: NaN, lone surrogates.
+#: Rejects what the standard library accepts: NaN, lone surrogates.
 _STRICT = msgspec.json.Decoder(float_hook=str)
 
 _ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 class TooDeep(ValueError):
-    """It is nested deeper than posd reads."""
+    """Text nested deeper than posd reads."""
 
 
 class Object(dict[str, Any]):
-    """A JSON object that remembers which of its names came more than once with different values."""
+    """JSON object that records its repeated names with different values."""
 
     repeated: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> "Object":
-        """Make an object of the pairs in it; the last one of a name counts."""
+        """Return an object of the pairs in it; the last one of a name counts."""
         members = cls(pairs)
         if len(members) != len(pairs):
             members.repeated = frozenset(name for name, value in pairs if members[name] != value)
@@ -53,7 +53,7 @@ class Object(dict[str, Any]):
 def decode(body: bytes) -> Any:
     """Decode JSON; objects are `Object`, numbers Decimal.
 
-    Raise ValueError with the reason, TooDeep where the text is nested deeper than MAX_DEPTH.
+    Raise ValueError with the reason, TooDeep for a text nested deeper than MAX_DEPTH.
     """
     return exact(check(body))
 
@@ -64,10 +64,10 @@ def exact(text: str) -> Any:
 
 
 def check(body: bytes) -> str:
-    """Return the text of JSON. Raise ValueError with the reason, TooDeep where it is nested deeper than MAX_DEPTH."""
+    """Return the text of JSON. Raise ValueError with the reason, TooDeep if it is nested deeper than MAX_DEPTH."""
     if not body.strip():
         raise ValueError("it is empty, and has to be JSON")
-    if deeper_than(body, MAX_DEPTH):  # first: how deep the decoders go depends on what the stack has left
+    if deeper_than(body, MAX_DEPTH):  # first, because the decoders' own limit depends on the stack
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
         _STRICT.decode(body)
@@ -78,15 +78,16 @@ def check(body: bytes) -> str:
         raise ValueError(_unreadable_part(body) or f"it is not JSON: {error}") from error
 
 
-#: Digits of a whole number: what `int` reads without a limit of its own.
+#: Most digits of a whole number: CPython's default, set so that PYTHONINTMAXSTRDIGITS does not change it.
 _MAX_DIGITS = 4300
+sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG = f"has more than {_MAX_DIGITS} digits: write a shorter number"
 _HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: write both halves or none"
 
 
 def _unreadable_part(body: bytes) -> str:
-    """Return what is wrong with a text that is JSON by its grammar, with its place; "" of any other text."""
+    """Return the fault of a text that is JSON by its grammar, with its place; "" for any other text."""
 
     def limited(literal: str) -> object:
         return _LONG if len(literal) > _MAX_DIGITS else None
@@ -97,20 +98,28 @@ def _unreadable_part(body: bytes) -> str:
         return ""
 
 
-def _faults(value: object, place: str = "") -> Iterator[str]:
-    if value is _LONG:
-        yield f"{place or 'it'} {_LONG}"
-    elif isinstance(value, str) and _SURROGATE.search(value):
-        yield f"{place or 'it'} {_HALF}"
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _faults(item, f"{place}/{number}")
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            inner = f"{place}/{shown(pointer_token(name))}"
-            if _SURROGATE.search(name):
-                yield f"{inner} {_HALF}"
-            yield from _faults(item, inner)
+def _faults(document: object) -> Iterator[str]:
+    for place, value in parts(document):
+        path = shown(pointer(place)) or "it"
+        if value is _LONG:
+            yield f"{path} {_LONG}"
+        elif any(isinstance(text, str) and _SURROGATE.search(text) for text in (value, *place[-1:])):
+            yield f"{path} {_HALF}"
+
+
+Place = tuple[str | int, ...]
+
+
+def parts(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yield a decoded text and all its parts, with the names and positions that lead there.
+
+    An object is a dict, or a tuple of its pairs.
+    """
+    yield place, value
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else value
+    if isinstance(value, dict | list | tuple):
+        for step, member in members:
+            yield from parts(member, (*place, step))
 
 
 def _refuse(literal: str) -> None:
@@ -122,10 +131,15 @@ def pointer_token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def deeper_than(text: bytes, levels: int) -> bool:
-    """Tell whether arrays and objects of a text stand in each other deeper than so many levels.
+def pointer(place: Iterable[str | int]) -> str:
+    """Return a place as a JSON Pointer."""
+    return "".join(f"/{pointer_token(str(step))}" for step in place)
 
-    Of a text that is no JSON it tells it of the beginning, as far as that could be one.
+
+def deeper_than(text: bytes, levels: int) -> bool:
+    """Return whether arrays and objects of a text are nested deeper than `levels`.
+
+    For a text that is no JSON, the answer covers its beginning, as far as that is valid.
     """
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
@@ -139,17 +153,63 @@ def deeper_than(text: bytes, levels: int) -> bool:
 
 
 def number(literal: str) -> Decimal | str:
-    """Keep a number exact; one that even Decimal cannot hold stays text: it is nothing that posd reads."""
+    """Return an exact number; one beyond Decimal stays text, and is not used."""
     try:
         return Decimal(literal)
     except InvalidOperation:
         return literal
 
 
+def number_or_nan(literal: str) -> Decimal:
+    """Return an exact number; one beyond Decimal is NaN."""
+    found = number(literal)
+    return found if isinstance(found, Decimal) else Decimal("NaN")
+
+
+#: Most digits of a number before and after its point, without an exponent. Every database and every language with
+#: decimals holds them; PostgreSQL has 131,072 and 16,383.
+MAX_NUMBER_DIGITS = 1000
+#: Matches every number that has more, and few others.
+_MAY_BE_LONG = re.compile(rb"[eE][+-]?[0-9]{3,}[\s,}\]]|[0-9]{500}")
+
+
+def within_digits(value: Decimal, before: int = MAX_NUMBER_DIGITS, after: int = MAX_NUMBER_DIGITS) -> bool:
+    """Return whether a number is finite and has at most so many digits before and after its point."""
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and value.adjusted() < before and -exponent <= after
+
+
+def long_numbers(text: bytes) -> Iterator[Place]:
+    """Yield the places of numbers with more digits, in a checked text; each of a repeated name counts."""
+    if _MAY_BE_LONG.search(text):
+        for place, value in parts(_PAIRS.decode(text.decode())):
+            if isinstance(value, Decimal) and not within_digits(value):
+                yield place
+
+
+#: Most digits of a whole number that are written out: more than any id has.
+MAX_WHOLE_DIGITS = 64
+
+
+def as_text(value: object) -> str | None:
+    """Return an id, a code or digits as text; None for other types.
+
+    A text is unchanged. A whole number becomes its digits, from any notation (7, 7.0, 0.7E1), any other number
+    Decimal's text.
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Decimal):
+        return None
+    whole = not value or (value.adjusted() < MAX_WHOLE_DIGITS and value == value.to_integral_value())
+    return format(value.to_integral_value(), "f") if whole and value.as_tuple().exponent else str(value)
+
+
 _EXACT = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number)
+_PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, parse_int=number_or_nan)
 
 
-#: One encoder for what is stored and sent: decimals stay numbers with the digits they have.
+#: Encoder of all stored and sent JSON: decimals stay numbers with their digits.
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -158,25 +218,25 @@ def encode(value: Any) -> bytes:
     return ENCODER.encode(value)
 
 
-#: An amount as it is stored: its members, and those of `extra_taxes`, each with the digits that it was written with.
+#: A stored amount: its members, and those of `extra_taxes`, each with its original digits.
 AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
 
 
-class Wire(msgspec.Struct, frozen=True):
-    """What a field is on the wire, where it is held as something else; `required`: it has to be there.
+class WireFormat(msgspec.Struct, frozen=True):
+    """Wire type of a field that is stored in another type; `required`: it must be present.
 
-    A type in words is of the API's documents, which the core does not know.
+    A type as text belongs to the API's documents, which the core does not import.
     """
 
     type: Any
     required: bool = False
 
 
-#: Of words in an answer: there may be more of them one day, and a client has to accept that.
-#: Of the lines of a history `later` says the same; its value names the schema of lines that a client does not know.
+#: Marks words in a response that a later version may extend, which a client must accept. `later` says the same of the
+#: lines of a history; its value is the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
-#: A moment as posd writes it.
+#: A moment in posd's format.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]
 #: A UUID: accepted in any case, written in lower case.
 Uuid = Annotated[
@@ -186,11 +246,11 @@ Uuid = Annotated[
         extra_json_schema={"format": "uuid"},
     ),
 ]
-#: One that a program chose: neither nil nor max.
+#: A UUID that a program chose: neither nil nor max.
 ChosenUuid = Annotated[Uuid, Meta(extra_json_schema={"not": {"type": "string", "pattern": NIL_OR_MAX}})]
-#: An amount that posd writes: a JSON number with the digits that it has.
+#: An amount in a response: a JSON number with its digits.
 Exact = Annotated[Decimal, Meta(description="an exact decimal: read it as one, never as a binary float")]
-#: An amount that posd reads.
+#: An amount in a request.
 Money = Annotated[
     Decimal | Annotated[str, Meta(pattern=f"^[0-9]{{1,{MAX_INTEGER_DIGITS}}}(\\.[0-9]{{1,{MAX_FRACTION_DIGITS}}})?$")],
     Meta(

@@ -1,25 +1,25 @@
-"""The limits of what one sender can make posd hold, in one table: how much, of whom, the answer past it, and why.
+"""Limits on the data of one sender, in one table: amount, owner, response beyond it, and reason.
 
-A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket. What
-strangers on the LAN can do is bounded in `posd.httpd.admission`. Past a limit the answer is one that is retried (429,
-503), and the others go on. docs/hostile.md shows this table; `posd_limit_reached_total` counts what was refused.
+A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket.
+`posd.httpd.admission` limits unknown senders on the LAN. The response beyond a limit can be retried (429, 503), and
+other senders are not affected. docs/hostile.md shows this table; `posd_limit_reached_total` counts the refusals.
 
-What is kept for a day is counted as a budget: it is full at the start of the process, a sender takes from it, and it
-fills up again within a day. So a sender that has used it up gets in again at that pace, and not only the next day.
+A limit for a day is a budget: full at the start of the process, and refilled within a day. So a sender with a used
+budget is admitted again at that rate, not only the next day.
 """
 
-from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
 KIB = 1024
 MIB = 1024 * KIB
-#: In which a budget that was used up is full again, in seconds.
+#: Seconds in which a used budget is full again.
 DAY_SECONDS = 86_400.0
 
 
 class Limit(NamedTuple):
-    """A limit: its name in metrics, logs and answers, how much of what, of whom, the answer past it, and the reason."""
+    """A limit: its name in metrics, logs and responses, its value and unit, its owner, the response beyond it, and the
+    reason.
+    """
 
     name: str
     value: int
@@ -29,7 +29,7 @@ class Limit(NamedTuple):
     reason: str
 
 
-# What a terminal sends.
+# Data of a terminal.
 
 EVENTS_OF_TRANSACTION = Limit(
     "events_of_transaction",
@@ -82,7 +82,7 @@ CALLBACKS_OF_PRINT_JOB = Limit(
     "A print job has two or three. Print callbacks are sent once: no answer brings them again.",
 )
 
-# What a program on this machine asks for.
+# Requests of a program on this machine.
 
 CONNECTIONS_OF_PROCESS = Limit(
     "connections_of_process",
@@ -166,7 +166,35 @@ PRINT_JOBS_OF_USER = Limit(
     "As for payments.",
 )
 
-# What the machine has.
+CALLS_OF_TRANSACTION = Limit(
+    "calls_of_transaction",
+    20,
+    "calls a minute",
+    "one payment",
+    "429 `limit_reached`; it is searched for when its time comes",
+    "Aborts and searches that tills ask for, and searches that events cause: each can leave a line in the journal. "
+    "posd's own searches are none of them.",
+)
+IN_FLIGHT_OF_PROCESS = Limit(
+    "in_flight_of_process",
+    3 * MIB,
+    "bytes at one time",
+    "one process",
+    "429 `limit_reached`, nothing is sent",
+    "Bodies that have come and answers that are not taken; a page has 1 MiB until its size is known. 4 KiB of each "
+    "body and all answers up to 64 KiB pass, so starts and outcomes do. One larger answer passes where nothing else "
+    "is in flight.",
+)
+IN_FLIGHT_OF_USER = Limit(
+    "in_flight_of_user",
+    6 * MIB,
+    "bytes at one time",
+    "all processes of one user",
+    "429 `limit_reached`, nothing is sent",
+    "As of a process: many processes that do not read must not take the memory of the machine.",
+)
+
+# Resources of the machine.
 
 FREE_FOR_EXTRAS = Limit(
     "free_for_extras",
@@ -202,26 +230,29 @@ ALL = (
     PAYMENTS_OF_USER,
     PRINT_JOBS_OF_PROCESS,
     PRINT_JOBS_OF_USER,
+    CALLS_OF_TRANSACTION,
+    IN_FLIGHT_OF_PROCESS,
+    IN_FLIGHT_OF_USER,
     FREE_FOR_EXTRAS,
     FREE_FOR_PAYMENTS,
 )
 
-#: The parts of a small disk that count in place of the bytes of these two.
+#: Parts of a small disk that apply in place of the bytes of these two.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 
 def floor(limit: Limit, size: int) -> int:
-    """Return how many bytes have to be free on a disk of that size."""
+    """Return the bytes that must be free on a disk of that size."""
     return min(limit.value, size // _PARTS[limit.name])
 
 
-#: What the rows of an event take beside its body, and those of a start (payment or print job), in bytes.
+#: Bytes of the rows of an event besides its body, and of a start (payment or print job).
 EVENT_BYTES = 1 * KIB
 START_BYTES = 4 * KIB
 
 
-class Places(NamedTuple):
-    """Connections that there may be: to the till socket, of a user, of a process, to the admin and the feed socket."""
+class ConnectionLimits(NamedTuple):
+    """Most connections: to the till socket, of a user, of a process, to the admin and the feed socket."""
 
     tills: int
     user: int
@@ -230,11 +261,11 @@ class Places(NamedTuple):
     feed: int
 
 
-#: Descriptors that connections to local sockets never take: of the LAN listener, and for the database, the terminals,
-#: mDNS, metrics and connections that are being turned away.
+#: Descriptors reserved from local sockets: for the LAN listener, and for the database, the terminals, mDNS, metrics and
+#: refused connections.
 LAN_DESCRIPTORS = 512
 OWN_DESCRIPTORS = 256
-#: With these, nothing is to be cut down; posd raises its limit to it where it may (systemd/posd.service allows more).
+#: Descriptors for all limits in full; posd raises its limit to this if allowed (systemd/posd.service allows more).
 DESCRIPTORS = (
     LAN_DESCRIPTORS
     + OWN_DESCRIPTORS
@@ -244,88 +275,19 @@ DESCRIPTORS = (
 )
 
 
-def places(descriptors: int) -> Places:
-    """Return how many connections each may have where the process may open so many descriptors: the sum always fits.
+def places(descriptors: int) -> ConnectionLimits:
+    """Return the most connections of each kind for a number of descriptors; their sum always fits.
 
-    A user keeps no more than five sixths of the till socket and a process no more than a quarter: the others get in.
+    A user has at most five sixths of the till socket and a process a quarter, so that others can connect.
     """
     left = max(8, descriptors - LAN_DESCRIPTORS - OWN_DESCRIPTORS)
     operators = min(CONNECTIONS_OF_OPERATORS.value, left // 4)
     feed = min(CONNECTIONS_OF_FEED.value, left // 8)
     tills = min(CONNECTIONS_OF_TILLS.value, left - operators - feed)
-    return Places(
+    return ConnectionLimits(
         tills,
         min(CONNECTIONS_OF_USER.value, tills * 5 // 6),
         min(CONNECTIONS_OF_PROCESS.value, max(1, tills // 4)),
         operators,
         feed,
     )
-
-
-#: How often it is told that a user has reached a limit, in seconds: the metric counts each time.
-TELL_SECONDS = 3600.0
-#: Users and limits of which it is remembered that it was told.
-MAX_TOLD = 1024
-
-
-class Reached:
-    """Counts how often each limit was reached; `tell` hears of it once an hour. `clock`: monotonic seconds."""
-
-    def __init__(
-        self,
-        tell: Callable[..., None] = lambda *_about, **_more: None,
-        clock: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        self.counts = Counter({limit.name: 0 for limit in ALL})
-        self._tell = tell
-        self._clock = clock
-        self._told: dict[tuple[str, int | None], float] = {}
-
-    def count(self, limit: Limit) -> None:
-        """Count it, where something else tells of it."""
-        self.counts[limit.name] += 1
-
-    def note(self, limit: Limit, **about: int | None) -> None:
-        """Count it and tell of it; `about` are the fields of a log line that say who it was: `pid` and `uid`.
-
-        It is told at once, and again after an hour. A flood comes here thousands of times a second.
-        """
-        self.count(limit)
-        key, now = (limit.name, about.get("uid")), self._clock()
-        if key in self._told and now - self._told[key] < TELL_SECONDS:
-            return
-        if len(self._told) >= MAX_TOLD:
-            self._told.clear()
-        self._told[key] = now
-        self._tell(limit, **about)
-
-
-#: Senders of which a budget is remembered.
-MAX_SENDERS = 4096
-
-
-class Budgets:
-    """What each sender may still have kept of a limit that is for a day. `clock`: monotonic seconds."""
-
-    def __init__(self, limit: Limit, clock: Callable[[], float]) -> None:
-        self.limit = limit
-        self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # what is left, and when that was, the latest sender last
-
-    def seconds_until(self, sender: str, amount: int) -> float:
-        """Return in how many seconds there is room for so much, 0 where there is."""
-        missing = min(amount, self.limit.value) - self._now_left(sender, self._clock())
-        return max(0.0, missing / self.limit.value * DAY_SECONDS)
-
-    def take(self, sender: str, amount: int) -> None:
-        """Take from a budget; it may become less than nothing, by what was under way at the time."""
-        now = self._clock()
-        left = self._now_left(sender, now) - amount
-        self._left.pop(sender, None)
-        self._left[sender] = (left, now)
-        if len(self._left) > MAX_SENDERS:
-            del self._left[next(iter(self._left))]  # the one that has kept nothing for the longest time
-
-    def _now_left(self, sender: str, now: float) -> float:
-        left, at = self._left.get(sender, (float(self.limit.value), now))
-        return min(self.limit.value, left + (now - at) / DAY_SECONDS * self.limit.value)

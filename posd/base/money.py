@@ -1,7 +1,7 @@
 """Money: exact decimals from the till's JSON to the terminal's wire. Never a binary float, never an exponent.
 
-JSON is decoded with `float_hook=Decimal`, so a number arrives here as an int or a Decimal with the digits that the till
-wrote; `10.10` stays `10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
+JSON is decoded with `float_hook=Decimal`. So a number is an int or a Decimal with the till's digits; `10.10` stays
+`10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
 """
 
 import re
@@ -13,9 +13,9 @@ from typing import Final, Literal
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
-#: Digits before, and after, the point of a number of the wire; a longer one is no amount.
+#: Most digits before, and after, the point of a number on the wire; a longer one is no amount.
 MAX_WIRE_DIGITS = 24
-#: Holds sums of more numbers of the wire than any shop has; what would be rounded all the same raises Inexact.
+#: Holds sums of more wire numbers than any shop has; rounding raises Inexact.
 EXACT = Context(prec=120, traps=[Inexact])
 
 _WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
@@ -23,7 +23,7 @@ _DECIMAL_STRING = re.compile(r"\d{1,12}(\.\d{1,4})?", re.ASCII)
 
 
 def to_decimal(text: str) -> Decimal:
-    """Read the literal of a JSON number. Raise ValueError where even Decimal cannot hold it."""
+    """Return the literal of a JSON number as Decimal. Raise ValueError if Decimal cannot hold it."""
     try:
         return Decimal(text)
     except InvalidOperation as error:
@@ -33,8 +33,8 @@ def to_decimal(text: str) -> Decimal:
 def parse_money(value: object) -> Decimal:
     """Return an amount as an exact, finite, non-negative Decimal in fixed notation.
 
-    Takes what a JSON decoder gives: int, Decimal, or a decimal string such as `"10.10"`.
-    Raise ValueError with the reason, in words for the till's developer.
+    `value`: from a JSON decoder: int, Decimal, or a decimal string such as `"10.10"`. Raise ValueError with the reason,
+    in words for the till's developer.
     """
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise ValueError('must be a number, or a decimal string such as "10.10"')  # noqa: TRY004 - one kind of error
@@ -61,7 +61,7 @@ _NUMBERS = (int, Decimal)
 
 
 def read_money(value: object) -> Decimal | None:
-    """Return a number of the wire (number or numeric string) as Decimal in fixed notation, None where it is none."""
+    """Return a number of the wire (number or numeric string) as Decimal in fixed notation, or None."""
     if isinstance(value, str):
         value = Decimal(value) if _WIRE_NUMBER.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
@@ -75,7 +75,7 @@ def read_money(value: object) -> Decimal | None:
 
 
 def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:
-    """Yield every number of an amount object, those of nested objects (extra_taxes) too."""
+    """Yield every number of an amount object, also of nested objects (extra_taxes)."""
     for value in amount.values():
         if isinstance(value, Mapping):
             yield from numbers(value)
@@ -91,19 +91,19 @@ def total(numbers: Iterable[Decimal]) -> Decimal:
     return found
 
 
-# Units: what one unit of an amount is on the wire.
+# Units of amounts on the wire.
 
-#: As the till gives it; the same, but never with a fraction; a hundredth of it.
+#: As in the till's request; the same without a fraction; hundredths.
 AmountUnit = Literal["main", "whole", "hundredths"]
 AMOUNT_UNITS: Final[tuple[AmountUnit, ...]] = ("main", "whole", "hundredths")
-#: How many digits after the point a till may give in a unit; of the rest the terminal would know nothing.
+#: Most digits after the point of a till's amount in a unit; the wire cannot carry more.
 MOST_DIGITS: Final[Mapping[AmountUnit, int]] = MappingProxyType(
     {"main": MAX_FRACTION_DIGITS, "whole": 0, "hundredths": 2}
 )
 
 
-#: Digits after the point of the currencies that have not two.
-#: Source: ISO 4217, list one, as of 2026-01-01 (maintenance agency: SIX).
+#: Digits after the point of the currencies that do not have two. Source: ISO 4217, list one, as of 2026-01-01
+#: (maintenance agency: SIX).
 _DIGITS: Final[Mapping[int, str]] = MappingProxyType(
     {
         0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
@@ -115,10 +115,10 @@ _USUAL_DIGITS = 2
 
 
 def digits_of(currencies: Iterable[str]) -> int:
-    """Return how many digits after the point an amount in one of these currencies may have.
+    """Return the most digits after the point of an amount in one of these currencies.
 
-    Of an unknown currency it is two: more is a slip in all but nine of them, and whose currency is one of the nine
-    configures it.
+    An unknown currency has two. More digits are a mistake in all but nine currencies, and a merchant with one of the
+    nine configures it.
     """
     return max((_digits(currency) for currency in currencies), default=_USUAL_DIGITS)
 
@@ -128,18 +128,18 @@ def _digits(currency: str) -> int:
 
 
 def fits(number: Decimal, digits: int) -> bool:
-    """Whether an amount can be written, exactly, with so many digits after the point."""
+    """Return whether an amount is exact with so many digits after the point."""
     exponent = number.normalize(EXACT).as_tuple().exponent
     return isinstance(exponent, int) and -exponent <= digits
 
 
 def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Write an amount that fits in a unit; in the unit of the till it keeps its digits."""
+    """Return an amount that fits in a unit of the wire; in the till's unit it keeps its digits."""
     if unit == "main":
         return number
     return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)
 
 
 def from_wire(number: Decimal, unit: AmountUnit) -> Decimal:
-    """Read an amount of the wire, exactly."""
+    """Return an amount of the wire in the till's unit, exactly."""
     return number.scaleb(-2, EXACT) if unit == "hundredths" else number

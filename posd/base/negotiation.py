@@ -1,23 +1,23 @@
-"""What a client prefers of an answer: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5), read and bounded."""
+"""A client's preferences for a response: the headers `Accept` and `Accept-Language` (RFC 9110, 12.5), bounded."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
-#: Parts of such a header that are read; what comes behind them does not count.
+#: Most parts of such a header; further ones are ignored.
 MAX_PARTS = 32
 
 
 class Language(StrEnum):
-    """The languages of texts for a cashier."""
+    """Languages of the texts for a cashier."""
 
     EN = "en"
     ES = "es"
 
 
 def weights(headers: Iterable[str]) -> dict[str, float]:
-    """Return what a header names, in lower case and its order, each with its weight from 0 to 1 (the highest given).
+    """Return the names in a header, in lower case and in order, each with its highest weight from 0 to 1.
 
-    A header may come several times. A weight that is none counts as 1.
+    A header may be repeated. An invalid weight counts as 1.
     """
     found: dict[str, float] = {}
     for part in ",".join(headers).split(",", MAX_PARTS)[:MAX_PARTS]:
@@ -38,10 +38,9 @@ def _weight(options: list[str]) -> float:
 
 
 def language(headers: Iterable[str], otherwise: Language) -> Language:
-    """Return the language that the values of `Accept-Language` ask for: the one with the highest weight, of equal ones
-    the first.
+    """Return the language of highest weight in `Accept-Language`, of equal ones the first.
 
-    A regional one (`es-EC`) asks for its language, `*` for `otherwise`, which counts too where none is asked for.
+    A regional one (`es-EC`) requests its language, `*` requests `otherwise`, which is also the default.
     """
     best, highest = otherwise, 0.0
     for name, weight in weights(headers).items():

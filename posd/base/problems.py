@@ -1,4 +1,4 @@
-"""Problems: the stable codes with which posd refuses a call (local API, Problems; RFC 9457)."""
+"""Problems: the stable codes of posd's refusals (local API, Problems; RFC 9457)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import Exact, Moment, Uuid, Wire
+from posd.base.json_types import Exact, Moment, Uuid, WireFormat
 from posd.base.text import shown
 
 
@@ -28,7 +28,7 @@ class IdentityClaim(msgspec.Struct, frozen=True):
 
 
 class StartStep(StrEnum):
-    """What the till does after a problem of a call that starts something."""
+    """Next step of the till after a problem of a call that starts something."""
 
     FIX_CALL = "fix_call"
     SAME_CALL = "same_call"
@@ -36,11 +36,11 @@ class StartStep(StrEnum):
     NEW_ID_OK = "new_id_ok"
 
 
-class Row(NamedTuple):
-    """A code: HTTP status, title, when it comes, and the fields of its own: name -> type.
+class ProblemRow(NamedTuple):
+    """A code: HTTP status, title, condition, and its own fields: name -> type.
 
-    `optional`: these are not in every problem of the code. `print_extra`: those in the calls for print jobs, where they
-    are others. `next_step`: in the calls that start something, None where none of them answers the code.
+    `optional`: some problems of the code lack these fields. `print_extra`: fields in the calls for print jobs, if they
+    differ. `next_step`: in the calls that start something, None if none of them returns the code.
     """
 
     status: int
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     next_step: StartStep | None = None
 
 
-#: Members of a problem about an id that was looked up and is not known, beside those of its code.
+#: Members of a problem about an id that was looked up and is unknown, besides those of its code.
 UNKNOWN_ID: Mapping[str, Any] = {
     "never_started": Annotated[
         bool,
@@ -71,37 +71,37 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes whose problems never have these members: the id is known, may be known since, or was not looked up.
+#: Codes without these members: the id is known, may be known by now, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
 
 #: The codes are part of the contract and never change their meaning.
-PROBLEMS: Mapping[str, Row] = {
-    "malformed_json": Row(
+PROBLEMS: Mapping[str, ProblemRow] = {
+    "malformed_json": ProblemRow(
         400, "The body cannot be read as JSON", "the body cannot be read as JSON", next_step=StartStep.FIX_CALL
     ),
-    "invalid_request": Row(
+    "invalid_request": ProblemRow(
         422,
         "The request is not as described",
         "a body or parameter is not as described, or there is one that is not described",
         {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
         next_step=StartStep.FIX_CALL,
     ),
-    "unknown_terminal": Row(
+    "unknown_terminal": ProblemRow(
         422,
         "The terminal is not in the fleet",
         "the serial is not in the fleet, or none is named and the fleet has several",
         {"fleet": Annotated[list[str], Meta(description="serial numbers of the fleet")]},
         next_step=StartStep.FIX_CALL,
     ),
-    "terminal_offline": Row(
+    "terminal_offline": ProblemRow(
         503,
         "The terminal cannot be reached",
         "no address of the terminal is known, or an abort did not reach it",
         next_step=StartStep.SAME_CALL,
     ),
-    "identity_conflict": Row(
+    "identity_conflict": ProblemRow(
         503,
         "It is not sure which device is the terminal",
         "several devices claim the serial of the terminal, it moved and cannot prove who it is, or the device at its "
@@ -109,42 +109,42 @@ PROBLEMS: Mapping[str, Row] = {
         {"claims": Annotated[list[IdentityClaim], Meta(description="who claims to be the terminal")]},
         next_step=StartStep.SAME_CALL,
     ),
-    "terminal_busy": Row(
+    "terminal_busy": ProblemRow(
         409,
         "The terminal is busy",
         "an open transaction holds the terminal",
         {"blocking_transaction": Annotated[Uuid, Meta(description="its id")]},
         next_step=StartStep.SAME_CALL,
     ),
-    "id_reused": Row(
+    "id_reused": ProblemRow(
         409,
         "The id belongs to another request",
         "the id was used for something else; that stands as it is",
         {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: all of it")]},
         next_step=StartStep.ASK_PERSON,
     ),
-    "sale_conflict": Row(
+    "sale_conflict": ProblemRow(
         409,
         "The sale has another payment",
         "another payment of this `sale` is open or approved",
         _TRANSACTIONS,
         next_step=StartStep.ASK_PERSON,
     ),
-    "already_derived": Row(
+    "already_derived": ProblemRow(
         409,
         "The original has another such operation",
         "for the same original there is another operation of this type that is open or approved",
         _TRANSACTIONS,
         next_step=StartStep.ASK_PERSON,
     ),
-    "chain_conflict": Row(
+    "chain_conflict": ProblemRow(
         409,
         "Another operation of the chain is in the way",
         "another operation of the same chain, of any type, is open or has ended it",
         _TRANSACTIONS,
         next_step=StartStep.ASK_PERSON,
     ),
-    "amount_exceeds": Row(
+    "amount_exceeds": ProblemRow(
         422,
         "The amount is more than is allowed",
         "a capture, void or refund is for more than its original allows, a void is for a part, or a sum is above "
@@ -156,7 +156,7 @@ PROBLEMS: Mapping[str, Row] = {
         },
         next_step=StartStep.FIX_CALL,
     ),
-    "expired": Row(
+    "expired": ProblemRow(
         409,
         "It was to be sent before now",
         "`not_after` has passed: the request was not sent, and will not be",
@@ -166,13 +166,13 @@ PROBLEMS: Mapping[str, Row] = {
         },
         next_step=StartStep.NEW_ID_OK,
     ),
-    "unknown_original": Row(
+    "unknown_original": ProblemRow(
         422,
         "Nothing can be derived from that original",
         "the original is not known, is not approved, or is of a type that does not fit; of a reprint: it is not known",
         next_step=StartStep.FIX_CALL,
     ),
-    "restore_unseen": Row(
+    "restore_unseen": ProblemRow(
         409,
         "The database was restored, or has gone back",
         "the database was restored or has gone back, and the id is not known in it: it may have been sent before",
@@ -182,8 +182,8 @@ PROBLEMS: Mapping[str, Row] = {
         },
         next_step=StartStep.ASK_PERSON,
     ),
-    "not_found": Row(404, "Not found", "there is no such thing here", next_step=StartStep.FIX_CALL),
-    "pruned": Row(
+    "not_found": ProblemRow(404, "Not found", "there is no such thing here", next_step=StartStep.FIX_CALL),
+    "pruned": ProblemRow(
         410,
         "Its record was removed",
         "the id was used, and its record was removed when the days passed for which records are kept",
@@ -197,46 +197,46 @@ PROBLEMS: Mapping[str, Row] = {
         optional=True,
         next_step=StartStep.ASK_PERSON,
     ),
-    "past_point_of_no_return": Row(
+    "past_point_of_no_return": ProblemRow(
         409, "The acquirer was already asked", "abort: the acquirer was asked; only the outcome can tell"
     ),
-    "already_final": Row(
+    "already_final": ProblemRow(
         409,
         "It has already ended",
         "abort, release, resolve: it has ended",
-        {"outcome": Annotated[Any, Wire("TransactionOutcome | None"), Meta(description="how")]},
+        {"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="how")]},
         optional=True,
-        print_extra={"outcome": Annotated[Any, Wire("PrintJob | None"), Meta(description="the job")]},
+        print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the job")]},
     ),
-    "nothing_running": Row(
+    "nothing_running": ProblemRow(
         409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks what became of it"
     ),
-    "clock_unsure": Row(
+    "clock_unsure": ProblemRow(
         503,
         "The clock of this machine cannot be believed",
         "something that needs the time is asked for while the clock is not believed; of payments that is `not_after` "
         "alone",
         next_step=StartStep.SAME_CALL,
     ),
-    "not_abortable": Row(
+    "not_abortable": ProblemRow(
         409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"
     ),
-    "call_outstanding": Row(
+    "call_outstanding": ProblemRow(
         409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
     ),
-    "not_configured": Row(
+    "not_configured": ProblemRow(
         501,
         "Not available",
         "the terminal does not take such a call by the configured profile",
         next_step=StartStep.FIX_CALL,
     ),
-    "queue_full": Row(
+    "queue_full": ProblemRow(
         503,
         "Too many print jobs are waiting",
         "too many print jobs wait for their terminals",
         next_step=StartStep.SAME_CALL,
     ),
-    "limit_reached": Row(
+    "limit_reached": ProblemRow(
         429,
         "A limit of what one program may have is reached",
         "one process or user has too many connections or streams, or has started too much today; ask again later",
@@ -246,31 +246,38 @@ PROBLEMS: Mapping[str, Row] = {
         },
         next_step=StartStep.SAME_CALL,
     ),
-    "storage_unavailable": Row(
+    "storage_unavailable": ProblemRow(
         503,
         "The database cannot be written",
         "the database cannot be read or written (disk full, I/O error)",
         next_step=StartStep.SAME_CALL,
     ),
-    "draining": Row(503, "posd is stopping", "posd is stopping; ask again in a moment", next_step=StartStep.SAME_CALL),
-    "forbidden": Row(
-        403, "Not allowed on this socket", "a call of the admin socket on the till socket", next_step=StartStep.FIX_CALL
+    "draining": ProblemRow(
+        503, "posd is stopping", "posd is stopping; ask again in a moment", next_step=StartStep.SAME_CALL
     ),
-    "method_not_allowed": Row(405, "Method not allowed", "the path has no such method", next_step=StartStep.FIX_CALL),
-    "request_timeout": Row(
+    "forbidden": ProblemRow(
+        403,
+        "Not allowed on this socket",
+        "a call of the admin socket on the till socket, or metadata on the feed socket without relay.metadata",
+        next_step=StartStep.FIX_CALL,
+    ),
+    "method_not_allowed": ProblemRow(
+        405, "Method not allowed", "the path has no such method", next_step=StartStep.FIX_CALL
+    ),
+    "request_timeout": ProblemRow(
         408, "The request took too long", "the body did not come in time", next_step=StartStep.FIX_CALL
     ),
-    "payload_too_large": Row(
+    "payload_too_large": ProblemRow(
         413,
         "The body is too large",
         "the body is too large",
         {"limit_bytes": Annotated[int, Meta(description="so much is possible")]},
         next_step=StartStep.FIX_CALL,
     ),
-    "unsupported_media_type": Row(
+    "unsupported_media_type": ProblemRow(
         415, "The body must be JSON", "the body says that it is something else than JSON", next_step=StartStep.FIX_CALL
     ),
-    "internal_error": Row(
+    "internal_error": ProblemRow(
         500,
         "A fault of posd",
         "posd failed; after a call that starts something repeat the same call with the same id",
@@ -281,9 +288,9 @@ PROBLEMS: Mapping[str, Row] = {
 
 
 class Problem(Exception):
-    """A call that is refused: a code of `PROBLEMS`, what to do in words, and the code's own fields.
+    """A refused call: a code of `PROBLEMS`, the next step in words, and the code's own fields.
 
-    The words are one line that tills can show and log as it is: what they quote is escaped.
+    The words are one line that tills can show and log: quoted text in them is escaped.
     """
 
     def __init__(self, code: str, detail: str, **extra: Any) -> None:
@@ -300,7 +307,7 @@ class Problem(Exception):
     def document(self, *, starts: bool = False) -> dict[str, Any]:
         """Return the body of the problem response; `starts`: of a call that starts something.
 
-        No field of a code's own takes the place of a problem's.
+        A code's own field never replaces a member of every problem.
         """
         row = PROBLEMS[self.code]
         own = {

@@ -1,39 +1,54 @@
-"""Callback tokens in what leaves posd: a token lets its holder post an event of its payment or print job.
+"""Redaction of callback tokens in all output of posd: a token allows posting an event of its payment or print job.
 
-A terminal echoes the callback URL of its request in events, refusals and searches. Every answer of a socket, log line
-and support archive passes here, as text: one rule holds for JSON, for JSON inside a string and for a body that is cut
-off. What is stored keeps its bytes.
+A terminal echoes the callback URL of its request in events, refusals and searches. Every response of a socket, log line
+and support archive passes here, as text. So one rule covers JSON, JSON inside a string and a truncated body. Stored
+data keeps its bytes.
 """
 
+import asyncio
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 from posd.base import ids
+from posd.base.clocks import monotonic
 
-#: What stands in a token's place.
+#: Replacement of a token.
 REDACTED = "[redacted]"
-#: How deep encodings inside each other are undone: JSON in a string of JSON in a query has three.
+#: Bytes of a piece of a body, plus a few: each takes at most a few milliseconds.
+PIECE_BYTES = 4 * 1024
+#: Most bytes of a piece without a place to cut: no echo of an honest terminal is so long.
+MAX_PIECE_BYTES = 16 * 1024
+#: Seconds of the loop's time in one turn.
+TURN_SECONDS = 0.005
+#: Most levels of nested encodings that are undone: JSON in a string of JSON in a query has three.
 MAX_LEVELS = 8
 
-_ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F])')
-_CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"'} | {
+_ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F]|&#(?:x2[fF]|47);)')
+_CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"', "&#x2f;": "/", "&#x2F;": "/", "&#47;": "/"} | {
     f"{prefix}{code:02{case}}": chr(code) for code in range(128) for prefix in ("\\u00", "%") for case in "xX"
 }
+#: A backslash that the outermost encoding hid from the escape behind it: `%5c\\u0072` is an r, in JSON twice.
+_STRAY = re.compile(r"(\\[\w/.~=-])", re.ASCII)
 _CALLBACK = re.compile(r"webhooks/(?:transactions|print-jobs)/[^/\s\"]*/([\w.~=-]+)", re.ASCII)
+#: Never part of a token, of a callback URL, or of an escape in one.
+_CUT = re.compile(rb"[,{}\[\]\s]")
 _RUN = re.compile(rf"(?<![\w-])[\w-]{{{ids.TOKEN_CHARACTERS},}}", re.ASCII)
 _SUBJECT = re.compile(
     r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})|(?:[iI]d|print_job)\"?\s*[:=]\s*\"?([\w.-]{1,64})",
     re.ASCII,
 )
-#: One letter for all that can be of a token, escaped or not: its shape is found at the speed of memory.
+#: One letter for all characters of a token, escaped or not, so that the search for its shape is fast.
 _SHAPE = re.sub(rb"[^ ]", b"A", re.sub(rb"[^\w\\%-]", b" ", bytes(range(256))))
 _LONG_RUN = b"A" * ids.TOKEN_CHARACTERS
+#: Escapes of the letters in the word `webhooks`, and of the first character of an escape.
+_ESCAPED_LETTER = re.compile(rb"(?:\\u00|%)(?:25|5[cC]|[67])")
 
 
 class Redactor:
-    """Replaces callback tokens. Without the `keys` of the callback URLs a token is known only in a URL."""
+    """Redactor of callback tokens. Without the `keys` of the callback URLs it finds a token only in a URL."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self._keys = keys
@@ -43,65 +58,161 @@ class Redactor:
         self._keys = keys
 
     def text(self, text: str, *subjects: str) -> str:
-        """Return the text without tokens; see `body`."""
+        """Return the text without tokens (see `body`)."""
         return self.body(text.encode("utf-8", "surrogatepass"), *subjects).decode("utf-8", "surrogatepass")
 
     def body(self, body: bytes, *subjects: str) -> bytes:
-        """Return the bytes without what stands in a token's place of a callback URL, and without the tokens of ids.
+        """Return the bytes without the tokens in callback URLs, and without the tokens of ids.
 
         The ids are `subjects` and those in the text. JSON stays JSON.
         """
-        if b"webhooks" not in body and _LONG_RUN not in body.translate(_SHAPE):
+        steps = self._steps(body, subjects)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return bytes(done.value)
+
+    async def body_in_steps(self, body: bytes, *subjects: str) -> bytes:
+        """Return the result of `body`.
+
+        A long body takes at most half of the loop's time, a few milliseconds at a time.
+        """
+        steps, began = self._steps(body, subjects), monotonic()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return bytes(done.value)
+            if (spent := monotonic() - began) >= TURN_SECONDS:
+                await asyncio.sleep(spent)
+                began = monotonic()
+
+    def _steps(self, body: bytes, subjects: Iterable[str]) -> Generator[None, None, bytes]:
+        """Redact a body piece by piece; yield after each, return the whole.
+
+        Pieces share little state, to save memory.
+        """
+        if not _may_have_tokens(body):
             return body
-        text = body.decode("latin-1")
-        plain, levels = _unescaped(text)
-        spans = [found.span(1) for found in _CALLBACK.finditer(plain)]
+        tokens: set[str] = set()
         if self._keys:
-            spans += self._bare(plain, {end for _, end in spans}, subjects)
-        pieces: list[str] = []
+            runs: set[str] = set()
+            for part in _parts(body):
+                if _may_have_tokens(part):
+                    runs.update(_Piece(part).runs())
+                yield
+            if runs:
+                tokens |= runs & ids.tokens(self._keys, subjects)
+                for part in _parts(body):
+                    tokens |= runs & ids.tokens(self._keys, _named(part))
+                    yield
+        redacted = bytearray()
+        for part in _parts(body):
+            redacted += _Piece(part).redacted(tokens) if _may_have_tokens(part) else part
+            yield
+        return bytes(redacted)
+
+
+class _Piece:
+    """A piece of a body, in its original form and without its escapes."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._text, self._levels = _unescaped(body.decode("latin-1"))
+        urls = [found.span(1) for found in _CALLBACK.finditer(self._text)]
+        known = {end for _, end in urls}
+        self._of_urls = [self._original(span, self._levels) for span in urls]
+        if found := _one_level(self._text, _STRAY, itemgetter(1)):
+            text, level = found
+            for url in _CALLBACK.finditer(text):
+                span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
+                self._of_urls.append(self._original(span, [*self._levels, level]))
+        # Other text beside a token is before it or after it.
+        self._places = [
+            at
+            for found in _RUN.finditer(self._text)
+            if found.end() not in known
+            for at in (found.start(), found.end() - ids.TOKEN_CHARACTERS)
+        ]
+
+    def runs(self) -> Iterator[str]:
+        """Yield candidates of tokens outside of URLs."""
+        for at in self._places:
+            yield self._text[at : at + ids.TOKEN_CHARACTERS]
+
+    def redacted(self, tokens: Collection[str]) -> bytes:
+        """Return the piece without these tokens, and without those in URLs."""
+        size = ids.TOKEN_CHARACTERS
+        found = (at for at in self._places if self._text[at : at + size] in tokens) if tokens else ()
+        bare = [self._original((at, at + size), self._levels) for at in found]
+        pieces: list[bytes] = []
         end = 0
-        for span in sorted(spans):
-            first, last = (_origin(levels, place) for place in span)
+        for first, last in sorted(self._of_urls + bare):
             if first >= end:
-                pieces += text[end:first], REDACTED
-                end = last
-        return "".join((*pieces, text[end:])).encode("latin-1") if pieces else body
+                pieces += self._body[end:first], REDACTED.encode()
+            end = max(end, last)
+        return b"".join((*pieces, self._body[end:]))
 
-    def _bare(self, text: str, known: set[int], subjects: Iterable[str]) -> Iterator[tuple[int, int]]:
-        """Yield where tokens stand by themselves; `known`: where tokens of URLs end."""
-        runs = [found.span() for found in _RUN.finditer(text) if found.end() not in known]
-        if not runs:
-            return
-        named = {one or other for one, other in _SUBJECT.findall(text)}
-        tokens = ids.tokens(self._keys, {*subjects, *named, *map(str.lower, named)})
-        for first, last in runs:  # what else stands beside a token is before it or after it
-            for at in (first, last - ids.TOKEN_CHARACTERS):
-                if text[at : at + ids.TOKEN_CHARACTERS] in tokens:
-                    yield at, at + ids.TOKEN_CHARACTERS
+    @staticmethod
+    def _original(span: tuple[int, int], levels: "Levels") -> tuple[int, int]:
+        first, last = span
+        return _origin(levels, first), _origin(levels, last)
 
 
-#: Of all that this process answers and logs. A daemon sets its keys when it has read them.
+def _named(body: bytes) -> set[str]:
+    """Return the ids in a body."""
+    text, _ = _unescaped(body.decode("latin-1"))
+    named = {one or other for one, other in _SUBJECT.findall(text)}
+    return named.union(map(str.lower, named))
+
+
+def _may_have_tokens(body: bytes) -> bool:
+    return b"webhooks" in body or _LONG_RUN in body.translate(_SHAPE) or bool(_ESCAPED_LETTER.search(body))
+
+
+def _parts(body: bytes) -> Iterator[bytes]:
+    """Yield a body in parts, cut outside of any token or callback URL, escaped or not."""
+    begin = 0
+    while len(body) - begin > PIECE_BYTES:
+        found = _CUT.search(body, begin + PIECE_BYTES, begin + MAX_PIECE_BYTES)
+        end = found.start() if found else min(begin + MAX_PIECE_BYTES, len(body))
+        yield body[begin:end]
+        begin = end
+    yield body[begin:]
+
+
+#: Redactor of all responses and logs of this process. A daemon sets its keys after it has read them.
 REDACTOR = Redactor()
 
 
-#: For each level of escapes: behind which of its characters one was undone, and how much shorter the text is there.
+#: For each level of escapes: the ends of undone escapes, and the characters removed up to there.
 Levels = list[tuple[list[int], list[int]]]
 
 
 def _unescaped(text: str) -> tuple[str, Levels]:
-    """Return a text without the escapes of JSON and of URLs."""
+    """Return a text without the escapes of JSON and of URLs, and without HTML's escapes of a slash."""
     levels: Levels = []
-    while len(levels) < MAX_LEVELS and len(pieces := _ESCAPE.split(text)) > 1:
-        lengths = list(map(len, pieces))
-        shorter = list(accumulate(length - 1 for length in lengths[1::2]))
-        pieces[1::2] = map(_CHARACTERS.__getitem__, pieces[1::2])
-        levels.append((list(accumulate(length + 1 for length in lengths[:-1:2])), shorter))
-        text = "".join(pieces)
+    while len(levels) < MAX_LEVELS and (found := _one_level(text, _ESCAPE, _CHARACTERS.__getitem__)):
+        text, level = found
+        levels.append(level)
     return text, levels
 
 
+def _one_level(
+    text: str, escape: re.Pattern[str], character: Callable[[str], str]
+) -> tuple[str, tuple[list[int], list[int]]] | None:
+    """Return a text with each escape replaced by its one character, None if it has no escapes."""
+    if len(pieces := escape.split(text)) == 1:
+        return None
+    lengths = list(map(len, pieces))
+    shorter = list(accumulate(length - 1 for length in lengths[1::2]))
+    pieces[1::2] = map(character, pieces[1::2])
+    return "".join(pieces), (list(accumulate(length + 1 for length in lengths[:-1:2])), shorter)
+
+
 def _origin(levels: Levels, place: int) -> int:
-    """Return where in the text as it came the characters before a place end."""
+    """Return the position in the original text that corresponds to a place."""
     for behind, shorter in reversed(levels):
         if count := bisect_right(behind, place):
             place += shorter[count - 1]

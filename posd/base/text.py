@@ -1,7 +1,7 @@
-"""Text that a stranger wrote, as it may be shown (architecture, Rules that hold everywhere).
+"""Untrusted text in displayable form (architecture, Rules that hold everywhere).
 
-A serial, a terminal's message, a till's note: any of them may hold what starts a new line, moves the cursor, turns the
-direction of the text or is not seen at all. Whatever writes for people or for the log writes it by one of these.
+A serial, a terminal's message or a till's note may start a new line, move the cursor, reverse the direction of text or
+be invisible. All output for people or for the log uses these functions.
 """
 
 import json
@@ -12,32 +12,32 @@ _SPACES = frozenset("\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u200
 
 
 def shown(text: str) -> str:
-    """Return a text in one line, in which nothing is left that is not printable.
+    """Return a text in one line, with unprintable characters escaped.
 
-    What is not printable is written as JSON does (\\n, \\u001b, \\u202e): control and format characters, line and
-    paragraph separators, lone surrogates, characters that Unicode does not assign. A wide or narrow space is a space.
+    The escapes are JSON's (\\n, \\u001b, \\u202e): control and format characters, line and paragraph separators, lone
+    surrogates, unassigned characters. A wide or narrow space becomes a space.
     """
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def composed(text: str) -> str:
-    """Return a text in Unicode's composed form (NFC): the same letters from any keyboard are the same text."""
+    """Return a text in Unicode's composed form (NFC), so that equal letters from any keyboard are equal."""
     if text.isascii():
         return text
-    import unicodedata  # a megabyte
+    import unicodedata  # takes a megabyte
 
     return unicodedata.normalize("NFC", text)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return the question for one who wrote `name`, with a space after it, or "" where no known name is like it."""
+    """Return a question with the known name nearest to `name`, with a leading space, or ""."""
     near = nearest(name.lower(), known)
-    return f"Did you mean {near}? " if near is not None else ""
+    return f" (did you mean {near}?)" if near is not None else ""
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that one who wrote `name` may have meant, None where none is like it."""
-    import difflib  # a quarter of a megabyte, and nobody has to be asked what they meant in most lives of a daemon
+    """Return the known name nearest to `name`, or None."""
+    import difflib  # takes a quarter of a megabyte, and most daemons never need it
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return near[0] if near else None
@@ -50,7 +50,7 @@ def _shown(char: str) -> str:
 
 
 def escaped(document: str) -> str:
-    """Write what is not printable in a JSON document as JSON does; line feeds stay. It stays valid, with its values."""
+    """Return a JSON document with unprintable characters escaped, line feeds kept. It stays valid, with its values."""
     if document.isprintable():
         return document
     return "".join(char if char.isprintable() or char == "\n" else _as_json(char) for char in document)

@@ -1,11 +1,11 @@
-"""The one form in which posd writes a moment: ISO 8601, UTC, milliseconds, `Z`."""
+"""The format of a moment: ISO 8601, UTC, milliseconds, `Z`."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from posd import RELEASED
 
-#: The edges of the calendar.
+#: The limits of the calendar.
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -17,15 +17,15 @@ def iso(moment: datetime) -> str:
 
 
 def parse_iso(text: str) -> datetime:
-    """Read any ISO 8601 moment; one without an offset is UTC. Raise ValueError where it is none."""
+    """Parse any ISO 8601 moment; one without an offset is UTC. Raise ValueError if it is none."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def read_moment(text: object) -> datetime:
-    """Read a moment of a caller, in UTC; one that UTC puts outside the calendar is at its edge.
+    """Parse a moment of a caller, in UTC, limited to the calendar.
 
-    Raise ValueError with the reason where it is none, or has no offset: it could be meant in any zone.
+    Raise ValueError with the reason if it is none, or has no offset: its zone would be unknown.
     """
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
@@ -37,13 +37,13 @@ def read_moment(text: object) -> datetime:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a moment in UTC, at the edge of the calendar where UTC puts it outside."""
+    """Return a moment in UTC, limited to the calendar."""
     try:
         return moment.astimezone(UTC)
-    except (OverflowError, ValueError):  # the latter for one without an offset, which is in local time
+    except (OverflowError, ValueError):  # ValueError: a moment without an offset is in local time
         return FIRST if moment.year == 1 else LAST
 
 
 def released() -> datetime:
-    """Return when this version was made, to the day: no right clock is before it."""
+    """Return the release day of this version: no right clock is before it."""
     return parse_iso(RELEASED)

@@ -1,1 +1,1 @@
-"""What every call of the local API is made of: its row, its parameters, its answer, its stream."""
+"""Parts of every call of the local API: its row, its parameters, its response, its stream."""

@@ -1,11 +1,15 @@
-"""The app that serves the local API on the Unix sockets, as `posd.api.routes` has it."""
+"""The app that serves the local API on the Unix sockets, by the table `posd.api.routes`."""
 
+import asyncio
 import secrets
-from collections.abc import Awaitable
-from typing import Any
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import structlog
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
@@ -14,29 +18,62 @@ from posd.base.crashpoints import crash_point
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import encoding, parameters
-from posd.calls.encoding import encode
-from posd.calls.long_poll import HungUp
-from posd.calls.route import Call
+from posd.calls.encoding import encode, encode_whole, redacted_in_steps
+from posd.calls.long_poll import ClientGone
+from posd.calls.route import BoundRoute
 from posd.httpd import bodies
+from posd.httpd.peers import SocketPeer
+from posd.httpd.server import TRIM_SECONDS, give_memory_back
+from posd.records.quotas import SenderQuotas
 
-#: A start request is at most 16 KiB of free form and a few small fields.
+#: Most bytes of a body: a start request has at most 16 KiB of free form and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
+#: Bytes that pass with a used budget: a start of a few fields; all responses but long pages.
+SMALL_BODY_BYTES = 4 * 1024
+SMALL_ANSWER_BYTES = 64 * 1024
+CANNOT_ANSWER = "cannot answer this call"
+#: Bytes after which memory is returned to the system, after a delay in seconds: it takes milliseconds.
+TRIM_BYTES = 8 * 1024 * 1024
+#: Pages that are read for a process at one time. While a reader that is far behind gives way, another goes on.
+PAGES_AT_ONCE = 2
+#: Bytes reserved for a page until its size is known: 500 small payments have three quarters of it.
+PAGE_BYTES = 1024 * 1024
+#: Bytes of a response that are written at a time.
+PIECE_BYTES = 64 * 1024
 #: The method of the calls that start something, and of no other.
 STARTS = "PUT"
-#: A till on the same machine sends its body at once. Seconds.
+#: Longest reception of a body: a till on the same machine sends it at once. Seconds.
 BODY_SECONDS = 10.0
 
 log = structlog.get_logger("posd.local")
 
 
+#: Held while a long response is encoded on a thread: several at a time would starve the loop.
+_ENCODING = threading.Lock()
+
+
 def json_response(document: Any, status: int = 200, language: Language | None = None) -> Response:
-    """Return a JSON response; `language`, where it has texts for cashiers."""
+    """Return a JSON response, which is redacted when it is sent; `language`: that of its texts for cashiers."""
+    return _json(encode_whole(document), status, language)
+
+
+async def page_response(document: Any, language: Language | None = None) -> Response:
+    """Return a JSON response with a page or a report, whose encoding can take a tenth of a second."""
+    return _json(await asyncio.to_thread(_encode_alone, document), 200, language)
+
+
+def _encode_alone(document: Any) -> bytes:
+    with _ENCODING:
+        return encode_whole(document)
+
+
+def _json(content: bytes, status: int, language: Language | None) -> Response:
     headers = {"content-language": language} if language else None
-    return Response(encode(document), status, headers, media_type="application/json")
+    return Response(content, status, headers, media_type="application/json")
 
 
 class NotAllowed(Problem):
-    """A method that a path does not have; `allowed` are those that it has."""
+    """Method that a path does not have; `allowed` are those that it has."""
 
     def __init__(self, method: str, allowed: str) -> None:
         super().__init__("method_not_allowed", f"{method} is not possible here; possible: {allowed}")
@@ -56,7 +93,7 @@ def problem_response(problem: Problem, *, starts: bool = False) -> Response:
 
 
 def connection_refused(problem: Problem) -> bytes:
-    """Return a problem response on the wire, for a connection that is closed after it.
+    """Return a problem response in wire format, for a connection that is closed after it.
 
     Its call was not read: it may be one that starts something.
     """
@@ -65,52 +102,136 @@ def connection_refused(problem: Problem) -> bytes:
     return b"HTTP/1.1 %d \r\n%s\r\n%s" % (response.status_code, head, response.body)
 
 
+class InFlight:
+    """Share of one request in its sender's budget, returned at its end: its body, and its unread response.
+
+    A small body and a small response pass even with a used budget.
+    """
+
+    def __init__(self, budget: SenderQuotas, sender: SocketPeer | None) -> None:
+        self._budget = budget
+        self._sender = sender
+        self._free = SMALL_BODY_BYTES
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.give_back(self._sender, self.count)
+
+    def take_body(self, count: int) -> None:
+        """Reserve room for a piece of the body. Raise Problem."""
+        free = min(count, self._free)
+        self._free -= free
+        if count > free:
+            self._budget.require(self._sender, count - free, "cannot take the body of this call")
+            self._take(count - free)
+
+    @contextmanager
+    def page(self) -> Iterator[None]:
+        """Reserve room for a page while it is made. Raise Problem if the process has none left."""
+        self._budget.require(self._sender, PAGE_BYTES, CANNOT_ANSWER, process_alone=True)
+        self._budget.take(self._sender, PAGE_BYTES, process_alone=True)
+        try:
+            yield
+        finally:
+            self._budget.give_back(self._sender, PAGE_BYTES, process_alone=True)
+
+    def take_answer(self, count: int) -> None:
+        """Reserve room for a response. Raise Problem."""
+        if count > SMALL_ANSWER_BYTES:
+            self._budget.require(self._sender, count, CANNOT_ANSWER)
+        self._take(count)
+
+    def _take(self, count: int) -> None:
+        self._budget.take(self._sender, count)
+        self.count += count
+
+
 class LocalApp:
     """ASGI app of the local API.
 
-    It finds the call for a request by Starlette's path patterns, and stays out of the way of it: a till waits inside of
-    everything between the connection and the call, for minutes, and there may be a thousand of them.
+    It finds the call of a request by Starlette's path patterns, without further layers. A till waits for minutes inside
+    all layers between the connection and the call, and there may be a thousand tills.
     """
 
-    def __init__(self, calls: tuple[Call, ...], others: str = "the calls are listed in the documentation") -> None:
-        """`others`: where what is not served here is to be found, in words."""
+    def __init__(
+        self,
+        calls: tuple[BoundRoute, ...],
+        in_flight: SenderQuotas,
+        others: str = "the calls are listed in the documentation",
+    ) -> None:
+        """`others`: where the other calls are served, in words."""
+        self._in_flight = in_flight
+        self._passed = 0  # bytes of bodies and responses since memory was returned
+        #: By path and process.
+        self._pages: WeakValueDictionary[tuple[str, SocketPeer | None], asyncio.Semaphore] = WeakValueDictionary()
         self._others = others
-        by_path: dict[str, dict[str, Call]] = {}
+        by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
             by_path.setdefault(call.route.path, {})[call.route.method] = call
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer one request; every failure becomes a problem response."""
+        """Handle one request; every failure becomes a problem response."""
         if scope["type"] != "http":
             return
+        with InFlight(self._in_flight, scope["state"].get("sender")) as held:
+            await self._serve(scope, receive, send, held)
+        self._passed += held.count
+        if self._passed >= TRIM_BYTES:
+            self._passed = 0
+            asyncio.get_running_loop().call_later(TRIM_SECONDS, give_memory_back)
+
+    async def _serve(
+        self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable, held: InFlight
+    ) -> None:
         body, refusal = b"", None
         try:
-            body = await bodies.read(receive, scope, MAX_BODY_BYTES, BODY_SECONDS)
-        except bodies.Gone:
-            return
-        except bodies.TooSlow:
-            refusal = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
-        except bodies.TooLarge:
-            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
-            refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
-        early = refusal is not None
-        scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
-        try:
-            response = await self._call(scope)
-            crash_point("till.before_answer")
-        except HungUp:
+            body = await bodies.read(receive, scope, MAX_BODY_BYTES, BODY_SECONDS, held.take_body)
+        except bodies.BodyAborted:
             return
         except Problem as problem:
-            await _answer(_refused(problem, scope), scope, receive, send, early=early)
+            refusal = problem.with_traceback(None)
+        except bodies.BodyTooSlow:
+            refusal = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
+        except bodies.BodyTooLarge:
+            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
+            refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
+        # With a used budget the rest is not even read: a till that sends half bodies would keep the loop busy.
+        early = refusal is not None and refusal.code != "limit_reached"
+        scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
+        try:
+            response = await self._call(scope, held)
+            held.take_answer(len(response.body) if type(response) is Response else 0)
+            response = await _redacted(response)
+            crash_point("till.before_answer")
+        except ClientGone:
+            return
+        # The traceback of a refusal is dropped: a client may read the response late, or never.
+        except Problem as problem:
+            response = _refused(problem.with_traceback(None), scope)
         except Exception:  # noqa: BLE001 - the till needs an answer
-            await _answer(_refused(_fault(scope), scope), scope, receive, send, early=early)
-        else:
-            await _answer(response, scope, receive, send, early=early)
-            crash_point("till.answered")
+            response = _refused(_fault(scope), scope)
+        await _answer(response, scope, receive, send, early=early)
+        crash_point("till.answered")
 
-    def _call(self, scope: Any) -> Awaitable[Response]:
-        """Begin the call that a request asks for: method, access, query, then the handler. Raise Problem."""
+    async def _call(self, scope: Any, held: InFlight) -> Response:
+        """Run the call of a request. Raise Problem.
+
+        A process has few pages of a path read and encoded at a time, and none while it has too many unread bytes.
+        """
+        call, request = self._find(scope)
+        if not call.route.pages:
+            return await call.handler(request)
+        key = (call.route.path, scope["state"].get("sender"))
+        async with self._pages.setdefault(key, asyncio.Semaphore(PAGES_AT_ONCE)):
+            with held.page():
+                return await call.handler(request)
+
+    def _find(self, scope: Any) -> tuple[BoundRoute, Request]:
+        """Return the call of a request: method, access, query. Raise Problem."""
         methods = self._methods(scope)
         method = scope["method"]
         call = methods.get("GET" if method == "HEAD" else method)
@@ -120,21 +241,22 @@ class LocalApp:
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)
+        state["headers"] = parameters.headers(request, route.headers)
         refusal: Problem | None = state["refusal"]
         texts = False
         try:
-            state["query"] = query = parameters.read(request, (*route.query, parameters.AMOUNTS))
-            texts = query.pop(parameters.AMOUNTS.name)
+            state["query"] = query = parameters.read(request, route.parameters)
+            texts = bool(query.pop(parameters.AMOUNTS.name))
         except Problem as problem:
             refusal = refusal or problem
         encoding.choose(texts=texts, subjects=tuple(scope["path_params"].values()))
         if refusal is not None and not route.judges_refusal:
             raise refusal
         state["refusal"] = refusal
-        return call.handler(request)
+        return call, request
 
-    def _methods(self, scope: Any) -> dict[str, Call]:
-        """Return what can be called at the path of a request, and leave its parameters in the scope. Raise Problem."""
+    def _methods(self, scope: Any) -> dict[str, BoundRoute]:
+        """Return the calls at the path of a request, and set its parameters in the scope. Raise Problem."""
         for pattern, methods in self._calls:
             if (found := pattern.match(scope["path"])) is not None:
                 scope["path_params"] = found.groupdict()
@@ -143,13 +265,13 @@ class LocalApp:
 
 
 def _refused(problem: Problem, scope: Any) -> Response:
-    """Return the problem response to a request. Another method in place of PUT was meant to start something too."""
+    """Return the problem response to a request. A wrong method in place of PUT was meant to start something too."""
     wrong_method = isinstance(problem, NotAllowed) and STARTS in problem.allowed.split(", ")
     return problem_response(problem, starts=scope["method"] == STARTS or wrong_method)
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:
-    """Return the problem of a body that says that it is something else than JSON; one that says nothing is taken."""
+    """Return the problem of a body with a type other than JSON; one without a type is accepted."""
     headers = dict(scope["headers"])
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
         return Problem("unsupported_media_type", "the body must not be compressed; leave content-encoding out")
@@ -160,7 +282,7 @@ def _wrong_type(scope: Any, body: bytes) -> Problem | None:
 
 
 def _fault(scope: Any) -> Problem:
-    """Log the fault that is being handled, and return what the till is told of it."""
+    """Log the present fault, and return its problem for the till."""
     error_id = secrets.token_hex(8)
     log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
     detail = (
@@ -170,14 +292,36 @@ def _fault(scope: Any) -> Problem:
     return Problem("internal_error", detail, error_id=error_id)
 
 
+async def _redacted(response: Response) -> Response:
+    """Return a response without callback tokens. A streamed one has none, or is a backup."""
+    if type(response) is Response:
+        response.body = await redacted_in_steps(bytes(response.body))
+        response.headers["content-length"] = str(len(response.body))
+    return response
+
+
+async def _write(response: Response, scope: Any, receive: Any, send: Any) -> None:
+    """Send a response in pieces: each when the client has read most of the earlier ones."""
+    if type(response) is not Response:  # streamed
+        await response(scope, receive, send)
+        return
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    body, pieces = memoryview(response.body), scope["state"]["pieces"]
+    for begin in range(0, len(body) or 1, PIECE_BYTES):
+        if pieces.gone:
+            return
+        piece, end = body[begin : begin + PIECE_BYTES], begin + PIECE_BYTES
+        await send({"type": "http.response.body", "body": piece, "more_body": end < len(body)})
+
+
 async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
-    """Send a response, and tell who asked to know that the client was handed it; `early` before the body was read."""
+    """Send a response, and report its delivery to `handed_over`; `early`: before the body was read."""
     if early:
         await _answer_early(response, scope, receive, send)
         return
     state = scope["state"]
     try:
-        await response(scope, receive, send)
+        await _write(response, scope, receive, send)
         if (handed_over := state.get("handed_over")) and state["pieces"].delivered and scope["method"] != "HEAD":
             handed_over()
     except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and it is told in the log

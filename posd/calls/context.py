@@ -1,4 +1,4 @@
-"""What every handler of the local API needs: the store's reads, word of changes, the clock."""
+"""Common needs of all handlers of the local API: the store's reads, changes, the clock."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -9,62 +9,62 @@ from functools import partial
 from starlette.requests import Request
 
 from posd.base.problems import Problem
-from posd.calls.long_poll import HungUp, T
+from posd.calls.long_poll import ClientGone, T
 from posd.calls.streams import Streams
-from posd.httpd.connection import Pieces
-from posd.records.intake import Intake
+from posd.httpd.connection import BodyChannel
+from posd.records.quotas import Quotas
 from posd.records.start import Missing, not_here
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 
-class Context:
-    """Shared by the handlers."""
+class CallContext:
+    """Context that all handlers share."""
 
     def __init__(
         self,
         store: Store,
         now: Callable[[], datetime],
-        intake: Intake | None = None,
+        intake: Quotas | None = None,
         missing: Missing = lambda: None,
         on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
     ) -> None:
-        """`on_read` is told which approvals a client was handed."""
+        """`on_read`: called with the approvals that a client received."""
         self._store = store
         self._missing = missing
         self.now = now
-        self.intake = intake or Intake()
+        self.intake = intake or Quotas()
         self._on_read = on_read
         self.streams = Streams(store.hub, self.intake.reached, on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
-        """Mark these approvals as read, once the client was handed the response."""
+        """Mark these approvals as read once the client has received the response."""
         if approvals:
             request.state.handed_over = partial(self._on_read, approvals)
 
     @property
     def hub(self) -> Hub:
-        """Who hears of changes."""
+        """Hub of the changes."""
         return self._store.hub
 
     @property
     def write_error(self) -> str | None:
-        """Why the newest commit failed, None where it did not."""
+        """Error of the newest commit, None if it succeeded."""
         return self._store.write_error
 
     @property
     def moved(self) -> str | None:
-        """Which file of the database is not where it was opened, None where all are."""
+        """Sentence about a database file that is not in its place, or None."""
         return self._store.writer.moved
 
     def not_here(self, problem: Problem) -> Problem:
-        """Return the problem of an id that is not here; of one that is not known it says whether it never was."""
+        """Return the problem of an id that is not here; for an unknown one it states whether it was never sent."""
         return not_here(problem, self._missing())
 
     async def probe_write(self) -> None:
-        """Commit something that is never read, to see whether it can be: a full disk takes an empty commit."""
+        """Commit a row that is never read, as a test: a full disk accepts an empty commit."""
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(_probe)
 
@@ -74,13 +74,16 @@ class Context:
             return await self._store.read(function)
 
     async def read_in_steps(
-        self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], pieces: Pieces
+        self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], pieces: BodyChannel
     ) -> T:
-        """Read much for a client (see Store.read_in_steps). Raise Problem storage_unavailable, HungUp where it goes."""
+        """Read much for a client (see Store.read_in_steps).
+
+        Raise Problem storage_unavailable; raise HungUp if it disconnects.
+        """
         with _told():
             found = await self._store.read_in_steps(function, lambda: not pieces.gone)
         if found is None:
-            raise HungUp
+            raise ClientGone
         return found
 
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -97,6 +100,6 @@ def _told() -> Iterator[None]:
         raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
 
 
-def _probe(unit: Unit) -> None:
+def _probe(unit: WriteTransaction) -> None:
     unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
     unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")

@@ -1,7 +1,7 @@
-"""How an answer is encoded: without callback tokens, amounts as JSON numbers, or as texts (`amounts=text`).
+"""Encoding of a response: without callback tokens, amounts as JSON numbers, or as texts (`amounts=text`).
 
-Each call is a task and chooses for itself, also for the thread that reads the database for it. What is kept as
-bytes, such as metadata and the events of a terminal, stays as it is but for the tokens in it.
+Each call is a task with its own choice, also on the thread that reads the database for it. Stored bytes, such as
+metadata and the events of a terminal, stay unchanged except for tokens.
 """
 
 from contextvars import ContextVar
@@ -25,15 +25,25 @@ _chosen = ContextVar("encoding", default=_DEFAULT)
 
 
 def choose(*, texts: bool, subjects: tuple[str, ...] = ()) -> None:
-    """Set how the answer of the present call is encoded. `subjects`: ids whose tokens may be in it."""
+    """Set the encoding of the present call's response. `subjects`: ids whose tokens may be in it."""
     _chosen.set(_Encoding(_TEXTS if texts else ENCODER, subjects))
 
 
 def encode(document: Any) -> bytes:
-    """Encode a document of an answer, with exact decimals, without callback tokens."""
-    return redacted(_chosen.get().encoder.encode(document))
+    """Encode a document of a response, with exact decimals, without callback tokens."""
+    return redacted(encode_whole(document))
+
+
+def encode_whole(document: Any) -> bytes:
+    """Encode a document with possible tokens in it: `redacted_in_steps` removes them."""
+    return _chosen.get().encoder.encode(document)
+
+
+async def redacted_in_steps(body: bytes) -> bytes:
+    """Return bytes for a response without callback tokens; the loop runs between the pieces of a long one."""
+    return await REDACTOR.body_in_steps(body, *_chosen.get().subjects)
 
 
 def redacted(body: bytes, *subjects: str) -> bytes:
-    """Return bytes for an answer without callback tokens: what `encode` cannot see, such as what becomes base64."""
+    """Return bytes for a response without callback tokens, for parts hidden from `encode`, such as base64."""
     return REDACTOR.body(body, *_chosen.get().subjects, *subjects)

@@ -1,11 +1,11 @@
-"""Waiting for a change without polling: woken by a change, a hang-up, a time-out, or the end of the daemon."""
+"""Waiting for a change without polling: ended by a change, a disconnect, a time-out, or the stop of the daemon."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from posd.base.problems import Problem
-from posd.httpd.connection import Pieces
+from posd.httpd.connection import BodyChannel
 from posd.storage.changes import Hub, Waiter
 
 T = TypeVar("T")
@@ -14,17 +14,17 @@ T = TypeVar("T")
 DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the payment goes on"
 
 
-class HungUp(Exception):
-    """The client has gone: there is none to answer."""
+class ClientGone(Exception):
+    """Client that disconnected: no response is needed."""
 
 
 async def wait_until(
-    pieces: Pieces, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
+    pieces: BodyChannel, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
 ) -> T | None:
-    """Return what `look` gives as soon as it gives something, None when the time-out (seconds) has passed.
+    """Return the first result of `look` that is not None; None when the time-out (seconds) is over.
 
-    `look` is called at once and each time that `woken` was, a waiter of the hub for what can bring what is looked for;
-    `pieces` are the request's, and tell of a hang-up. Raise HungUp, or Problem draining.
+    `look` is called at once and each time that `woken` is set, a waiter of the hub for the relevant changes. `pieces`:
+    those of the request, which report a disconnect. Raise HungUp, or Problem draining.
     """
     with woken:
         over = False
@@ -45,7 +45,7 @@ async def wait_until(
                 if hub.draining:
                     raise Problem("draining", DRAINING)
                 if pieces.gone:
-                    raise HungUp
+                    raise ClientGone
                 await woken.wait()
         finally:
             pieces.on_gone = None

@@ -1,6 +1,6 @@
-"""Path, query and header parameters: each a row that says what it is and reads it (local API).
+"""Path, query and header parameters: each a row with its description and its parser (local API).
 
-What is not described is refused by name (problem `invalid_request`).
+An undescribed one is refused by name (problem `invalid_request`).
 """
 
 import re
@@ -18,34 +18,34 @@ from posd.base.times import iso, read_moment
 from posd.records import feed_cursor, pages
 from posd.records.model import Phase
 
-#: Query parameters with this prefix name a key of the metadata.
+#: Prefix of query parameters that name a key of the metadata.
 METADATA = "metadata."
-#: Keys of the metadata that one call may name; SQLite takes a thousand conditions at most.
+#: Most keys of the metadata in one call; SQLite accepts a thousand conditions at most.
 MAX_METADATA = 16
-#: Longest wait that a call may ask for, in seconds.
+#: Longest wait in a call, in seconds.
 MAX_TIMEOUT_SECONDS = 3600.0
-#: Rows a page: at most, and where nothing is said.
+#: Most rows of a page, and the default.
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
 #: SQLite's largest integer: no row has a higher seq.
 MAX_SEQ = 2**63 - 1
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """What a parameter can be: how it is read from its text (ValueError says why it cannot), and as a JSON schema."""
+class ParameterKind(msgspec.Struct, frozen=True):
+    """Type of a parameter: its parser from text (ValueError has the reason), and its JSON schema."""
 
     read: Callable[[str], Any]
     schema: Mapping[str, Any]
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter: its name, what it can be, what it is for, and what counts where it is left out.
+    """One parameter: its name, type, purpose, and default.
 
-    The name `metadata.` stands for every parameter that begins so.
+    The name `metadata.` covers every parameter with that prefix.
     """
 
     name: str
-    kind: Kind
+    kind: ParameterKind
     words: str
     default: Any = None
     example: Any = None
@@ -57,9 +57,9 @@ def invalid(path: str, message: str) -> Problem:
 
 
 def path(request: Request, parameter: Parameter) -> Any:
-    """Return a parameter of the path as it is read. Raise Problem.
+    """Return a parsed parameter of the path. Raise Problem.
 
-    An operator sees and settles what an earlier version started under an id that no till may choose.
+    An operator can read and settle a payment that an earlier version started under an id which no till may choose.
     """
     text = request.path_params[parameter.name]
     if parameter is TRANSACTION_ID and request.state.admin and request.method != "PUT":
@@ -73,9 +73,9 @@ def path(request: Request, parameter: Parameter) -> Any:
 
 
 def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the query parameters by name, each as it is read, or its default; `metadata.` is a mapping, key -> text.
+    """Return the parsed query parameters by name, or their defaults; `metadata.` is a mapping, key -> text.
 
-    Raise Problem for those that the call does not have, that are given twice, or that cannot be read: all at once.
+    Raise Problem with all unknown, repeated or invalid ones at once.
     """
     values = {parameter.name: parameter.default for parameter in known}
     if not request.scope["query_string"]:
@@ -100,7 +100,7 @@ def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
 def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
     names = sorted(f"{METADATA}KEY" if name == METADATA else name for name in known)
     errors = [
-        {"path": name, "message": f"is not a parameter of this call. {did_you_mean(name, names)}".strip()}
+        {"path": name, "message": f"is not a parameter of this call{did_you_mean(name, names)}"}
         for name in sorted(set(given).difference(known))
         if not (METADATA in known and name.startswith(METADATA))
     ]
@@ -113,14 +113,19 @@ def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
         raise Problem("invalid_request", detail, errors=errors)
 
 
+def headers(request: Request, known: tuple[Parameter, ...]) -> dict[str, list[str]]:
+    """Return the headers of a call by name, with all their values."""
+    return {parameter.name: request.headers.getlist(parameter.name) for parameter in known}
+
+
 def check_alone(page: pages.Filters, *, summed: bool = False) -> None:
-    """Raise Problem where ids that begin so are asked for with more than `limit`: it would be of another order."""
+    """Raise Problem for a prefix of ids together with other filters than `limit`: the order would differ."""
     if page.id is not None and (summed or not page.by_id):
         raise invalid("id", "goes with `limit` alone: leave the other filters, `cursor` and `totals` out")
 
 
 def check_no_body(request: Request) -> None:
-    """Raise Problem for a call that takes no body and has one; an empty object says nothing."""
+    """Raise Problem for a body of a call without one; an empty object is accepted."""
     body: bytes = request.state.body
     if body.strip() not in (b"", b"{}"):
         errors = [{"path": "", "message": "this call takes no body"}]
@@ -145,19 +150,19 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def whole(least: int, most: int) -> Kind:
-    """Whole numbers within bounds."""
+def whole(least: int, most: int) -> ParameterKind:
+    """Return the type of whole numbers within bounds."""
 
     def read_whole(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
             raise ValueError(f"must be a whole number from {least} to {most}")
         return int(text)
 
-    return Kind(read_whole, {"type": "integer", "minimum": least, "maximum": most})
+    return ParameterKind(read_whole, {"type": "integer", "minimum": least, "maximum": most})
 
 
-def one_of(words: type[StrEnum]) -> Kind:
-    """Return the kind of one of these words."""
+def one_of(words: type[StrEnum]) -> ParameterKind:
+    """Return the type of one of these words."""
 
     def read_word(text: str) -> StrEnum:
         try:
@@ -165,7 +170,7 @@ def one_of(words: type[StrEnum]) -> Kind:
         except ValueError as error:
             raise ValueError(f"must be one of {', '.join(words)}") from error
 
-    return Kind(read_word, {"type": "string", "enum": list(words)})
+    return ParameterKind(read_word, {"type": "string", "enum": list(words)})
 
 
 def _flag(text: str) -> bool:
@@ -181,7 +186,7 @@ def _amounts(text: str) -> bool:
 
 
 def _moment(text: str) -> str:
-    """Return a moment as stored."""
+    """Return a moment in its stored format."""
     return iso(read_moment(text))
 
 
@@ -198,26 +203,30 @@ def _print_job_id(text: str) -> str:
 
 
 class FeedWith(StrEnum):
-    """What the feed adds to its changes."""
+    """Additions of the feed to its changes."""
 
     OUTCOME = "outcome"
     METADATA = "outcome,metadata"
 
 
 _UUID_PREFIX = re.compile("[0-9A-Fa-f-]{1,36}", re.ASCII)
-TEXT = Kind(str, {"type": "string"})
-FLAG = Kind(_flag, {"type": "boolean"})
-SECONDS = Kind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT_SECONDS})
-MOMENT = Kind(_moment, {"type": "string", "format": "date-time"})
-UUID = Kind(chosen_uuid, {"type": "string", "format": "uuid", "not": {"type": "string", "pattern": NIL_OR_MAX}})
-JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
-CURSOR = Kind(pages.decode_cursor, {"type": "string"})
+TEXT = ParameterKind(str, {"type": "string"})
+FLAG = ParameterKind(_flag, {"type": "boolean"})
+SECONDS = ParameterKind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT_SECONDS})
+MOMENT = ParameterKind(_moment, {"type": "string", "format": "date-time"})
+UUID = ParameterKind(
+    chosen_uuid, {"type": "string", "format": "uuid", "not": {"type": "string", "pattern": NIL_OR_MAX}}
+)
+JOB_ID = ParameterKind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
+CURSOR = ParameterKind(pages.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
-PLACE = Kind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
+PLACE = ParameterKind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
 
-#: A parameter that every call has.
+#: Parameter of every call.
 AMOUNTS = Parameter(
-    "amounts", Kind(_amounts, {"const": "text"}), "`text`: amounts that posd writes are decimal strings", default=False
+    "amounts",
+    ParameterKind(_amounts, {"type": "string", "enum": ["text"]}),
+    "`text`: the amounts that posd writes are decimal strings, and not numbers as described here",
 )
 
 #: Parameters of paths.
@@ -241,7 +250,9 @@ TIMEOUT = Parameter(
 PHASE = Parameter("phase", one_of(Phase), "only those in this phase", example="active")
 OPEN = Parameter("open", FLAG, "`true`: only those that are not final", default=False)
 TERMINAL = Parameter("terminal", TEXT, "only those of this terminal", example="SN-0001")
-SALE = Parameter("sale", Kind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042")
+SALE = Parameter(
+    "sale", ParameterKind(composed, TEXT.schema), "only those of this sale", example="2026-11-20/till-3/1042"
+)
 EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
 ATTENTION = Parameter("attention", FLAG, "`true`: only those that a person should look at", default=False)
 SINCE = Parameter("since", MOMENT, "only those created then or later", example="2026-11-20T00:00:00Z")
@@ -258,7 +269,10 @@ _BEGINNING = (
     "was given in full is the first"
 )
 BEGINNING = Parameter(
-    "id", Kind(_uuid_prefix, {"type": "string", "pattern": f"^{_UUID_PREFIX.pattern}$"}), _BEGINNING, example="7f3c1f0e"
+    "id",
+    ParameterKind(_uuid_prefix, {"type": "string", "pattern": f"^{_UUID_PREFIX.pattern}$"}),
+    _BEGINNING,
+    example="7f3c1f0e",
 )
 JOB_BEGINNING = Parameter("id", JOB_ID, _BEGINNING, example="receipt-10")
 NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")
@@ -277,7 +291,7 @@ FEED_AFTER = Parameter(
     PLACE,
     "only what comes after this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
     "`start` is the beginning too, and asks for ids with a check",
-    default=feed_cursor.Place(),
+    default=feed_cursor.FeedPosition(),
     example="17",
 )
 FEED_WITH = Parameter(
@@ -288,7 +302,7 @@ FEED_WITH = Parameter(
     example="outcome",
 )
 
-#: Headers: the language of what a cashier is shown; where a stream goes on.
+#: Headers: the language of the cashier's texts, and the position in a stream.
 ACCEPT_LANGUAGE = Parameter(
     "Accept-Language",
     TEXT,

@@ -7,14 +7,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.calls.parameters import Parameter
+from posd.calls.parameters import AMOUNTS, LIMIT, Parameter
 from posd.calls.streams import CutOff, Ended
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 JSON = "application/json"
 
-#: Codes that every call can answer.
+#: Codes that every call can return.
 ALWAYS = (
     "invalid_request",
     "request_timeout",
@@ -25,26 +25,28 @@ ALWAYS = (
 )
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A kind of message in a stream of server-sent events: its `event`, the type of its data, what it says."""
+class StreamMessage(msgspec.Struct, frozen=True):
+    """Kind of message in a stream of server-sent events: its `event`, the type of its data, its meaning."""
 
     event: str
     data: Any
     words: str
 
 
-#: How any stream can end, told by a message without an id (docs/streams.md).
+#: Ends of any stream, sent as a message without an id (docs/streams.md).
 ENDS = (
-    Message("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
-    Message("draining", Ended, "posd stops: connect again with the last id"),
-    Message("problem", Ended, "it cannot go on: connect again with the last id, and hear why where it still cannot"),
+    StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
+    StreamMessage("draining", Ended, "posd stops: connect again with the last id"),
+    StreamMessage(
+        "problem", Ended, "it cannot go on: connect again with the last id, and hear why where it still cannot"
+    ),
 )
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What is answered: what it says, the type of its document, and its media type.
+class AnswerSpec(msgspec.Struct, frozen=True):
+    """A response: its meaning, the type of its document, and its media type.
 
-    `also`: another media type, of bytes. `stream`: what is in a stream, where the call offers one to who accepts
+    `also`: another media type, of bytes. `stream`: messages of a stream, if the call offers one for
     `text/event-stream`.
     """
 
@@ -52,22 +54,22 @@ class Answer(msgspec.Struct, frozen=True):
     type: Any = None
     media: str = JSON
     also: str | None = None
-    stream: tuple[Message, ...] = ()
+    stream: tuple[StreamMessage, ...] = ()
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One call: its method and path, its name (a method of the handlers has it), what it is for, and what it answers.
+    """One call: method and path, name (that of the handler's method), purpose, and responses.
 
-    `codes` are the problems that it can answer beside `ALWAYS`. A call for admins is served on the admin socket alone,
-    one that is marked `feed` on the feed socket too.
-    One that starts something `judges_refusal` itself: an id that is known is answered before any other check.
+    `codes`: its problems besides `ALWAYS`. A call for admins is served only on the admin socket, one marked `feed` on
+    the feed socket too. A call that starts something `judges_refusal` itself: a known id gets its reply before any
+    other check.
     """
 
     method: str
     path: str
     name: str
     summary: str
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, AnswerSpec]
     codes: tuple[str, ...] = ()
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
@@ -78,22 +80,32 @@ class Route(msgspec.Struct, frozen=True):
     judges_refusal: bool = False
 
     @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its query parameters, with those of every call."""
+        return (*self.query, AMOUNTS)
+
+    @property
+    def pages(self) -> bool:
+        """Whether its response can be long: pages of lists, and reports."""
+        return LIMIT in self.query or self.path.endswith("/report")
+
+    @property
     def problems(self) -> tuple[str, ...]:
-        """All codes that it can answer."""
+        """All its codes."""
         return (*ALWAYS, *(("forbidden",) if self.admin else ()), *self.codes)
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A row and who handles it."""
+class BoundRoute(msgspec.Struct, frozen=True):
+    """A row and its handler."""
 
     route: Route
     handler: Handler
 
 
-def served(routes: Iterable[Route], *handlers: object) -> tuple[Call, ...]:
-    """Return each row with the one method of the handlers that has its name."""
+def served(routes: Iterable[Route], *handlers: object) -> tuple[BoundRoute, ...]:
+    """Return each row with the handler's method of its name."""
     calls = []
     for route in routes:
         (handler,) = (getattr(item, route.name) for item in handlers if hasattr(item, route.name))
-        calls.append(Call(route, handler))
+        calls.append(BoundRoute(route, handler))
     return tuple(calls)

@@ -1,8 +1,8 @@
-"""Server-sent events: what is there, then live, resumable by id, and bounded.
+"""Server-sent events: stored ones, then live ones, resumable by id, and bounded.
 
-A stream reads a batch from the database, writes it, and reads the next when the client has taken that: so the database
-is the buffer, and what is held for a client is a batch and what the transport holds. A client that takes nothing for
-`TAKE_SECONDS` is cut off (see `posd.httpd.connection`). Every end of a stream that posd makes is told by a last event.
+A stream reads a batch from the database, writes it, and reads the next once the client has read it. So the database is
+the buffer, and memory holds one batch for a client besides the transport's buffer. A client that reads nothing for
+`TAKE_SECONDS` is disconnected (see `posd.httpd.connection`). Every end by posd is announced by a last event.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from starlette.responses import Response
 
 from posd.base import negotiation
 from posd.base.json_types import OPEN
-from posd.base.limits import STREAMS_OF_PROCESS, Reached
+from posd.base.limits import STREAMS_OF_PROCESS
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.encoding import encode, redacted
 from posd.calls.long_poll import DRAINING
 from posd.calls.parameters import Parameter
+from posd.httpd.allowance import Allowance
 from posd.httpd.connection import TAKE_SECONDS
-from posd.httpd.senders import Sender
-from posd.records.intake import limit_reached
+from posd.httpd.peers import SocketPeer
+from posd.records.quotas import LimitCounters, limit_reached
 from posd.storage.changes import Hub
 
-#: The media types between which a client chooses.
+#: Media types that a client can choose.
 STREAM = "text/event-stream"
 DOCUMENT = "application/json"
 
-# The documents of posd's own messages in event streams (docs/streams.md).
+# Documents of posd's own messages in event streams (docs/streams.md).
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -68,18 +69,17 @@ class Ended(msgspec.Struct, frozen=True):
     code: Annotated[str, Meta(description="what a program looks at")]
 
 
-#: A comment this often keeps the connection visibly alive, in seconds; proxies and clients give up after 30 or 60.
+#: Seconds between two comments that show a live connection; proxies and clients give up after 30 or 60.
 HEARTBEAT_SECONDS = 15.0
-#: So long a client waits before it connects again, in milliseconds, where it takes the hint: a daemon is back in about
-#: a second.
+#: Milliseconds before a client should reconnect: a daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
-#: A batch ends with the message that reaches so many bytes: large enough that a till which comes back after a week is
-#: served at the speed of the disk, small enough that a thousand slow readers fit into memory.
+#: Bytes after which a batch ends. Large enough to serve a till at disk speed after a week, small enough for a thousand
+#: slow readers in memory.
 BATCH_BYTES = 32 * 1024
-#: Rows that are read of the database for a batch.
+#: Rows of the database that are read for a batch.
 BATCH_ROWS = 100
 
-#: Names of events that are posd's own and never those of a status: the four that may end a stream, and two more.
+#: Names of posd's own events, never those of a status: four that may end a stream, and two more.
 OUTCOME = "outcome"
 CUT_OFF = "cut_off"
 STOPPING = "draining"
@@ -88,8 +88,8 @@ NOTICE = "notice"
 STATE = "state"
 OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE, STATE})
 
-#: What streams are of, and why they ended: the client went, was cut off, was told that posd stops; the payment had its
-#: outcome; the database could not be read.
+#: Kinds of streams, and reasons of their end: the client disconnected, was cut off, or learned that posd stops; the
+#: payment had its outcome; the database was unreadable.
 KINDS = ("events", "feed")
 REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
 
@@ -102,7 +102,7 @@ log = structlog.get_logger("posd.streams")
 
 
 def message(event: str, data: object, identity: str = "") -> bytes:
-    """Return an event on the wire: its id (to resume after; none where empty), its name, and its data as JSON."""
+    """Return an event in wire format: its id (to resume after; none if empty), its name, and its data as JSON."""
     content = encode(data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = [b"id: " + identity.encode()] if identity else []
     lines.append(b"event: " + redacted(event.encode()))
@@ -113,11 +113,11 @@ def message(event: str, data: object, identity: str = "") -> bytes:
 _STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}").document())
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """Messages as bytes; whether there may be more to read at once, and whether they end the stream.
+class MessageBatch(msgspec.Struct, frozen=True):
+    """Messages as bytes; whether more can be read at once, and whether they end the stream.
 
-    `again`: there may be more after so many seconds although no change was heard; None: there is not. `approvals` are
-    the payments of which it shows an approval.
+    `again`: seconds after which there may be more without a change, or None. `approvals`: ids of the payments with an
+    approval in it.
     """
 
     data: bytes = b""
@@ -128,29 +128,30 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def resume_after(request: Request, parameter: Parameter) -> Any:
-    """Return the id of the last event that the client has, as `read` gives it; None without one. Raise Problem."""
-    text = request.headers.get("last-event-id")
-    if text is None:
+    """Return the parsed id of the client's last event, or None. Raise Problem."""
+    given = request.state.headers[parameter.name]
+    if not given:
         return None
     try:
-        return parameter.kind.read(text)
+        return parameter.kind.read(given[0])
     except ValueError as error:
         raise parameters.invalid(parameter.name, str(error)) from error
 
 
 def wants_stream(request: Request) -> bool:
-    """Whether a client asks for a stream: it names it, and prefers no document to it. Where it likes both, it gets it.
+    """Return whether a client requests a stream: it names it, and prefers no document to it. Equal weights give a
+    stream.
 
-    A wildcard asks for nothing in particular, and gets the document.
+    A wildcard requests nothing specific, and gives the document.
     """
     asked = negotiation.weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
 
 
-class Taking:
-    """For how long a client has taken nothing of what lies in its socket, although that is not full.
+class SlowReaderDetector:
+    """Detector of a slow reader: seconds without progress in a socket that is not full.
 
-    `untaken` tells how many bytes lie there, `clock` the time in seconds.
+    `untaken`: returns the unread bytes, `clock` the time in seconds.
     """
 
     __slots__ = ("_clock", "_lying", "_since", "_untaken")
@@ -162,14 +163,14 @@ class Taking:
         self._since = 0.0
 
     def wrote(self) -> None:
-        """Note what lies there after something was written: it is more, and hides what was taken before (`look`)."""
+        """Record the unread bytes after a write, which hides earlier progress (see `look`)."""
         lying = self._untaken()
         if not self._lying:
             self._since = self._clock()
         self._lying = lying
 
     def look(self) -> float:
-        """Return for how many seconds nothing was taken of what lay there, 0 where nothing lies. For before a write."""
+        """Return the seconds without progress, 0 without unread bytes. Called before a write."""
         lying = self._untaken()
         if lying < self._lying:
             self._since = self._clock()
@@ -178,19 +179,19 @@ class Taking:
 
 
 class Streams:
-    """The event streams that are open, and how those ended that are not; by what they are of."""
+    """The open event streams, and the counted ends of others, by kind."""
 
     def __init__(
         self,
         hub: Hub,
-        reached: Reached | None = None,
+        reached: LimitCounters | None = None,
         on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
     ) -> None:
         self.hub = hub
         self.on_read = on_read
-        self._reached = reached or Reached()
-        #: Those of each process.
-        self.held: Counter[int] = Counter()
+        self._reached = reached or LimitCounters()
+        #: Number of streams of each process.
+        self.held = Allowance(STREAMS_OF_PROCESS.value)
         self.open = Counter(dict.fromkeys(KINDS, 0))
         self.ended = Counter(dict.fromkeys(((kind, reason) for kind in KINDS for reason in REASONS), 0))
 
@@ -199,19 +200,19 @@ class Streams:
         request: Request,
         kind: str,
         subject: str,
-        read: Callable[[], Awaitable[Batch]],
+        read: Callable[[], Awaitable[MessageBatch]],
         transaction: str | None = None,
         language: Language | None = None,
     ) -> EventStream:
-        """Return a stream of what `read` gives, which is called again after each change of the subject.
+        """Return a stream of the batches of `read`, which is called again after each change of the subject.
 
-        `kind` is one of `KINDS`, `transaction` the one that it is of; `language`, where it has texts for cashiers.
-        Raise Problem draining where posd stops.
+        `kind`: one of `KINDS`. `transaction`: its transaction. `language`: that of its texts for cashiers. Raise
+        Problem draining if posd stops.
         """
         if self.hub.draining:
             raise Problem("draining", DRAINING)
         sender = request.scope["state"].get("sender")
-        if sender is not None and sender.pid and self.held[sender.pid] >= STREAMS_OF_PROCESS.value:
+        if sender is not None and sender.pid and self.held.seconds_until(sender.pid):
             self._reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
             what = f"cannot open a stream: process {sender.pid} has {STREAMS_OF_PROCESS.value} of them"
             raise limit_reached(STREAMS_OF_PROCESS, what, 1)
@@ -219,15 +220,15 @@ class Streams:
 
 
 class EventStream(Response):
-    """One stream, as an answer (ASGI)."""
+    """One stream, as a response (ASGI)."""
 
     def __init__(
         self,
         streams: Streams,
         kind: str,
         subject: str,
-        read: Callable[[], Awaitable[Batch]],
-        sender: Sender | None,
+        read: Callable[[], Awaitable[MessageBatch]],
+        sender: SocketPeer | None,
         transaction: str | None,
         language: Language | None,
     ) -> None:
@@ -241,7 +242,7 @@ class EventStream(Response):
         self._transaction = transaction
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
-        """Answer with the stream, until it ends or the client has gone."""
+        """Send the stream, until it ends or the client is gone."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] == "HEAD":
             await _write(send, b"", more=False)
@@ -249,7 +250,7 @@ class EventStream(Response):
         streams, pieces = self._streams, scope["state"]["pieces"]
         streams.open[self._kind] += 1
         pid = self._sender.pid if self._sender is not None else 0
-        streams.held[pid] += 1
+        streams.held.take(pid)
         reason = "client"
         try:
             with streams.hub.subscribe(self._subject) as woken:
@@ -259,16 +260,14 @@ class EventStream(Response):
         finally:
             pieces.on_gone = pieces.last_words = None
             streams.open[self._kind] -= 1
-            streams.held[pid] -= 1
-            if not streams.held[pid]:
-                del streams.held[pid]
+            streams.held.give_back(pid)
             if not pieces.cut_off:
                 streams.ended[self._kind, reason] += 1
 
     async def _run(self, pieces: Any, woken: Any, untaken: Callable[[], int], send: Any) -> str:
-        """Write what there is until something ends it; return what that was."""
+        """Write batches until the stream ends; return the reason."""
         await _write(send, _RETRY)
-        taking = Taking(untaken, asyncio.get_running_loop().time)
+        taking = SlowReaderDetector(untaken, asyncio.get_running_loop().time)
         while not pieces.gone:
             woken.clear()
             try:
@@ -292,9 +291,10 @@ class EventStream(Response):
                 return CUT_OFF
         return "client"
 
-    async def _idle(self, again: float | None, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
-        """Show that the connection is alive until it is to be read again: at a change, or with the heartbeat after
-        `again` seconds at the latest. False where the client was cut off.
+    async def _idle(self, again: float | None, pieces: Any, woken: Any, taking: SlowReaderDetector, send: Any) -> bool:
+        """Send heartbeats until the next read: at a change, or after `again` seconds.
+
+        Return False if the client was cut off.
         """
         seconds = HEARTBEAT_SECONDS if again is None else min(again, HEARTBEAT_SECONDS)
         while not await _heard(woken, seconds):
@@ -309,7 +309,7 @@ class EventStream(Response):
         return True
 
     def _cut_off(self) -> bytes:
-        """Count and tell that the client is cut off; return the event that it finds when it reads on."""
+        """Count and log the cut-off; return the event for a client that reads on."""
         self._streams.ended[self._kind, CUT_OFF] += 1
         log.warning(
             "stream.cut_off",
@@ -323,7 +323,7 @@ class EventStream(Response):
 
 
 async def _heard(woken: Any, seconds: float) -> bool:
-    """Wait for a change; False where none came within so many seconds."""
+    """Wait for a change; return False if none came within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await woken.wait()
@@ -337,6 +337,6 @@ async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
 
 
 async def _end(send: Any, data: bytes) -> None:
-    """Write the last of a stream; its end apart, so that a client that does not take it is told that it was cut off."""
+    """Write the last event, and the end separately, so that a slow client learns of the cut-off."""
     await _write(send, data)
     await _write(send, b"", more=False)

@@ -4,7 +4,7 @@ import asyncio
 import csv
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import click
 import msgspec
 
-from posd.base.money import ZERO
+from posd.base.json_types import encode
+from posd.base.money import total
 from posd.base.text import shown
 from posd.base.times import iso, parse_iso
+from posd.cli.app import parameters
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context
 from posd.cli.app.errors import Failure
@@ -29,9 +31,9 @@ from posd.config import Config, load
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-T = TypeVar("T")
+    from posd.collect.questions import CompletenessCheck
 
-_EXACT = msgspec.json.Encoder(decimal_format="number")
+T = TypeVar("T")
 
 #: What `posd collect` needs beyond posd itself: module -> package.
 PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
@@ -43,15 +45,25 @@ PACKAGES = {"nats": "nats-py", "psycopg": "psycopg"}
 @click.option("--once", is_flag=True, help="Take what there is, and end.")
 @click.option("--from-start", is_flag=True, help="Read all of the stream once more, and end. What is there stays.")
 @click.option("--check", is_flag=True, help="Say of each lane up to when it is complete, and what is missing.")
+@click.option("--quick", is_flag=True, help="With --check: do not count the rows that came earlier.")
 @json_option
 @click.pass_context
 def collect(
-    ctx: click.Context, output: Output, init: bool, replicas: int, once: bool, from_start: bool, check: bool
+    ctx: click.Context,
+    output: Output,
+    init: bool,
+    replicas: int,
+    once: bool,
+    from_start: bool,
+    check: bool,
+    quick: bool,
 ) -> None:
     """Read the stream of all lanes into PostgreSQL, until SIGTERM or Ctrl-C.
 
     Any number of them may run at once. What is stored is acknowledged after its commit; a message that comes twice
     makes no difference. The servers and the database stand in [collect] of the configuration.
+
+    --check counts every row that the lanes' numbers promise; --quick believes what was counted when it came.
 
     Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing, a lane is silent or its posd
     does not answer, or a message could not be used.
@@ -60,9 +72,11 @@ def collect(
         return
     if sum((init, once, from_start, check)) > 1:
         raise click.UsageError("--init, --once, --from-start and --check are four things to do: choose one")
+    if quick and not check:
+        raise click.UsageError("--quick belongs to --check")
     config = _config(ctx)
     if check:
-        ctx.exit(_show_check(output, _asked(config, output, _check)))
+        ctx.exit(_show_check(output, _check(config, output, counted=not quick)))
     if not config.collect.servers:
         _unusable('collect.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
     if init:
@@ -86,7 +100,7 @@ def totals(
     ctx: click.Context, output: Output, day: str, last: str | None, timezone: str | None, as_table: bool
 ) -> None:
     """Total what the lanes have charged, by day, lane, type and currency, as `posd report` counts it."""
-    from posd.collect.questions import Total
+    from posd.collect.questions import DayTotal
     from posd.collect.questions import totals as ask
 
     config = _config(ctx)
@@ -98,10 +112,10 @@ def totals(
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise click.UsageError(str(error)) from error
 
-    found: list[Total] = _asked(config, output, lambda connection: ask(connection, first_day, last_day, zone))
+    found: list[DayTotal] = _asked(config, output, lambda connection: ask(connection, first_day, last_day, zone))
     if output.as_json:
         rows = [{**row._asdict(), "total": row.total} for row in found]
-        output.json(_EXACT.encode({"timezone": zone, "totals": rows}))
+        output.json(encode({"timezone": zone, "totals": rows}))
         return
     columns = ("day", "merchant", "lane", "type", "payments", "total", "currency")
     cells = [
@@ -123,7 +137,7 @@ def totals(
     output.table(columns, [(*cell[:4], Number(cell[4]), Number(cell[5]), cell[6]) for cell in cells])
     for currency in sorted({_code(row.currency) for row in found}) or [""]:
         of_it = [row for row in found if _code(row.currency) == currency]
-        sums = f"{money(sum((row.total for row in of_it), ZERO))} {currency}".rstrip()
+        sums = f"{money(total(row.total for row in of_it))} {currency}".rstrip()
         output.note(f"{counted(sum(row.payments for row in of_it), 'payment')}, {sums}; days of {zone}")
 
 
@@ -135,20 +149,19 @@ def _code(currency: str | None) -> str:
 @collect.command()
 @click.option("--lane", required=True, metavar="LANE", help="The lane.")
 @click.option("--merchant", metavar="ID", help="Its merchant, where several have a lane of that name.")
-@click.option("--since", required=True, metavar="TIME", help="A time such as 2026-11-20T08:00Z, or a day.")
+@click.option(
+    "--since", type=parameters.moment, required=True, metavar="TIME", help="A time as in 10:42 or -1h; a day is UTC's."
+)
 @json_option
 @click.pass_context
-def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, since: str) -> None:
+def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, since: str | date) -> None:
     """Print the ids of payments that a lane has started or that changed since then, for `posd restore --ids FILE`.
 
     One a line: the id, when it was started, the terminal, and the till's key of the sale, with tabs between.
     """
     from posd.collect.questions import started
 
-    try:
-        begin = parse_iso(since if "T" in since else f"{since}T00:00:00Z")
-    except ValueError as error:
-        raise click.UsageError(f"--since {since}: write a time as 2026-11-20T08:00:00Z, or a day") from error
+    begin = parse_iso(f"{since}T00:00:00Z" if isinstance(since, date) else since)
     found = _asked(_config(ctx), output, lambda connection: started(connection, merchant, lane, begin))
     names = ("client_transaction_id", "at", "terminal", "sale")
     rows = [(name, iso(at), terminal, sale) for name, at, terminal, sale in found]
@@ -218,7 +231,7 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
     import psycopg
 
     from posd.collect.collector import words_of
-    from posd.collect.store import WrongTables
+    from posd.collect.store import WrongTables, is_of_the_data
     from posd.relay.stream import ServerTooOld, StreamAway
 
     def failure(error: Exception, code: ExitCode, *more: str) -> Failure:
@@ -232,6 +245,8 @@ def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:
     except StreamAway as error:
         raise failure(error, ExitCode.UNREACHABLE, error.todo) from error
     except psycopg.Error as error:
+        if is_of_the_data(error):
+            raise failure(error, ExitCode.NOT_DONE) from error
         advice = (
             "PostgreSQL is named by collect.dsn of the configuration, or by the environment (PGHOST, PGDATABASE, ...)"
         )
@@ -242,11 +257,11 @@ def _asked(config: Config, output: Output, ask: "Callable[[AsyncConnection[Any]]
     """Ask the tables."""
     import psycopg
 
-    from posd.collect.store import Store
+    from posd.collect.store import CollectorStore
 
     async def work() -> T:
         async with await psycopg.AsyncConnection.connect(config.collect.dsn, autocommit=True) as connection:
-            await Store(connection).prepare()
+            await CollectorStore(connection).prepare()
             return await ask(connection)
 
     return _tried(output, work())
@@ -256,12 +271,12 @@ async def _init(config: Config, replicas: int) -> list[str]:
     import psycopg
 
     from posd.collect import queue
-    from posd.collect.store import Store
+    from posd.collect.store import CollectorStore
 
     async with queue.connected(config.collect) as source:
         made = await source.make(replicas)
     async with await psycopg.AsyncConnection.connect(config.collect.dsn, autocommit=True) as connection:
-        if await Store(connection).prepare(init=True):
+        if await CollectorStore(connection).prepare(init=True):
             made.append("the tables")
     return made
 
@@ -274,14 +289,10 @@ async def _once(config: Config, from_start: bool, output: Output) -> Any:
         return await collector.once(from_start=from_start)
 
 
-async def _check(connection: "AsyncConnection[Any]") -> tuple[Sequence[Any], Sequence[Any], int]:
+def _check(config: Config, output: Output, *, counted: bool) -> "CompletenessCheck":
     from posd.collect import questions
 
-    return (
-        await questions.lanes(connection),
-        await questions.gaps(connection),
-        await questions.unreadable(connection),
-    )
+    return _asked(config, output, lambda connection: questions.check(connection, counted=counted))
 
 
 def _how(lane: Any) -> str:
@@ -308,10 +319,10 @@ def _show_counts(output: Output, counts: Any) -> None:
     output.line(f"Took {counted(counts.messages, 'message')}{aside}.")
 
 
-def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int]) -> ExitCode:
+def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
     """Show how the lanes are; return the exit code."""
-    lanes, gaps, unreadable = found
-    well = not unreadable and not any(lane.wanting for lane in lanes)
+    lanes, gaps, unreadable, counted_rows = found
+    well = found.well
     if not lanes and not output.as_json:
         output.line("No lane has sent anything yet.")
         return ExitCode.DONE
@@ -321,6 +332,7 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
             "lanes": [lane._asdict() for lane in lanes],
             "gaps": [gap._asdict() for gap in gaps],
             "unreadable": unreadable,
+            "rows_counted": counted_rows,
         }
         output.json(msgspec.json.encode(document))
         return ExitCode.DONE if well else ExitCode.NOT_DONE
@@ -349,7 +361,10 @@ def _show_check(output: Output, found: tuple[Sequence[Any], Sequence[Any], int])
         )
         output.line(f"  On that lane: posd relay --once --from {(gap.after_seq or 0) + 1}")
     if unreadable:
-        output.line(f"{counted(unreadable, 'message')} could not be used: see the table posd.unreadable", "yellow")
+        words = f"{counted(unreadable, 'message')} or changes could not be used: see the table posd.unreadable"
+        output.line(words, "yellow")
+    if not counted_rows:
+        output.line("Rows were not counted: one that was deleted later is not missed here.")
     silent = sum(lane.silent for lane in lanes)
     unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
     words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}."

@@ -3,7 +3,6 @@
 The table below says where each command lives. A plain `posd run` does not come here: see `posd.cli.entry`.
 """
 
-import errno
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from posd import __version__
 from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
 from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup
+from posd.cli.app.streams import OutputLost
 
 #: command -> "module:attribute" of its click command. `posd --help` shows them as `posd.cli.app.groups` has them.
 COMMANDS: Mapping[str, str] = {
@@ -83,13 +83,18 @@ class Commands(LazyGroup):
         except click.ClickException as error:
             from posd.base.text import shown  # completing a word needs neither
             from posd.cli.app.errors import Failure
+            from posd.cli.app.exit_codes import ExitCode
 
             if not isinstance(error, Failure):  # that one has lines, and writes each as text
+                output = context(ctx).output
+                if output is not None and output.as_json:
+                    raise Failure(error.format_message(), ExitCode(error.exit_code), output) from error
                 error.message = shown(error.message)  # type: ignore[misc]  # click shows it
             raise
         except Exception as error:
-            # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG shows the traceback to a developer.
-            if (isinstance(error, OSError) and error.errno == errno.EPIPE) or os.environ.get("POSD_DEBUG"):
+            if isinstance(error, OutputLost) and error.nobody_reads:  # posd list | head
+                raise click.exceptions.Exit(1) from error
+            if os.environ.get("POSD_DEBUG"):  # shows the traceback to a developer
                 raise
             from posd.cli.app.errors import explain
 

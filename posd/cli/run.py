@@ -21,27 +21,32 @@ def run(config_path: str) -> NoReturn:
     # time. The daemon sets this right when it is ready.
     gc.disable()
 
-    from posd.config import ConfigError, load
+    from posd.config import Config, ConfigError, ConfigProblem, load
 
+    refused: tuple[ConfigProblem, ...] = ()
     try:
-        config = load(Path(config_path))
+        config: Config | None = load(Path(config_path))
     except ConfigError as error:
+        from posd.config.kept import recall
+
+        refused, config = error.problems, recall(Path(config_path))
+    if config is None:
         from posd.base.text import shown
         from posd.logs.output import PREFIXES, to_journal
 
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
-        for problem in error.problems:
+        for problem in refused:
             print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
         from posd.daemon.systemd import notify
 
-        more = len(error.problems) - 1
-        notify(STATUS=f"cannot start: {error.problems[0]}" + (f" (and {more} more: posd config check)" if more else ""))
+        more = len(refused) - 1
+        notify(STATUS=f"cannot start: {refused[0]}" + (f" (and {more} more: posd config check)" if more else ""))
         sys.exit(ExitCode.USAGE)
 
     try:
         from posd.daemon.main import run as run_daemon
 
-        code = run_daemon(config)
+        code = run_daemon(config, refused)
     except Exception:  # noqa: BLE001 - the daemon logs its own; this is of one that cannot even be imported
         traceback.print_exc()
         code = ExitCode.NOT_DONE

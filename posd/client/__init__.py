@@ -2,15 +2,15 @@
 
     from posd.client import Paid, PaymentStore, Posd
 
-    store = PaymentStore("open-payments")  # each payment is on disk before posd hears of it
+    store = PaymentStore("open-payments")  # each payment is on disk before the call
     with Posd(store=store.save) as posd:
         payment = posd.charge(uuid.uuid4(), Decimal("11.20"))
         match payment.outcome().paid:
             case Paid.PAID: ...
 
-`AsyncPosd` is the same for asyncio. Every call can raise `PosdError`, which says what the till does: `never_started`
-(True: it is not paid, and the id can be forgotten), else `next_step`, and the till keeps the id. It imports nothing
-else of posd, and httpx2 once a client is made.
+`AsyncPosd` is the same for asyncio. Every call can raise `PosdError`. If its `never_started` is True, the payment is
+not paid, and the till can forget the id. Otherwise the till stores the id and follows `next_step`. The package imports
+no other part of posd, and httpx2 only once a client is made.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -108,10 +108,10 @@ __all__ = [
     "Version",
 ]
 
-if not TYPE_CHECKING:  # else a type checker takes every name that is not there
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept every missing name
 
     def __getattr__(name: str) -> Any:
-        """Return a name of the async client. It is loaded at its first use, since asyncio takes long to import."""
+        """Return a name of the async client. It is loaded at first use, because asyncio takes long to import."""
         if name in {"AsyncPayment", "AsyncPosd", "AsyncPrint"}:
             from posd.client import async_
 

@@ -1,4 +1,4 @@
-"""Amounts, checked before a call as posd checks them: exact numbers, known members, more than 0 together."""
+"""Amounts, checked before a call by posd's own rules: exact numbers, known members, a sum above 0."""
 
 import difflib
 import re
@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from typing import TypeAlias
 
-#: An amount: its parts, or one sum that means `subtotal_iva0`.
+#: An amount: its parts, or one sum as `subtotal_iva0`.
 Number: TypeAlias = Decimal | int | str
 Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
-#: What one sum without parts is: nothing is said of IVA.
+#: Member of a sum without parts, which says nothing about IVA.
 SUM = "subtotal_iva0"
-#: The members that posd knows; `[amounts]` of its configuration can admit more. Those with a point are in an object.
+#: Members that posd accepts; `[amounts]` of its configuration can add more. Those with a point are inside an object.
 MEMBERS = (
     "iva",
     "subtotal_iva",
@@ -23,7 +23,7 @@ MEMBERS = (
     "extra_taxes.ice",
     "extra_taxes.travel_agency",
 )
-#: Digits before and after the point.
+#: Most digits before and after the point.
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 
@@ -32,9 +32,9 @@ _DIGITS = f"at most {MAX_INTEGER_DIGITS} digits before and {MAX_FRACTION_DIGITS}
 
 
 def check_amount(given: Amount | None, further: Collection[str] = ()) -> Mapping[str, object]:
-    """Return the parts of an amount. `further`: members beyond `MEMBERS` that posd admits, such as `extra_taxes.isd`.
+    """Return the parts of an amount. `further`: members beyond `MEMBERS` that posd accepts, such as `extra_taxes.isd`.
 
-    Raise TypeError for none, and for a float: it cannot hold 0.10. Raise ValueError for what posd refuses: an unknown
+    Raise TypeError for None, and for a float: it cannot hold 0.10. Raise ValueError as posd would refuse it: an unknown
     member, a number below 0 or with too many digits, and an amount of 0.
     """
     parts = given if isinstance(given, Mapping) else {SUM: given}

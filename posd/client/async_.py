@@ -1,4 +1,4 @@
-"""The async client (asyncio): `AsyncPosd`, and the handles of what it started."""
+"""The async client (asyncio): `AsyncPosd`, and the handles of payments and print jobs."""
 
 import asyncio
 import os
@@ -67,10 +67,12 @@ class AsyncConnection:
         self.socket = socket
         transport = httpx2.AsyncHTTPTransport(**transport_options(socket))
         headers = accepting(language)
-        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False, headers=headers)
+        self._http = httpx2.AsyncClient(
+            transport=transport, base_url=BASE_URL, trust_env=False, follow_redirects=False, headers=headers
+        )
 
     async def close(self) -> None:
-        """End it."""
+        """Close the HTTP client."""
         await self._http.aclose()
 
     async def call(self, call: Call) -> Reply:
@@ -87,7 +89,7 @@ class AsyncConnection:
         return reply_of(self.socket, call, response)
 
     async def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out."""
+        """Run a plan: make its calls, and return its result."""
         reply = None
         try:
             call = next(plan)
@@ -95,7 +97,7 @@ class AsyncConnection:
                 try:
                     reply = await self.call(call)
                 except PosdError as error:
-                    reply = None  # a ValueError that comes of this is the till's own, of its on_away
+                    reply = None  # a later ValueError is the till's own, from its on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -108,9 +110,9 @@ class AsyncConnection:
             raise misread(self.socket, error, reply) from error
 
     async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator[StreamItem, None]:
-        """Yield the server-sent events of `path` behind that number or id, until posd ends them.
+        """Yield the server-sent events of `path` after that number or id, until posd ends them.
 
-        Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
+        Raise Problem or Unreachable; a broken stream raises Unreachable too.
         """
         import httpx2
 
@@ -125,9 +127,9 @@ class AsyncConnection:
             raise lost(self.socket, error) from error
 
     async def follow(self, place: Place[R]) -> AsyncGenerator[tuple[StreamItem, R | None], None]:
-        """Yield the items of a stream for ever, over restarts of posd, each with what is new in it."""
+        """Yield the items of a stream for ever, over restarts of posd, each with its new content or None."""
         while True:
-            pause = RETRY_SECONDS  # posd has ended it: it stops
+            pause = RETRY_SECONDS  # posd ended it because it stops
             try:
                 async with aclosing(self.stream(place.path, place.resume)) as items:
                     async for item in items:
@@ -137,12 +139,15 @@ class AsyncConnection:
             await asyncio.sleep(pause)
 
 
-#: What a method answers that is awaited.
+#: Result of an awaited method.
 Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
 class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transaction]], Generic[E]):
-    """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
+    """A payment that was started, or may have been.
+
+    Dropping the handle does not affect it: it continues, and is found by id.
+    """
 
     async def _state(self, call: Call, *, once: bool = False) -> Transaction:
         self._latest.state = state = await self._posd._one(call, Transaction, once=once)
@@ -152,30 +157,30 @@ class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transac
         return await self._posd._look(call, Transaction, self._latest)
 
     async def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
-        """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
+        """Wait for the outcome, over restarts of posd: for ever, or `timeout` seconds. It starts nothing.
 
-        `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
-        has to look it says so, and there is no outcome yet.
+        `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
+        text says so, and there is no outcome yet.
 
-        Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
+        Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
         """
         plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show, self._stored_at)
         return await self._posd.connection.run(plan)
 
     async def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
-        """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
+        """Return whether posd knows a payment that was stored before a crash of the till; it starts nothing.
 
-        Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
-        it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
-        not stored later, or Unreachable.
+        Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
+        means that it was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost its record in a
+        restore, unless the payment was stored later.
         """
         plan = plans.is_known(self._posd.socket, self.id, self._latest, self._stored_at, within, self._posd._troubled())
         return await self._posd.connection.run(plan)
 
     async def watch(self) -> AsyncGenerator[Change | State | Outcome[E], None]:
-        """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
+        """Yield the terminal's events and the payment's states, from the beginning, and last the outcome.
 
-        Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
+        Over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -194,15 +199,15 @@ class AsyncPrint(Handle["AsyncPosd", PrintJob]):
     """A print job that was started, or may have been."""
 
     async def state(self) -> PrintJob:
-        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
+        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
         call = calls.get(calls.print_job_path(self.id))
         return await self._posd._look(call, PrintJob, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> PrintJob:
-        """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
+        """Wait for its end, over restarts of posd: for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), Problem where posd does not know it, or
-        Unreachable where posd fails and goes on failing.
+        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
+        if posd keeps failing.
         """
         return await self._posd.connection.run(
             plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
@@ -219,15 +224,15 @@ class AsyncPosd(
     ],
     Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]],
 ):
-    """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
+    """The daemon behind one Unix socket: `socket`, else that of POSD_SOCKET, else /run/posd/till.sock.
 
-    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
-    that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
-    returns once it is on disk: `PaymentStore.save`, or a function of the till's own, which may be a coroutine function;
-    what it raises starts nothing. `amount_members`: parts of an amount that posd's configuration admits beyond its own.
-    `language`: of the `display` texts (en, es), where it is not that of posd's configuration.
+    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away`: called with the reason
+    before each repetition of a call or a wait. `store`: called with each payment before its start, and returns once it
+    is on disk. It is `PaymentStore.save`, or a function of the till, possibly a coroutine function; if it raises,
+    nothing is started. `amount_members`: further parts of an amount in posd's configuration. `language`: that of the
+    `display` texts (en, es), by default that of posd's configuration.
 
-    Tasks of one event loop may share it. A call that is cancelled leaves the payment alone, and no connection open.
+    Tasks of one event loop may share it. A cancelled call does not affect the payment, and leaves no connection open.
     """
 
     def __init__(
@@ -256,25 +261,25 @@ class AsyncPosd(
         await self.close()
 
     async def close(self) -> None:
-        """End the client; what was started goes on."""
+        """Close the client; started payments continue."""
         await self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> AsyncPayment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id, or as it is stored; posd is not asked yet."""
+        """Return the handle of a payment by its id, or as stored, without a call to posd."""
         known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
         return AsyncPayment(self, calls.transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> AsyncPrint:  # noqa: A002 - the field's name
-        """Return the handle of a print job by its id; posd is not asked yet."""
+        """Return the handle of a print job by its id, without a call to posd."""
         return AsyncPrint(self, calls.print_job_id(id))
 
     async def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> AsyncGenerator[FeedChange, None]:
-        """Yield every recorded change of every payment and print job behind that place, and go on for ever.
+        """Yield every recorded change of every payment and print job after that place, for ever.
 
-        Over restarts of posd, none twice and none left out: store the `place` of the last one. Where something may be
-        missing all the same (retention removed it, a backup was restored), `on_notice` is told. Raise Problem.
+        Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
+        called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:
@@ -283,9 +288,9 @@ class AsyncPosd(
                     yield replace(change, place=place.resume)
 
     async def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
-        """Return the terminals of the fleet; with `everything` announced ones outside it too.
+        """Return the terminals of the fleet; with `everything` also announced ones outside it.
 
-        With `check` posd looks first at those that it has not looked at just now.
+        With `check` posd first probes those without a recent probe.
         """
         call = calls.get("/terminals", {"all": everything or None, "check": check or None})
         terminals, _ = await self.connection.run(plans.page(call, "terminals", Terminal, self._away()))
@@ -296,11 +301,11 @@ class AsyncPosd(
         return await self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     async def health(self) -> Health:
-        """Return how posd is; a posd that fails still answers."""
+        """Return the health of posd; a failing posd replies too."""
         return await self._one(calls.HEALTH, Health)
 
     async def version(self) -> Version:
-        """Return which posd this is."""
+        """Return the version of posd."""
         return await self._one(calls.get("/version"), Version)
 
     def _away(self) -> Away:

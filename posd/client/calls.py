@@ -1,4 +1,4 @@
-"""The calls of the local API: as values, with the checks that need no posd, and as methods of both clients."""
+"""Calls of the local API: as values, with the checks that need no posd, and as methods of both clients."""
 
 import re
 from abc import ABC, abstractmethod
@@ -25,9 +25,9 @@ _PRINT_JOB_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its path below /v1, and how long its answer is waited for (None: for ever).
+    """One call: its path below /v1, and the seconds to wait for its response (None: for ever).
 
-    `pause`: seconds to let pass before it. `also`: 4xx and 5xx that are answers here where they bear no problem.
+    `pause`: seconds to wait before it. `also`: 4xx and 5xx that are results of this call, if they carry no problem.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: its HTTP status, its JSON decoded, and its bytes as they came."""
+    """A response: its HTTP status, its decoded JSON, and its original bytes."""
 
     status: int
     body: Any
@@ -50,18 +50,18 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """One server-sent event: its id (that of the last one that had one), its name, and its data as text."""
+    """One server-sent event: its id (the newest one so far), its name, and its data as text."""
 
     id: str
     name: str
     data: str
 
 
-HEALTH = Call("GET", "/health", also={503})  # posd that fails says so, and how
+HEALTH = Call("GET", "/health", also={503})  # a failing posd reports how it fails
 
 
 def transaction_id(given: UUID | str) -> str:
-    """Return an id as posd writes it. Raise ValueError."""
+    """Return an id in posd's format. Raise ValueError."""
     text = str(given).lower()
     if not _UUID.fullmatch(text) or text in NEVER_MEANT:
         unset = " It is what a variable has that was never set: two payments would share it" * (text in NEVER_MEANT)
@@ -95,24 +95,24 @@ def terminal_path(serial: str) -> str:
 
 
 def put(path: str, fields: Mapping[str, object]) -> Call:
-    """Return the call that starts something; what is None or False is left out. Raise TypeError for a float."""
+    """Return the call that starts something, without fields that are None or False. Raise TypeError for a float."""
     given = {name: value for name, value in fields.items() if value is not None and value is not False}
     return Call("PUT", path, body=encode(given))
 
 
 def post(path: str, fields: Mapping[str, object] | None = None) -> Call:
-    """Return a call that does something to what was started."""
+    """Return a call on a started payment or print job."""
     given = None if fields is None else {name: value for name, value in fields.items() if value is not None}
     return Call("POST", path, body=None if given is None else encode(given))
 
 
 def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
-    """Return a call that reads; filters that are None are left out."""
+    """Return a call that reads, without filters that are None."""
     return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
 
 
 def metadata_filters(metadata: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the filters that look into the till's metadata."""
+    """Return the filters on the till's metadata."""
     return {f"metadata.{name}": value for name, value in (metadata or {}).items()}
 
 
@@ -128,21 +128,21 @@ def query(value: object) -> str:
 
 
 def moment(value: object) -> str:
-    """Return a time as posd writes it. Raise TypeError for what is none, ValueError for one without a zone."""
+    """Return a time in posd's format. Raise TypeError for other types, ValueError for a time without a zone."""
     if not isinstance(value, datetime):
         raise TypeError(
             f"{value!r} ({type(value).__name__}) is no time: write datetime.now(UTC) + timedelta(minutes=2)"
         )
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")
-    with suppress(OverflowError):  # posd puts it at the edge of the calendar
+    with suppress(OverflowError):  # posd limits it to the calendar
         value = value.astimezone(UTC)
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Methods that the sync and the async client have in common: they are the same but for the `await` before the call.
+# Common methods of the sync and the async client, which differ only by the `await` before the call.
 #
-# The type parameters are what they answer: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
+# The type parameters are their results: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
 # `Awaitable[Transaction]`.
 
 PaidOne = TypeVar("PaidOne", covariant=True)
@@ -157,38 +157,38 @@ State = TypeVar("State", covariant=True)
 Id: TypeAlias = UUID | str
 Json: TypeAlias = Mapping[str, object]
 
-#: Types that need no amount: they are for all that the original was.
+#: Types that need no amount: they cover all of the original.
 WITHOUT_AMOUNT = frozenset({"void", "refund"})
 
-#: keyword argument -> its name in the API, where that is another one.
+#: keyword argument -> its name in the API, if different.
 API_NAMES: Mapping[str, str] = {"page_size": "limit"}
 
 
 class StartFields(TypedDict, total=False):
-    """What each call that starts a payment takes beside its id and amount: see `Starts`."""
+    """Arguments of each call that starts a payment, besides its id and amount (see `Starts`)."""
 
     terminal: str | None
     sale: str | None
     metadata: Json | None
     options: Json | None
     additional: bool
-    repeat: bool  # its old name
+    repeat: bool  # an older name
     not_after: datetime | None
 
 
 class OriginalFields(TypedDict, total=False):
-    """The two ways to name another payment: one of them is given."""
+    """The two ways to name another payment: exactly one is given."""
 
     original: Id | None
     transaction_reference: Id | None
 
 
 class DerivedFields(OriginalFields, StartFields, total=False):
-    """What each call takes that starts an operation on another payment."""
+    """Arguments of each call that starts an operation on another payment."""
 
 
 class ListFilters(TypedDict, total=False):
-    """What each list takes: see `Lists`."""
+    """Arguments of each list (see `Lists`)."""
 
     phase: str | None
     open: bool | None
@@ -200,7 +200,7 @@ class ListFilters(TypedDict, total=False):
 
 
 class PaymentFilters(ListFilters, total=False):
-    """What the list of payments takes."""
+    """Arguments of the list of payments."""
 
     sale: str | None
     metadata: Json | None
@@ -208,37 +208,37 @@ class PaymentFilters(ListFilters, total=False):
 
 
 class PrintFilters(ListFilters, total=False):
-    """What the list of print jobs takes."""
+    """Arguments of the list of print jobs."""
 
     external_reference: str | None
 
 
 class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
-    """The calls that start a payment or a print job.
+    """Calls that start a payment or a print job.
 
-    `id` is a UUID that the till has made **and stored** before the call (the client's `store` does that): asked again
-    with it, posd never starts a second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`,
-    `extra_taxes`), or one sum that is sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be
-    left out where there is only one. `sale`: what is being paid, so that it is not paid twice; `additional` is for a
-    further part (split payment). `metadata` is kept and can be searched for, `options` go to the terminal as they are.
-    `not_after`: an aware time after which it is not started any more. An operation on another payment names it by its
-    id (`original`), or by the `transaction_reference` that the acquirer gave it.
+    `id`: a UUID that the till has made **and stored** before the call (the client's `store` does that). A repeated call
+    with it never starts a second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, `tip`,
+    `extra_taxes`), or one sum that is sent as `subtotal_iva0`; Decimal, int or str, never a float. `terminal`: may be
+    omitted if there is only one. `sale`: key of the sale, so that it is not paid twice; `additional`: a further part of
+    it (split payment). `metadata`: stored, and searchable. `options`: sent to the terminal unchanged. `not_after`: an
+    aware time after which the payment is not started. An operation on another payment names it by its id (`original`),
+    or by the acquirer's `transaction_reference`.
 
-    A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
-    posd is away it is repeated with the same id, for the client's patience.
+    A call returns once the terminal has acknowledged or refused, or is in doubt; the handle's outcome has the result.
+    While posd is away the call is repeated with the same id, for the client's patience.
 
-    Raise PosdError, whose `never_started` and `next_step` say what the till does, or TypeError and ValueError for what
-    is no amount, id or time: this call sent nothing.
+    Raise PosdError, whose `never_started` and `next_step` tell the till what to do. Raise TypeError or ValueError for
+    an invalid amount, id or time: then nothing was sent.
     """
 
-    #: Members of an amount beyond those that posd knows by itself: `[amounts]` of its configuration.
+    #: Members of an amount beyond posd's own: `[amounts]` of its configuration.
     amount_members: Collection[str] = ()
-    #: Stores each payment before it is started.
+    #: Stores each payment before its start.
     store: Store | None = None
 
     @abstractmethod
     def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
-        """Store a payment and make the call that starts it. `stored_at`: when it was stored first, where known."""
+        """Store a payment and make the call that starts it. `stored_at`: time of the first storage, if known."""
 
     @abstractmethod
     def _begin_print(self, identity: str, call: Call) -> Printed:
@@ -263,7 +263,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return self._start(kind, given, amount, fields, DerivedFields)
 
     def start(self, payment: StoredPayment) -> AnyOne:
-        """Start a payment as it is stored, or hear that it was started: the same call, after a crash of the till."""
+        """Start a stored payment, or return it if it was started: the same call, after a crash of the till."""
         payment.readable_body()
         return cast(AnyOne, self._begin(replace(payment, id=transaction_id(payment.id)), payment.stored_at))
 
@@ -292,7 +292,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         return cast(ReversedOne, self._derive("void", id, amount, fields))
 
     def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Give back a charge or a capture, or `amount` of it."""
+        """Refund a charge or a capture, or `amount` of it."""
         return cast(ReversedOne, self._derive("refund", id, amount, fields))
 
     def print_job(
@@ -304,7 +304,10 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
         external_reference: str | None = None,
         reprint_of: str | None = None,
     ) -> Printed:
-        """Print a document, which goes to the terminal as it is. `id`: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'."""
+        """Print a document, which is sent to the terminal unchanged.
+
+        `id`: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'.
+        """
         identity = print_job_id(id)
         fields = {
             "document": document,
@@ -316,7 +319,7 @@ class Starts(ABC, Generic[PaidOne, ReservedOne, ReversedOne, AnyOne, Printed]):
 
 
 class Lists(ABC, Generic[Payments, PrintJobs]):
-    """The lists, newest first, read page by page (`page_size` rows at a time, up to 500) while they are gone through.
+    """The lists, newest first, read page by page during the iteration (`page_size` rows at a time, up to 500).
 
     `since` is inclusive, `until` is not; both are aware times. Raise PosdError.
     """
@@ -330,19 +333,19 @@ class Lists(ABC, Generic[Payments, PrintJobs]):
         """Yield the rows of a list of print jobs, from its first page on."""
 
     def transactions(self, **filters: Unpack[PaymentFilters]) -> Payments:
-        """Yield the payments that fit."""
+        """Yield the payments that match."""
         metadata = metadata_filters(filters.pop("metadata", None))
         return self._payments(get("/transactions", _known(filters, PaymentFilters) | metadata))
 
     def print_jobs(self, **filters: Unpack[PrintFilters]) -> PrintJobs:
-        """Yield the print jobs that fit."""
+        """Yield the print jobs that match."""
         return self._print_jobs(get("/print-jobs", _known(filters, PrintFilters)))
 
 
 def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
-    """Return keyword arguments under the API's names, in the order in which `names` (a TypedDict) has them.
+    """Return keyword arguments under the API's names, in the order of `names` (a TypedDict).
 
-    Raise TypeError for one that is not among them: a payment must not start without a `sale` that was misspelt.
+    Raise TypeError for an unknown one: otherwise a misspelt `sale` would start a payment without a sale.
     """
     for name in given.keys() - names.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -350,25 +353,25 @@ def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
 
 
 class PaymentCalls(ABC, Generic[State]):
-    """The calls on a payment that was started. None of them starts anything."""
+    """Calls on a started payment. None of them starts anything."""
 
     #: The id that the till chose, in lower case.
     id: str
 
     @abstractmethod
     def _state(self, call: Call, *, once: bool = False) -> State:
-        """Make a call that answers the transaction; with `once`, it is not repeated where it may have been read."""
+        """Make a call that returns the transaction; with `once`, do not repeat it if posd may have read it."""
 
     @abstractmethod
     def _look(self, call: Call) -> State:
-        """Make a call that reads the transaction, also while posd cannot read its database."""
+        """Make a call that reads the transaction; wait while posd cannot read its database."""
 
     def state(self) -> State:
-        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
+        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
         return self._look(get(transaction_path(self.id)))
 
     def abort(self) -> State:
-        """Ask the terminal to stop it; the outcome still has to be awaited: an approval can be faster.
+        """Request its abort; then wait for the outcome, because an approval can be faster.
 
         Raise Problem (`past_point_of_no_return`, `already_final`, `not_abortable`, `nothing_running`,
         `terminal_offline`) or Unreachable.
@@ -376,11 +379,14 @@ class PaymentCalls(ABC, Generic[State]):
         return self._state(post(transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> State:
-        """Ask the terminal now what became of it (posd does so by itself, too)."""
+        """Query the terminal for its outcome now (posd does so itself, too)."""
         return self._state(post(transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> State:
-        """Free its terminal, by a person's word; it stays open. Raise Problem (`call_outstanding`, `already_final`)."""
+        """Free its terminal, by an operator's decision; it stays open.
+
+        Raise Problem (`call_outstanding`, `already_final`).
+        """
         return self._decide("/release", operator=operator, note=note)
 
     def resolve(
@@ -392,9 +398,9 @@ class PaymentCalls(ABC, Generic[State]):
         transaction_reference: Id | None = None,
         lost: Json | None = None,
     ) -> State:
-        """Close it by a person's word, on the admin socket: `result` is a word of the contract.
+        """Close it by an operator's decision, on the admin socket: `result` is a word of the contract.
 
-        `lost`: of a payment that a restore lost, what it was (`terminal`, `type`, `amount`, `sale`, `original`).
+        `lost`: data of a payment that a restore lost (`terminal`, `type`, `amount`, `sale`, `original`).
 
         Raise Problem (`forbidden`, `call_outstanding`, `already_final`).
         """
@@ -403,7 +409,7 @@ class PaymentCalls(ABC, Generic[State]):
         return self._decide("/resolve", **person, transaction_reference=reference, **(lost or {}))
 
     def acknowledge(self, code: str, operator: str, note: str) -> State:
-        """Clear one attention, on the admin socket: a person has looked at it. Raise Problem."""
+        """Clear one attention, on the admin socket, after an operator's check. Raise Problem."""
         return self._decide("/acknowledge", code=code, operator=operator, note=note)
 
     def _decide(self, call: str, **fields: Any) -> State:

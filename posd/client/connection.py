@@ -1,11 +1,12 @@
-"""A connection to posd's socket, and what the sync and the async one share.
+"""A connection to posd's socket, and the common part of the sync and the async one.
 
-That is the socket, how an answer is read, and what an error of the HTTP client means.
+The common part: the socket, the reading of a response, and the meaning of the HTTP client's errors.
 """
 
 import errno
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -20,41 +21,41 @@ if TYPE_CHECKING:
     import httpx2
 
 DEFAULT_SOCKET = "/run/posd/till.sock"
-#: Variable of the environment that names another one.
+#: Environment variable with another socket.
 SOCKET_VARIABLE = "POSD_SOCKET"
 
 BASE_URL = "http://posd/v1"
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 STREAM_TYPE = "text/event-stream"
 
-#: seconds: a Unix socket connects at once; only a full backlog makes it wait.
+#: seconds: a Unix socket connects at once; only a full backlog delays it.
 CONNECT_SECONDS = 5.0
-#: bytes: an event is at most 1 MiB on the wire (posd's own limit); JSON escapes can grow it.
+#: bytes: an event is at most 1 MiB on the wire (posd's own limit); JSON escapes can enlarge it.
 MAX_STREAM_ITEM_BYTES = 8 * 1_048_576
-#: characters of an answer that is not posd's, shown to a person.
+#: characters of a foreign response in a message.
 FOREIGN_ANSWER_CHARACTERS = 200
 
-#: why a socket cannot be connected to -> what a person can do about it.
+#: error of a connection to the socket -> cure.
 REASONS: Mapping[int, str] = {
     errno.ENOENT: "there is no such socket: is posd running (posd run)?",
     errno.ECONNREFUSED: "nobody listens on it: posd is not running (posd run)",
     errno.EACCES: "this user may not open it: join the socket's group, or run the command as a user who is in it",
     errno.ENAMETOOLONG: "the path is too long for a Unix socket (107 bytes at most)",
 }
-#: Of these the next moment is no better.
+#: Errors that a short wait does not cure.
 LASTING = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTSOCK, errno.EPROTOTYPE, errno.ENOTDIR})
 
 
 def socket_path(given: "str | os.PathLike[str] | None") -> str:
-    """Return the socket that is meant: the one given, else POSD_SOCKET, else the default."""
+    """Return the socket: `given`, else POSD_SOCKET, else the default."""
     return os.fspath(given) if given is not None else os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
 
 
-def probe(path: str) -> None:
-    """Raise Unreachable where the socket cannot be connected to; never wait.
+def probe(path: str) -> int:
+    """Return the listening process, 0 if unknown. Raise Unreachable if none listens. Never block.
 
-    Before each call: httpcore2 (2.16) leaks a Unix socket that its sync side could not connect, which a program that
-    takes warnings for errors sees; a connection of our own costs microseconds.
+    Called before each call: httpcore2 (2.16) leaks a Unix socket that its sync side could not connect. A program with
+    warnings as errors fails on that. A connection of our own costs microseconds.
     """
     with socket.socket(socket.AF_UNIX) as attempt:
         attempt.setblocking(False)
@@ -63,17 +64,18 @@ def probe(path: str) -> None:
         except BlockingIOError:
             pass  # a process listens, and its backlog is full
         except OSError as error:
-            # Python refuses a long path itself, without a number.
+            # Python itself refuses a long path, without a number.
             number = error.errno or errno.ENAMETOOLONG
             reason = REASONS.get(number, error.strerror or str(error))
             raise Unreachable(path, reason, sent=False, lasting=number in LASTING) from error
+        return int(struct.unpack("iII", attempt.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def transport_options(path: str) -> dict[str, Any]:
     """Return the options of the HTTP client's transport.
 
-    Each call has a connection of its own: none that is stale makes it doubtful whether a call was read, none is left
-    behind by a wait that is given up, and a forked process shares none. As many at once as the till has waits.
+    Each call has its own connection, and there may be as many as the till has waits. So no stale one makes a read
+    uncertain, no abandoned wait leaves one, and a forked process shares none.
     """
     import ssl
 
@@ -81,7 +83,7 @@ def transport_options(path: str) -> dict[str, Any]:
 
     return {
         "uds": path,
-        # An empty TLS context: no TLS is spoken on a Unix socket, and loading the system's CAs would cost 20 ms.
+        # An empty TLS context: a Unix socket has no TLS, and loading the system's CAs would take 20 ms.
         "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         "trust_env": False,
         "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=0),
@@ -89,12 +91,12 @@ def transport_options(path: str) -> dict[str, Any]:
 
 
 def accepting(language: str | None) -> dict[str, str]:
-    """Return the headers that ask for what cashiers see in a language."""
+    """Return the headers that request the cashier's texts in a language."""
     return {} if language is None else {"Accept-Language": language}
 
 
 def request_options(call: Call) -> dict[str, Any]:
-    """Return how the HTTP client is to make a call."""
+    """Return the HTTP client's arguments for a call."""
     import httpx2
 
     headers = {} if call.body is None else {"Content-Type": "application/json"}
@@ -109,7 +111,7 @@ def request_options(call: Call) -> dict[str, Any]:
 
 
 def stream_options(path: str, after: int | str) -> dict[str, Any]:
-    """Return how the HTTP client is to open an event stream, behind the item of that number or id."""
+    """Return the HTTP client's arguments for an event stream after the item of that number or id."""
     import httpx2
 
     return {
@@ -121,7 +123,7 @@ def stream_options(path: str, after: int | str) -> dict[str, Any]:
 
 
 def reply_of(socket: str, call: Call, response: "httpx2.Response") -> Reply:
-    """Read an answer. Raise Problem or ForeignAnswer."""
+    """Return the reply in a response. Raise Problem or ForeignAnswer."""
     status, raw = response.status_code, response.content
     is_problem = response.headers.get("content-type", "").startswith(PROBLEM_TYPE)
     if is_problem or (status >= 400 and status not in call.also):
@@ -133,12 +135,12 @@ def reply_of(socket: str, call: Call, response: "httpx2.Response") -> Reply:
 
 
 def is_stream(response: "httpx2.Response") -> bool:
-    """Whether an answer is an event stream."""
+    """Return whether a response is an event stream."""
     return response.status_code < 400 and response.headers.get("content-type", "").startswith(STREAM_TYPE)
 
 
 def problem_in(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
-    """Return what an answer that refuses says."""
+    """Return the error in a refusal."""
     try:
         problem = problem_of(status, documents.decode(raw), raw)
     except ValueError:
@@ -147,7 +149,7 @@ def problem_in(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
 
 
 def text_of(socket: str, response: "httpx2.Response") -> str:
-    """Read an answer that is plain text. Raise Problem or ForeignAnswer."""
+    """Return the plain text of a response. Raise Problem or ForeignAnswer."""
     if response.status_code >= 400:
         raise problem_in(socket, response.status_code, response.content)
     if not response.headers.get("content-type", "").startswith("text/plain"):
@@ -156,25 +158,25 @@ def text_of(socket: str, response: "httpx2.Response") -> str:
 
 
 def not_a_stream(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
-    """Return what an answer that is no event stream says."""
+    """Return the error in a response that is no event stream."""
     return problem_in(socket, status, raw) if status >= 400 else foreign(socket, status, raw)
 
 
 def foreign(socket: str, status: int, raw: bytes) -> ForeignAnswer:
-    """Return the error of an answer that is not in posd's words: something else may listen on the socket."""
+    """Return the error for a response not in posd's format: another program may listen on the socket."""
     text = raw.decode("utf-8", "replace")[:FOREIGN_ANSWER_CHARACTERS]
     reason = f"the answer (HTTP {status}) is not posd's: {text!r}; check which program listens on the socket"
     return ForeignAnswer(socket, reason, status=status, raw=raw)
 
 
 def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
-    """Return the error of an answer that is JSON and not what the contract says."""
+    """Return the error for JSON against the contract."""
     reason = f"the answer (HTTP {reply.status}) is not as this client knows it: {error}; is it posd, and how new?"
     return ForeignAnswer(socket, reason, status=reply.status, raw=reply.raw)
 
 
 def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
-    """Return what an error of the HTTP client means: whether the call can have been read."""
+    """Return the meaning of an HTTP client's error: whether posd can have read the call."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
@@ -186,10 +188,10 @@ def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None
 
 
 def _close_unconnected(error: BaseException) -> None:
-    """Close the Unix socket that httpcore2 (2.16) leaves open where its sync side could not connect.
+    """Close the Unix socket that httpcore2 (2.16) leaves open after a failed connect of its sync side.
 
-    `probe` finds nearly all that cannot be connected to; posd can still end between the two. The socket is held by the
-    frames of the error alone, so that the collector would close it some time later, with a ResourceWarning.
+    `probe` detects nearly all failures, but posd can end between the two. Only the frames of the error hold the socket,
+    so the garbage collector would close it later, with a ResourceWarning.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -206,7 +208,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """The local API behind one Unix socket: makes the calls that plans decide on. Threads may share it."""
+    """The local API behind one Unix socket, which runs the calls of plans. Threads may share it."""
 
     def __init__(self, socket: str | os.PathLike[str], language: str | None = None) -> None:
         import httpx2
@@ -214,7 +216,9 @@ class Connection:
         self.socket = os.fspath(socket)
         transport = httpx2.HTTPTransport(**transport_options(self.socket))
         headers = accepting(language)
-        self._http = httpx2.Client(transport=transport, base_url=BASE_URL, trust_env=False, headers=headers)
+        self._http = httpx2.Client(
+            transport=transport, base_url=BASE_URL, trust_env=False, follow_redirects=False, headers=headers
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -223,22 +227,29 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """Close the HTTP client."""
         self._http.close()
+
+    def reach(self) -> None:
+        """Raise Unreachable if the socket cannot be connected."""
+        probe(self.socket)
 
     def call(self, call: Call) -> Reply:
         """Make one call. Raise Problem or Unreachable."""
         return reply_of(self.socket, call, self._request(call))
 
     def text(self, call: Call) -> str:
-        """Make a call that answers plain text. Raise Problem or Unreachable."""
+        """Make a call that returns plain text. Raise Problem or Unreachable."""
         return text_of(self.socket, self._request(call))
 
     def pieces(self, call: Call) -> Iterator[bytes]:
-        """Make a call and yield the bytes of its answer as they come. Raise Problem or Unreachable: they end early."""
+        """Make a call and yield the bytes of its response as they arrive.
+
+        Raise Problem or Unreachable after an early end.
+        """
         import httpx2
 
-        probe(self.socket)
+        self.reach()
         try:
             with self._http.stream(**request_options(call)) as response:
                 if response.status_code >= 400:
@@ -252,14 +263,14 @@ class Connection:
 
         if call.pause:
             time.sleep(call.pause)
-        probe(self.socket)
+        self.reach()
         try:
             return self._http.request(**request_options(call))
         except httpx2.TransportError as error:
             raise lost(self.socket, error, call.seconds) from error
 
     def run(self, plan: Plan[T]) -> T:
-        """Carry a plan out."""
+        """Run a plan: make its calls, and return its result."""
         reply = None
         try:
             call = next(plan)
@@ -267,7 +278,7 @@ class Connection:
                 try:
                     reply = self.call(call)
                 except PosdError as error:
-                    reply = None  # a ValueError that comes of this is the till's own, of its on_away
+                    reply = None  # a later ValueError is the till's own, from its on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)
@@ -280,13 +291,13 @@ class Connection:
             raise misread(self.socket, error, reply) from error
 
     def stream(self, path: str, after: int | str = 0) -> Iterator[StreamItem]:
-        """Yield the server-sent events of `path` behind that number or id, until posd ends them.
+        """Yield the server-sent events of `path` after that number or id, until posd ends them.
 
-        Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
+        Raise Problem or Unreachable; a broken stream raises Unreachable too.
         """
         import httpx2
 
-        probe(self.socket)
+        self.reach()
         try:
             with self._http.sse(**stream_options(path, after)) as source:
                 if not is_stream(source.response):
@@ -299,12 +310,12 @@ class Connection:
     def follow(
         self, place: Place[R], before: Callable[[], None] | None = None
     ) -> Iterator[tuple[StreamItem, R | None]]:
-        """Yield the items of a stream for ever, over restarts of posd, each with what is new in it.
+        """Yield the items of a stream for ever, over restarts of posd, each with its new content or None.
 
-        `before` is called each time before the stream is opened; what it raises counts as the stream's.
+        `before` is called before each opening of the stream; its exception counts as the stream's.
         """
         while True:
-            pause = RETRY_SECONDS  # posd has ended it: it stops
+            pause = RETRY_SECONDS  # posd ended it because it stops
             try:
                 if before is not None:
                     before()

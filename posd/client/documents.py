@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 Document = Mapping[str, Any]
 
-# Typed fields. What a document has beyond them is left alone; what it lacks is a ValueError.
+# Typed fields. Further members of a document are ignored; a missing one raises ValueError.
 
 
 class FromDocument:
-    """A dataclass that is read from a document: see `build`."""
+    """Dataclass that is read from a document (see `build`)."""
 
     __slots__ = ()
 
@@ -30,8 +30,8 @@ class FromDocument:
 def build(kind: type[T], source: Document, **known: Any) -> T:
     """Return a dataclass with each field read from the member of its name, by its type. Raise ValueError.
 
-    A field's metadata may name another `member`. The field `document` is the source itself. A field that has a default
-    keeps it. `known` are the fields that are not read.
+    A field's metadata may name another `member`. The field `document` is the source itself. A field with a default
+    keeps it. `known`: values of fields that are not read.
     """
     read = {
         name: source if name == "document" else _value(hint, source.get(member), member)
@@ -43,7 +43,7 @@ def build(kind: type[T], source: Document, **known: Any) -> T:
 
 @functools.cache
 def _members(kind: type[Any]) -> tuple[tuple[str, str, Any], ...]:
-    """Return what is read for a dataclass: field, member of the document, type."""
+    """Return the read fields of a dataclass: field, member of the document, type."""
     hints = get_type_hints(kind)
     return tuple(
         (each.name, each.metadata.get("member", each.name), hints[each.name])
@@ -86,17 +86,17 @@ def text(source: Document, name: str) -> str:
 
 
 def maybe(source: Document, name: str) -> str | None:
-    """Return a text, None where there is none. Raise ValueError."""
+    """Return a text, or None if it is missing. Raise ValueError."""
     return None if source.get(name) is None else text(source, name)
 
 
 def maybe_document(source: Document, name: str) -> Document | None:
-    """Return an object, None where there is none. Raise ValueError."""
+    """Return an object, or None if it is missing. Raise ValueError."""
     return None if source.get(name) is None else document(source[name])
 
 
 def items(source: Document, name: str) -> list[Any]:
-    """Return a list, empty where there is none. Raise ValueError."""
+    """Return a list, empty if it is missing. Raise ValueError."""
     return [] if source.get(name) is None else _of(list, source[name], name)
 
 
@@ -116,7 +116,7 @@ def _of(kind: type[T], value: object, name: str) -> T:
 #
 # A binary float is neither read nor written: 10.10 has no exact one.
 
-#: Digits before or after the point up to which a Decimal is written out; a longer one keeps its exponent.
+#: Most digits before or after the point of a Decimal that is written out; a longer one keeps its exponent.
 MAX_DIGITS = 64
 
 
@@ -128,24 +128,24 @@ class Verbatim:
 
 
 def decode(raw: bytes | str) -> Any:
-    """Decode JSON. Raise ValueError where it is not JSON."""
+    """Decode JSON. Raise ValueError if it is invalid."""
     text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
     try:
         value = _DECODER.decode(text)
         if "\\u" in text:
-            encode(value)  # half of a character (a lone surrogate) is no text that could be shown or sent
+            encode(value)  # rejects a lone surrogate, which cannot be shown or sent
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     return value
 
 
 def encode(value: object) -> bytes:
-    """Encode to JSON. Raise TypeError for a float or what JSON does not have, ValueError for NaN."""
+    """Encode to JSON. Raise TypeError for a float or a type without JSON, ValueError for NaN."""
     return _text(value).encode("utf-8")
 
 
 def _number(literal: str) -> Decimal | str:
-    """Keep a number exact; one that even Decimal cannot hold stays text."""
+    """Return an exact number; one beyond Decimal stays text."""
     try:
         return Decimal(literal)
     except InvalidOperation:

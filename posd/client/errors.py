@@ -1,29 +1,29 @@
-"""What a call can raise: a `PosdError`, whose `never_started` and `next_step` say what the till does."""
+"""Errors of a call: a `PosdError`, whose `never_started` and `next_step` tell the till what to do."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self
 
-#: Members that a problem of any code can have; the others are the code's own.
+#: Members of a problem of any code; the others belong to the code.
 _COMMON = frozenset({"type", "title", "status", "detail", "code", "next_step", "never_started"})
-#: What a till does where posd says nothing, or a word that this client does not know.
+#: Next steps without a word of posd, or with an unknown one.
 ASK_PERSON = "ask_person"
 SAME_CALL = "same_call"
-#: Code of the answer while posd stops.
+#: Code of the response while posd stops.
 _STOPPING = "draining"
 _NEXT_STEPS = frozenset({"fix_call", SAME_CALL, "new_id_ok", ASK_PERSON})
 
 
 class PosdError(Exception):
-    """A call that failed. A till decides by `never_started` and `next_step` alone.
+    """A failed call. A till decides by `never_started` and `next_step` only.
 
     `never_started`: True means that nothing was ever sent under this id. It is not paid, and the till can forget the
-    id. False proves nothing: the till keeps the id, and does what `next_step` says: `same_call` (repeat the call with
-    the same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
+    id. False proves nothing: the till stores the id, and follows `next_step`: `same_call` (repeat the call with the
+    same id, after `retry_after_seconds`), `fix_call`, `new_id_ok`, or `ask_person`.
 
-    `sent` is False where this call provably started nothing; an earlier one with the same id may have. `passes`: posd
-    could not look, and can later; `away`: it is stopped, starting or stopping. `lasting`: that seldom passes by itself.
+    `sent`: False if this call provably started nothing; an earlier one with the same id may have. `passes`: posd could
+    not check, and can later. `away`: it is stopped, starting or stopping. `lasting`: waiting seldom helps.
     """
 
     never_started: bool = False
@@ -36,7 +36,7 @@ class PosdError(Exception):
 
 
 class Unreachable(PosdError):
-    """posd did not answer, is stopping, or could not look. Repeat the call with the same id."""
+    """No response of posd, or posd is stopping, or could not check. The till repeats the call with the same id."""
 
     next_step = SAME_CALL
     passes = away = True
@@ -50,7 +50,7 @@ class Unreachable(PosdError):
 
 
 class ForeignAnswer(Unreachable):
-    """What answered on the socket is not posd, or not one that this client understands."""
+    """Response of another program on the socket, or of an incompatible posd."""
 
     passes = away = False
 
@@ -61,9 +61,9 @@ class ForeignAnswer(Unreachable):
 
 
 class Problem(PosdError):
-    """posd answered with a problem: its stable `code`, HTTP `status`, what to do (`detail`), the code's own `extra`.
+    """Problem in posd's response: its stable `code`, HTTP `status`, the next step (`detail`), the code's own `extra`.
 
-    `next_step` is `ask_person` where posd is older, or newer and says another word.
+    `next_step` is `ask_person` if posd is older, or newer with another word.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Problem(PosdError):
         self.status = status
         self.detail = detail
         self.extra = extra
-        #: The answer's bytes.
+        #: Bytes of the response.
         self.raw = raw
         self.next_step = next_step if isinstance(next_step, str) and next_step in _NEXT_STEPS else ASK_PERSON
         self.never_started = never_started is True
@@ -90,12 +90,12 @@ class Problem(PosdError):
         self.retry_after_seconds = float(seconds) if isinstance(seconds, int) else None
         self.away = code == _STOPPING
         self.sent = self.lasting = status >= 500 and status not in (501, 503)
-        self.passes = never_started is None and (status == 429 or status >= 500)  # else it was looked up
+        self.passes = never_started is None and (status == 429 or status >= 500)  # otherwise it was looked up
 
     def compare(self, stored_at: datetime | None) -> Self:
-        """Set `never_started` where posd lost records, and the payment was first stored after all of them.
+        """Set `never_started` if posd lost records, and the payment was first stored after all of them.
 
-        A time before them proves nothing: a payment can be stored, and asked for much later.
+        A time before them proves nothing: a payment can be stored, and requested much later.
         """
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):
@@ -105,7 +105,7 @@ class Problem(PosdError):
 
 
 def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
-    """Return the problem that an answer states, None where it is none of posd's."""
+    """Return the problem in a response, or None if it is none of posd's."""
     if not isinstance(document, Mapping) or not isinstance(code := document.get("code"), str):
         return None
     detail = document.get("detail") or document.get("title") or code
@@ -115,10 +115,10 @@ def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
 
 
 class OutcomeUnknown(PosdError):
-    """posd answers, and not with the outcome: a person looks before it is paid again, unless `never_started` is True.
+    """Response without the outcome: a person checks before it is paid again, unless `never_started` is True.
 
-    `problem` is what posd said, `extra` what it added: of a payment whose record was removed, `extra["result"]` is how
-    it ended.
+    `problem`: posd's response. `extra`: its further members; if the record was removed, `extra["result"]` is the
+    result.
     """
 
     def __init__(self, id: str, problem: Problem) -> None:  # noqa: A002 - the field's name

@@ -1,7 +1,7 @@
-"""What the client does beyond one call, decided without I/O: repeating, waiting, paging.
+"""Logic of the client beyond one call, without I/O: repetition, waiting, paging.
 
-A plan is a generator: it yields the call to make next, is sent its reply or has its error thrown in, and returns what
-came of it. A sync and an async connection carry the same plans out. They read the monotonic clock and nothing else.
+A plan is a generator: it yields the next call, receives its reply or its error, and returns the result. The sync and
+the async connection run the same plans. Plans read the monotonic clock and nothing else.
 """
 
 import time
@@ -37,69 +37,69 @@ from posd.client.states import (
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
 
-#: Is told why, each time that a call is going to be repeated: for the till's screen. What it raises ends the wait.
+#: Called with the reason before each repetition of a call, for the till's screen. Its exception ends the wait.
 OnAway: TypeAlias = Callable[[PosdError], None]
-#: Is called with what the cashier is to see.
+#: Called with the text for the cashier.
 Show: TypeAlias = Callable[[str], None]
 
-#: Is told what a reader of the feed may have missed.
+#: Called with a notice that changes of the feed may be missing.
 OnNotice: TypeAlias = Callable[[Notice], None]
 
-#: seconds for which a call is repeated while posd is away: longer than posd takes to stop and start.
+#: seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
 PATIENCE_SECONDS = 15.0
-#: seconds between two tries to reach a posd that is away: soon enough for a person, no load.
+#: seconds between two attempts to reach posd: short for a person, no load.
 RETRY_SECONDS = 0.25
-#: seconds: what waiting seldom helps against is waited for this long all the same: while posd starts, its socket is
-#: there before its group and mode are.
+#: seconds of waiting for errors that seldom pass: while posd starts, its socket exists before its group and mode are
+#: set.
 LASTING_SECONDS = 2.0
-#: seconds: the longest time-out that posd takes for one call (local API).
+#: seconds: the longest time-out that posd accepts for one call (local API).
 LONGEST_SECONDS = 3600.0
-#: seconds that an answer may take beyond the time-out that it was asked for: a posd that hangs must not hold the till.
+#: seconds that a response may take beyond the requested time-out: a hanging posd must not block the till.
 GRACE_SECONDS = 2.0
 
-#: seconds for which the call of a till that has died may still be on its way to posd.
+#: seconds for which the call of a crashed till may still be on its way to posd.
 ON_ITS_WAY_SECONDS = 30.0
-#: seconds between two questions whether it has arrived.
+#: seconds between two checks whether it has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
-#: How often posd is asked for the text that the cashier is to see, where the till shows it, in seconds.
+#: Seconds between two queries for the cashier's text, if the till shows it.
 SHOW_SECONDS = 1.0
 
-#: HTTP status of something that posd knew, and of which the record was removed.
+#: HTTP status of a known id whose record was removed.
 GONE = 410
 
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
-#: Name of the item that tells what a reader may have missed.
+#: Name of the item about possibly missing changes.
 NOTICE_ITEM = "notice"
-#: Name of the item that tells how a payment stands.
+#: Name of the item with the state of a payment.
 STATE_ITEM = "state"
-#: Names of the items by which posd tells of the stream itself: they are never changes.
+#: Names of the items about the stream itself: they are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
-#: The beginning of the feed, with places that show whether an older copy of the database was put there.
+#: The beginning of the feed, with places that detect an older copy of the database.
 START = "start"
-#: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
+#: Code of the notice that the place is not of this database (a copy was put there): the stream continues after `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
 
 def is_away(error: PosdError) -> bool:
-    """Whether posd is stopped, starting, or stopping."""
+    """Return whether posd is stopped, starting, or stopping."""
     return error.away
 
 
 def passes(error: PosdError) -> bool:
-    """Whether posd is away, or is there and could not look: the error says nothing of what was asked for."""
+    """Return whether posd is away, or could not check: then the error says nothing about the subject of the call."""
     return error.passes
 
 
 def is_awaited(error: PosdError) -> bool:
-    """Whether the start that failed is repeated: posd could not look, or says after which time it is ready."""
+    """Return whether a failed start is repeated: posd could not check, or names the time until it is ready."""
     return error.passes or (error.next_step == SAME_CALL and error.retry_after_seconds is not None)
 
 
 class Readable(Protocol):
-    """A type that is read from a document."""
+    """Type that is read from a document."""
 
     @classmethod
     def read(cls, source: Document) -> Self:
@@ -111,7 +111,7 @@ R = TypeVar("R", bound=Readable)
 
 @dataclass(slots=True)
 class Latest(Generic[T]):
-    """How it stood when posd was heard last, None where it was not heard yet. A handle and its waits share it."""
+    """Newest known state, None before the first. A handle and its waits share it."""
 
     state: T | None = None
 
@@ -120,7 +120,7 @@ Client = TypeVar("Client")
 
 
 class Handle(Generic[Client, T]):
-    """Something that was started, or may have been: its id, and how it stood last."""
+    """Handle of a payment or print job that was started, or may have been: its id, and its newest known state."""
 
     def __init__(self, posd: Client, identity: str, known: T | None = None, stored_at: datetime | None = None) -> None:
         #: The id that the till chose.
@@ -135,7 +135,7 @@ class Handle(Generic[Client, T]):
 
 @dataclass(slots=True)
 class Away:
-    """For how long errors that pass are waited for: `patience` seconds from the first one, None for ever."""
+    """Patience for passing errors: `patience` seconds from the first one, None for ever."""
 
     patience: float | None
     on_away: OnAway | None = None
@@ -143,11 +143,11 @@ class Away:
     _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
-        """Posd has answered."""
+        """Reset the time after a reply of posd."""
         self._since = None
 
     def pause(self, error: PosdError) -> float | None:
-        """Return how many seconds to let pass before the next try, None where there is to be none."""
+        """Return the seconds before the next attempt, None for no further attempt."""
         if not self.passing(error):
             return None
         now = time.monotonic()
@@ -162,22 +162,22 @@ class Away:
 
 
 class Deadline:
-    """The caller's own time."""
+    """Time limit of the caller."""
 
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def left(self) -> float | None:
-        """Return the seconds that are left, None where there is no end."""
+        """Return the remaining seconds, None without a limit."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     def over(self) -> bool:
-        """Whether none are left."""
+        """Return whether no time remains."""
         return self.left() == 0
 
 
 def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
-    """Make a call until posd answers it. One that is to be read `once` is not repeated where it may have been."""
+    """Make a call until posd replies. With `once`, do not repeat it if posd may have read it."""
     while True:
         try:
             return (yield call)
@@ -188,15 +188,15 @@ def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
 
 
 def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]:
-    """Make a call that answers a document."""
+    """Make a call that returns a document."""
     reply = yield from steady(call, away, once=once)
     return kind.read(documents.document(reply.body))
 
 
 def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) -> Plan[R]:
-    """Read how something stands. Raise Problem where posd knows nothing of it, Unreachable where it cannot look.
+    """Read the state of a payment or print job. Raise Problem if posd does not know it, Unreachable if it cannot check.
 
-    That is no Problem, which a till may take for a refusal: of what was started it says nothing.
+    Unreachable is no Problem, which a till could take for a refusal: it says nothing about the payment.
     """
     try:
         latest.state = state = yield from one(call, kind, away)
@@ -208,9 +208,9 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
 def is_known(
     socket: str, identity: str, latest: Latest[Transaction], stored_at: datetime | None, within: float, away: Away
 ) -> Plan[bool]:
-    """Ask whether posd knows a transaction, until it does, or for `within` seconds. Raise OutcomeUnknown, or as `look`.
+    """Return whether posd knows a transaction; retry for `within` seconds. Raise OutcomeUnknown, or as `look`.
 
-    False is what posd alone can say (`never_started`): where it lost records in a restore, it may have forgotten it.
+    False requires posd's own word (`never_started`): a posd that lost records in a restore may have forgotten it.
     """
     call, deadline = calls.get(calls.transaction_path(identity)), Deadline(within)
     while True:
@@ -240,7 +240,7 @@ def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[
 def begin(
     socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None, stored_at: datetime | None = None
 ) -> Plan[R]:
-    """Start something, and return how it then stands: see `start`."""
+    """Start something, and return its state (see `start`)."""
     try:
         reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
     except Problem as problem:
@@ -252,10 +252,10 @@ def begin(
 def start(
     socket: str, call: Call, patience: float | None, on_away: OnAway | None, *, unsent_patience: float | None
 ) -> Plan[Reply]:
-    """Start something: the same call, with the same id, until posd answers for it.
+    """Start something: repeat the same call with the same id until posd replies.
 
-    Raise Problem where posd refuses: this call sent nothing. Raise Unreachable where nothing is known after `patience`
-    seconds; `unsent_patience` is that of a call which provably did not reach posd.
+    Raise Problem for a refusal: this call sent nothing. Raise Unreachable after `patience` seconds without a result;
+    `unsent_patience` applies while no call can have reached posd.
     """
     away, may_run = Away(unsent_patience, on_away, is_awaited), False
     while True:
@@ -299,7 +299,7 @@ def outcome(
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
                 raise OutcomeUnknown(identity, problem.compare(stored_at)) from problem
-        else:  # what `show` raises is not posd's
+        else:  # an exception of `show` is not posd's
             if show is not None:
                 longest, before = SHOW_SECONDS, shown
                 shown = _display(found, latest.state)
@@ -312,7 +312,7 @@ def outcome(
 
 
 def _display(found: Outcome | None, state: Transaction | None) -> str | None:
-    """Return what the cashier is to see, None from an older posd."""
+    """Return the text for the cashier, None from an older posd."""
     item = found or state
     return None if item is None or item.display is None else item.display.text
 
@@ -320,7 +320,7 @@ def _display(found: Outcome | None, state: Transaction | None) -> str | None:
 def print_outcome(
     socket: str, identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
 ) -> Plan[PrintJob]:
-    """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look` does."""
+    """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look`."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, passes), 0.0
     while True:
         try:
@@ -340,10 +340,10 @@ def print_outcome(
 
 
 class Place(Generic[R]):
-    """Where a stream of numbered items stands: none twice, and none left out after a broken connection.
+    """Position in a stream of numbered items: no repetition, and no gap after a broken connection.
 
-    `after`: a number, or a place as the feed gave it. `on_notice` is told of what may be missing. `unnumbered`: items
-    without a number that are read too, by their names; of two that are the same the second is left out.
+    `after`: a number, or a place from the feed. `on_notice`: called about possibly missing items. `unnumbered`: further
+    items without a number, by their names; a repetition of the last one is dropped.
     """
 
     def __init__(
@@ -357,7 +357,7 @@ class Place(Generic[R]):
         unnumbered: Mapping[str, type[R]] = MappingProxyType({}),
     ) -> None:
         self.path = path
-        #: The id behind which the stream is opened, empty for the beginning.
+        #: The id after which the stream is opened, empty for the beginning.
         self.resume = str(after or "")
         self._first = START if after == START or "-" in self.resume else ""
         self._seq = 0 if self.resume in ("", START) else int(self.resume.partition("-")[0])
@@ -369,9 +369,9 @@ class Place(Generic[R]):
         self._last: R | None = None
 
     def take(self, item: StreamItem) -> R | None:
-        """Read an item that is the next one; None for one that is not read, or that was seen.
+        """Return the content of a new item; None for a repeated or irrelevant one.
 
-        Raise ForeignAnswer where it is not as the contract says.
+        Raise ForeignAnswer if it is against the contract.
         """
         self._away.back()
         notice = found = None
@@ -402,7 +402,7 @@ class Place(Generic[R]):
             self._on_notice(notice)
 
     def broken(self, error: PosdError) -> float:
-        """Return how many seconds to let pass before the stream is opened again. Raise the error where it is not."""
+        """Return the seconds before the stream is opened again. Raise the error if it is not."""
         return _next_try(self._away, error, Deadline(None))
 
 
@@ -413,7 +413,7 @@ def watched(socket: str, identity: str, on_away: OnAway | None) -> Place[Change 
 
 
 def _holding(path: str, deadline: Deadline, pause: float, longest: float | None = None) -> Call:
-    """Return the call that holds until there is something, for the time that is left, or `longest` seconds."""
+    """Return the long-polling call for the remaining time, or `longest` seconds."""
     left = deadline.left()
     if left is None and longest is None:
         return Call("GET", path, seconds=None, pause=pause)
@@ -424,7 +424,7 @@ def _holding(path: str, deadline: Deadline, pause: float, longest: float | None 
 
 
 def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
-    """Return the seconds until the next try, at most those that the caller has. Raise the error where there is none."""
+    """Return the seconds before the next attempt, at most the caller's remaining ones. Raise the error without one."""
     pause, left = away.pause(error), deadline.left()
     if pause is None:
         raise error
@@ -432,7 +432,7 @@ def _next_try(away: Away, error: PosdError, deadline: Deadline) -> float:
 
 
 def _failed_look(socket: str, problem: Problem) -> PosdError:
-    """Return what a problem says of something that was started: itself, or Unreachable where posd could not look."""
+    """Return the error for a problem of a started payment: itself, or Unreachable if posd could not check."""
     advice = "how it stands is not known: ask again, and start nothing in its place"
     return _not_known(socket, problem, advice) if problem.status >= 500 else problem
 

@@ -1,6 +1,6 @@
-"""Posd's documents as types. Words are posd's own texts: a newer posd may have more of them than are named here.
+"""Posd's documents as types. Words are posd's own texts: a newer posd may have more than are named here.
 
-Each keeps the document that it was read from (`document`), with what this client does not know.
+Each has its original document (`document`), with the members that this client does not know.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,20 @@ from posd.client import documents
 from posd.client.documents import Document, FromDocument
 from posd.client.errors import SAME_CALL, PosdError
 
-# How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`.
+# End of a transaction: five types, one for each result, for `match` and `assert_never`.
 
 
 class _ThreeValued(Enum):
-    """Whether an operation was done: yes, no, or unclear; made to be looked at with `match`.
+    """Effect of an operation: yes, no, or unclear, for `match`.
 
-    It is neither true nor false, and is compared with its own kind alone: both raise TypeError, which says what to
-    write.
+    It has no truth value, and is compared only with its own kind. Both raise TypeError with the correct form.
     """
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self} is neither true nor false: {self._write()}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ThreeValued):  # False could be taken for not done
+        if not isinstance(other, _ThreeValued):  # False could mean not done
             raise TypeError(f"{self} cannot be compared with {other!r}: {self._write()}")
         return self is other
 
@@ -44,10 +43,10 @@ class _ThreeValued(Enum):
 
 
 class Paid(_ThreeValued):
-    """Whether a charge, a capture or a tip is paid.
+    """Effect of a charge, a capture or a tip.
 
-    `PAID`: the customer has paid (`authorized_amount` can be less than was asked for). `NOT_PAID`: that is sure: pay
-    again under a new id. `UNCLEAR`: a person looks, and nothing is paid again before.
+    `PAID`: the customer has paid (`authorized_amount` can be less than the requested amount). `NOT_PAID`: certain; pay
+    again under a new id. `UNCLEAR`: a person checks, and nothing is paid again before.
     """
 
     PAID = "paid"
@@ -56,7 +55,7 @@ class Paid(_ThreeValued):
 
 
 class Reserved(_ThreeValued):
-    """Whether a pre-auth or a re-auth has reserved its amount: nothing is paid before a capture."""
+    """Effect of a pre-auth or a re-auth: nothing is paid before a capture."""
 
     RESERVED = "reserved"
     NOT_RESERVED = "not_reserved"
@@ -64,14 +63,14 @@ class Reserved(_ThreeValued):
 
 
 class Reversed(_ThreeValued):
-    """Whether a void or a refund has given back what was paid, or released what was reserved."""
+    """Effect of a void or a refund: money returned, or a reservation released."""
 
     REVERSED = "reversed"
     NOT_REVERSED = "not_reversed"
     UNCLEAR = "unclear"
 
 
-#: What an operation did with the customer's money.
+#: Effect of an operation on the customer's money.
 Effect: TypeAlias = Paid | Reserved | Reversed
 
 #: Type of operation -> its effect.
@@ -93,7 +92,7 @@ K = TypeVar("K", Paid, Reserved, Reversed)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One proof: its `kind` (event, search, refusal, unsent, abort, operator) and when it came."""
+    """One proof: its `kind` (event, search, refusal, unsent, abort, operator) and its time."""
 
     kind: str
     at: datetime
@@ -102,7 +101,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class TerminalFailure:
-    """The terminal's own words in its answer to the call."""
+    """The terminal's own error in its reply to the call."""
 
     type: str | None
     code: str | None
@@ -111,9 +110,9 @@ class TerminalFailure:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why it failed: the terminal's own words, or posd's (`type` "posd") where no event says it.
+    """Reason of a failure: the terminal's own words, or posd's (`type` "posd") without an event.
 
-    `terminal`: with "posd", the terminal's own error, where it named one.
+    `terminal`: with "posd", the terminal's own error, or None.
     """
 
     type: str | None
@@ -124,7 +123,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a receipt needs beside amount and references."""
+    """Fields of a receipt besides amount and references."""
 
     authorization_code: str | None
     franchise: str | None
@@ -134,7 +133,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """What the till may show to its cashier: a `code`, which never changes its meaning, and its `text`."""
+    """Text for the till's cashier: a `code`, which never changes its meaning, and its `text`."""
 
     code: str
     text: str
@@ -142,13 +141,12 @@ class Display:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Generic[E]):
-    """What every outcome has.
+    """Common fields of every outcome.
 
-    `amount` is what was asked for. `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a
-    new id); `ask_person` (what the terminal said contradicts itself). `display` is None from an older posd. `status` is
-    the terminal's last state, None where none stands behind it.
-    `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with the
-    members that this client does not know.
+    `amount`: the requested amount. `next_step`: posd's advice: `done`; `new_id_ok` (not charged: pay again under a new
+    id); `ask_person` (the terminal's data contradict each other). `display`: None from an older posd. `status`: the
+    terminal's last state, None without one. `reached_acquirer`: None if unknown. `document`: the outcome as posd sent
+    it, with unknown members.
     """
 
     id: str = field(metadata={"member": "client_transaction_id"})
@@ -173,7 +171,7 @@ class Ended(Generic[E]):
 
     @property
     def effect(self) -> E:
-        """What it did with the customer's money. `Paid.UNCLEAR` where the type of the operation is not known."""
+        """Effect on the customer's money. `Paid.UNCLEAR` for an unknown type of operation."""
         kind: Any = EFFECTS.get(self.type)
         if kind is None:
             return Paid.UNCLEAR  # type: ignore[return-value]  # E is what the till started
@@ -196,16 +194,16 @@ class Ended(Generic[E]):
 
     @property
     def reversed(self: "Ended[Reversed]") -> Reversed:
-        """Whether a void or a refund has given back or released."""
+        """Whether a void or a refund has returned or released the money."""
         return _effect(self, Reversed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved(Ended[E]):
-    """The acquirer approved it.
+    """Approval of the acquirer.
 
-    The references are None where the terminal did not send them. `reversal`, of a void: `cancellation` on the same
-    day as the original, else `refund`.
+    The references are None if the terminal did not send them. `reversal`, of a void: `cancellation` on the same day as
+    the original, else `refund`.
     """
 
     result: ClassVar[str] = "approved"
@@ -219,34 +217,34 @@ class Approved(Ended[E]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined(Ended[E]):
-    """The acquirer declined it."""
+    """Decline of the acquirer."""
 
     result: ClassVar[str] = "declined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Ended[E]):
-    """The terminal could not do it."""
+    """Failure of the terminal itself."""
 
     result: ClassVar[str] = "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canceled(Ended[E]):
-    """It was canceled, at the terminal or by an abort."""
+    """Cancellation, at the terminal or by an abort."""
 
     result: ClassVar[str] = "canceled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStarted(Ended[E]):
-    """It provably never ran on the terminal; `failure_reason` says why."""
+    """Operation that provably never ran on the terminal; `failure_reason` has the reason."""
 
     result: ClassVar[str] = "not_started"
 
 
 def _effect(outcome: Ended, kind: type[K]) -> K:
-    """Return the effect, unclear where the type is not known. Raise AttributeError where it is of another kind."""
+    """Return the effect, unclear for an unknown type. Raise AttributeError if it is of another kind."""
     found: object = outcome.effect if outcome.type in EFFECTS else kind("unclear")
     if isinstance(found, kind):
         return found
@@ -263,14 +261,14 @@ TYPES: dict[str, type[Outcome]] = {kind.result: kind for kind in (Approved, Decl
 
 
 def read_outcome(source: Document) -> Outcome | None:
-    """Return the outcome of a transaction, by its document or that of its outcome; None while there is none.
+    """Return the outcome of a transaction, from its document or that of its outcome; None without one.
 
-    Raise UnknownResult, or ValueError where it is no such document.
+    Raise UnknownResult; raise ValueError for another document.
     """
     outcome = source if "result" in source else documents.maybe_document(source, "outcome")
     if outcome is None:
         return None
-    # An older posd says it of the transaction alone.
+    # An older posd has it in the transaction only.
     return _read(source, outcome, documents.text(outcome if "next_step" in outcome else source, "next_step"))
 
 
@@ -289,15 +287,15 @@ def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
         sale=documents.maybe(source, "sale"),
         amount=documents.document(source.get("amount")),
         next_step=next_step,
-        # What was corrected is nothing to act on: posd's advice is about the one that stands.
+        # A corrected outcome gives no advice: posd's advice concerns the present one.
         supersedes=None if older is None else _read(source, older, "ask_person"),
     )
 
 
 class UnknownResult(PosdError):
-    """The transaction has ended in a way that this client does not know: posd is newer. Never take it for another.
+    """Result that this client does not know, because posd is newer. Never treat it as another result.
 
-    `document` is the transaction as posd shows it; its `next_step` says what to do.
+    `document`: the transaction from posd; its `next_step` is the next step.
     """
 
     def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
@@ -312,7 +310,7 @@ class UnknownResult(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A condition that a person should look at; it changes no outcome by itself."""
+    """Condition that a person should check; it changes no outcome itself."""
 
     code: str
     since: datetime
@@ -321,7 +319,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class MissingProof:
-    """What would have to be seen to know that a transaction in doubt never started, and what to do for it."""
+    """Proof that is missing to show that a transaction in doubt never started, and the next step for it."""
 
     code: str
     detail: str
@@ -329,10 +327,10 @@ class MissingProof:
 
 @dataclass(frozen=True, slots=True)
 class Transaction(FromDocument):
-    """How a transaction stands.
+    """State of a transaction.
 
-    `phase`: starting, in_doubt, active, final. `status`: the terminal's newest state known, or None.
-    `next_step`: wait, done, new_id_ok, ask_person. While it is not final, never pay again under a new id.
+    `phase`: starting, in_doubt, active, final. `status`: the terminal's newest known state, or None. `next_step`: wait,
+    done, new_id_ok, ask_person. Before `final`, never pay again under a new id.
     """
 
     id: str = field(metadata={"member": "client_transaction_id"})
@@ -365,14 +363,14 @@ class Transaction(FromDocument):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, None while it has not. Raise UnknownResult."""
+        """Its outcome, None before its end. Raise UnknownResult."""
         return read_outcome(self.document)
 
 
 class StillOpen(PosdError):
-    """The caller's time has passed, and no outcome was heard: the transaction goes on, or posd is away.
+    """Time of the caller is over without an outcome: the transaction continues, or posd is away.
 
-    `state` is how it stood when posd was heard last, None where it never was.
+    `state`: the newest known state, or None.
     """
 
     next_step = SAME_CALL
@@ -388,7 +386,7 @@ class StillOpen(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class State(FromDocument):
-    """How a payment stands: told each time that this changes, also by time alone (`in_doubt`, `ask_person`)."""
+    """State of a payment, sent at each change, also one by time alone (`in_doubt`, `ask_person`)."""
 
     phase: str
     next_step: str
@@ -400,7 +398,7 @@ class State(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Change(FromDocument):
-    """An event of the terminal: its place, its state (`status`), what posd made of it (`verdict`), and itself."""
+    """An event of the terminal: its place, its state (`status`), posd's judgement (`verdict`), and itself."""
 
     seq: int
     received_at: datetime
@@ -411,14 +409,14 @@ class Change(FromDocument):
 
     @classmethod
     def read(cls, source: Document) -> Self:
-        """Read an item of the event stream. Raise ValueError."""
+        """Build an item of the event stream. Raise ValueError."""
         status = documents.document(source.get("event")).get("status")
         return documents.build(cls, source, status=status if isinstance(status, str) else None)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedChange(FromDocument):
-    """A recorded change of any transaction or print job (`kind`, `id`): why it was made, and how it then stood."""
+    """A recorded change of any transaction or print job (`kind`, `id`): its reason, and the state after it."""
 
     seq: int
     at: datetime
@@ -431,16 +429,16 @@ class FeedChange(FromDocument):
     attention: tuple[str, ...]
     terminal: str | None
     document: Document = field(repr=False)
-    #: Where the feed goes on behind it: `Posd.feed(after=place)`.
+    #: Place after it in the feed: `Posd.feed(after=place)`.
     place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice(FromDocument):
-    """What a reader of the feed may have missed, and what to do about it (`detail`).
+    """Notice of possibly missing changes of the feed, with the next step (`detail`).
 
     `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
-    was put in place; the feed goes on after `seq`).
+    was put in place; the feed continues after `seq`).
     """
 
     code: str
@@ -450,7 +448,7 @@ class Notice(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class PrintJob(FromDocument):
-    """How a print job stands. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while not accepted.
+    """State of a print job. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while not accepted.
 
     Final with `status` None: it was provably not accepted (`reason`).
     """
@@ -482,7 +480,7 @@ class PrintJob(FromDocument):
 
 
 class StillPrinting(PosdError):
-    """The caller's time has passed and the print job goes on. `state` is how it stood last, where that was heard."""
+    """Time of the caller is over, and the print job continues. `state`: the newest known state, or None."""
 
     next_step = SAME_CALL
 
@@ -494,7 +492,7 @@ class StillPrinting(PosdError):
 
 @dataclass(frozen=True, slots=True)
 class Terminal(FromDocument):
-    """A terminal: where it is, whether it can be reached (None: not known), and the transaction that holds it."""
+    """A terminal: its address, whether it is reachable (None: unknown), and the transaction that holds it."""
 
     serial: str
     brand: str | None
@@ -515,7 +513,7 @@ class Terminal(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of posd's health: ok, degraded or failing, and what to do."""
+    """One check of posd's health: ok, degraded or failing, and the next step."""
 
     status: str
     detail: str
@@ -523,7 +521,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Health(FromDocument):
-    """How posd is: ok, degraded or failing, by its checks."""
+    """Health of posd: ok, degraded or failing, by its checks."""
 
     status: str
     checks: dict[str, Check]
@@ -532,9 +530,15 @@ class Health(FromDocument):
 
 @dataclass(frozen=True, slots=True)
 class Version(FromDocument):
-    """Which posd this is: its release, the API's, and the database's."""
+    """Version of posd: its release, the API's, and the database's; and settings of the merchant.
+
+    The last three are None from an older posd.
+    """
 
     version: str
     api: str
     schema: int
+    timezone: str | None
+    currency: str | None
+    language: str | None
     document: Document = field(repr=False)

@@ -1,5 +1,6 @@
-"""The payments of a till that may be open, on its disk: stored before their start, removed once they are booked."""
+"""Possibly open payments of a till, on its disk: stored before their start, removed after they are booked."""
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,11 +17,11 @@ from posd.client.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class StoredPayment:
-    """A payment as it is stored before its start: its id, and the body of the call, which has all of the request.
+    """A payment as stored before its start: its id, and the body of the call, which has all of the request.
 
-    `body` is None where the file is damaged: the call cannot be repeated, and its outcome is awaited by the id.
-    `stored_at`: when it was stored first, None where that is not known. After a restore of posd's database it can prove
-    that the payment was never started. Raise ValueError for a time without a zone.
+    `body`: None for a damaged file: the call cannot be repeated, but its outcome is found by the id. `stored_at`: time
+    of the first storage, or None. After a restore of posd's database it can prove that the payment was never started.
+    Raise ValueError for a time without a zone.
     """
 
     id: str
@@ -32,7 +33,7 @@ class StoredPayment:
             raise ValueError(f"stored_at {self.stored_at!r} has no time zone: store datetime.now(UTC)")
 
     def readable_body(self) -> bytes:
-        """Return the body. Raise Problem where it is damaged: the same call cannot be made again."""
+        """Return the body. Raise Problem if it is damaged: the same call cannot be made again."""
         if self.body is None:
             detail = f"payment {self.id} is damaged where it is stored: it cannot be repeated, only awaited by its id"
             raise Problem("id_reused", 409, detail, {})
@@ -40,42 +41,44 @@ class StoredPayment:
 
     @property
     def request(self) -> Document:
-        """The body decoded: `type`, `amount`, `sale`, ...; empty where it is damaged."""
+        """The decoded body: `type`, `amount`, `sale`, ...; empty if damaged."""
         return {} if self.body is None else documents.document(documents.decode(self.body))
 
 
-#: The member of a file's second line.
+#: Member of a file's second line.
 STORED_AT = "stored_at"
-#: The files of payments: a UUID each.
+#: Errors of file systems that cannot sync a folder: some shares, and some in user space.
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+#: Names of the files: a UUID each.
 _NAMES = "????????-????-????-????-????????????.json"
 
-#: Stores a payment, and returns once that is certain. What it raises keeps the payment from being started.
-#: It may return the payment as it was stored first, with that `stored_at`.
+#: Stores a payment, and returns once it is durable. Its exception prevents the start. It may return the payment as
+#: first stored, with that `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 
 class PaymentStore:
-    """A folder with a file for each payment that may be open: `ID.json`. It is made where it is missing.
+    """A folder with a file for each possibly open payment: `ID.json`. A missing folder is created.
 
-    The first line of a file is the request, the second says when it was stored first.
+    The first line of a file is the request, the second the time of its first storage.
 
-    `Posd(store=store.save)` stores each payment before it calls posd. What is there when the till starts was left open:
-    `open_payments`. `remove` a payment once its result is booked.
+    `Posd(store=store.save)` stores each payment before it calls posd. At the start of the till, `open_payments` returns
+    those left open. `remove` a payment once its result is booked.
 
-    Threads and processes of one till may share it; each till has its own. Its methods raise OSError where the disk
-    fails; then nothing was started.
+    Threads and processes of one till may share it; each till has its own. Its methods raise OSError if the disk fails;
+    then nothing was started.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(PermissionError):  # where the till may not read it, it has not made the folder
+        with suppress(PermissionError):  # a till without access to it has not made the folder
             _sync(self.folder.parent)
 
     def save(self, payment: StoredPayment) -> StoredPayment:
-        """Store a payment; when this returns, it outlives a crash and a power cut. Return it as it was stored first.
+        """Store a payment durably, over a crash and a power cut. Return it as first stored.
 
-        Raise Problem (`id_reused`) where the id is stored with another request: that is another payment.
+        Raise Problem (`id_reused`) if the id is stored with another request: that is another payment.
         """
         path, body = self._path(payment.id), payment.readable_body()
         there = _read(path)
@@ -86,7 +89,7 @@ class PaymentStore:
             )
             raise Problem("id_reused", 409, detail, {})
         first = there or payment
-        draft = path.with_name(f".{path.stem}")  # what a crash leaves of it was never started
+        draft = path.with_name(f".{path.stem}")  # a draft left by a crash was never started
         with open(draft, "wb", opener=_private) as file:
             file.write(body)
             if first.stored_at is not None:
@@ -98,26 +101,27 @@ class PaymentStore:
         return first
 
     def open_payments(self) -> list[StoredPayment]:
-        """Return what is stored and not removed, in the order in which it was stored."""
+        """Return the stored payments, in the order of their storage."""
         found = map(_read, sorted(self.folder.glob(_NAMES), key=_age))
         return [payment for payment in found if payment is not None]
 
     def remove(self, id: UUID | str) -> None:  # noqa: A002 - the field's name
-        """Remove a payment, if it is there: its result is booked. A crash before can show it again: book by its id."""
+        """Remove a booked payment, if present. A crash before can show it again, so the till books by its id."""
         self._path(str(id)).unlink(missing_ok=True)
-        _sync(self.folder)
+        with suppress(OSError):
+            _sync(self.folder)
 
     def _path(self, identity: str) -> Path:
         return self.folder / f"{UUID(identity)}.json"
 
 
 def _read(path: Path) -> StoredPayment | None:
-    """Return what is stored in a file, None where there is none."""
+    """Return the payment in a file, None if it is missing."""
     try:
         content = path.read_bytes()
         body, separator, last = content.rpartition(b"\n")
         stored = documents.document(documents.decode(last)).get(STORED_AT) if separator else None
-        if stored is None:  # an older client stored the request alone
+        if stored is None:  # an older client stored only the request
             payment = StoredPayment(path.stem, content)
         else:
             payment = StoredPayment(path.stem, body, datetime.fromisoformat(stored))
@@ -141,9 +145,12 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder certain."""
+    """Sync the names in a folder, if its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)

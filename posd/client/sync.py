@@ -1,4 +1,4 @@
-"""The sync client: `Posd`, and the handles of what it started."""
+"""The sync client: `Posd`, and the handles of payments and print jobs."""
 
 import os
 from collections.abc import Awaitable, Collection, Generator, Iterator
@@ -31,7 +31,10 @@ from posd.client.store import Store, StoredPayment
 
 
 class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]):
-    """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
+    """A payment that was started, or may have been.
+
+    Dropping the handle does not affect it: it continues, and is found by id.
+    """
 
     def _state(self, call: Call, *, once: bool = False) -> Transaction:
         self._latest.state = state = self._posd._one(call, Transaction, once=once)
@@ -41,31 +44,31 @@ class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction], Generic[E]
         return self._posd._look(call, Transaction, self._latest)
 
     def outcome(self, timeout: float | None = None, *, show: Show | None = None) -> Outcome[E]:
-        """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
+        """Wait for the outcome, over restarts of posd: for ever, or `timeout` seconds. It starts nothing.
 
-        `show` is called with each new text that the cashier is to see (`display`), the last one too. While a person
-        has to look it says so, and there is no outcome yet.
+        `show` is called with each new text for the cashier (`display`), the last one too. If a person has to check, the
+        text says so, and there is no outcome yet.
 
-        Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
+        Raise StillOpen when the time is over (the payment continues), UnknownResult or OutcomeUnknown.
         """
         plan = plans.outcome(self.id, timeout, self._latest, self._posd.on_away, show, self._stored_at)
         found: Outcome[E] = self._posd.connection.run(plan)
         return found
 
     def is_known(self, within: float = plans.ON_ITS_WAY_SECONDS) -> bool:
-        """Whether posd knows it, of a payment that was stored before a crash of the till; it starts nothing.
+        """Return whether posd knows a payment that was stored before a crash of the till; it starts nothing.
 
-        Where it does not, it is asked again for `within` seconds: the call can still be on its way. False means that
-        it was never started. Raise OutcomeUnknown where posd may have lost its record in a restore and the payment was
-        not stored later, or Unreachable.
+        Until posd knows it, the call is repeated for `within` seconds, because the start may still be on its way. False
+        means that it was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have lost its record in a
+        restore, unless the payment was stored later.
         """
         plan = plans.is_known(self._posd.socket, self.id, self._latest, self._stored_at, within, self._posd._troubled())
         return self._posd.connection.run(plan)
 
     def watch(self) -> Generator[Change | State | Outcome[E], None, None]:
-        """Yield what the terminal says and how the payment then stands, from the beginning, and last the outcome.
+        """Yield the terminal's events and the payment's states, from the beginning, and last the outcome.
 
-        Over restarts of posd, none twice. Raise UnknownResult or OutcomeUnknown.
+        Over restarts of posd, without repetition. Raise UnknownResult or OutcomeUnknown.
         """
         place = plans.watched(self._posd.socket, self.id, self._posd.on_away)
         try:
@@ -83,15 +86,15 @@ class Print(Handle["Posd", PrintJob]):
     """A print job that was started, or may have been."""
 
     def state(self) -> PrintJob:
-        """Return how it stands. Raise Problem, or Unreachable where posd is away or cannot look."""
+        """Return its state. Raise Problem; raise Unreachable if posd is away or cannot read it."""
         call = calls.get(calls.print_job_path(self.id))
         return self._posd._look(call, PrintJob, self._latest)
 
     def outcome(self, timeout: float | None = None) -> PrintJob:
-        """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
+        """Wait for its end, over restarts of posd: for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), Problem where posd does not know it, or
-        Unreachable where posd fails and goes on failing.
+        Raise StillPrinting when the time is over (the job continues), Problem if posd does not know it, or Unreachable
+        if posd keeps failing.
         """
         return self._posd.connection.run(
             plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
@@ -102,13 +105,13 @@ class Posd(
     Starts[Payment[Paid], Payment[Reserved], Payment[Reversed], Payment, Print],
     Lists[Iterator[Transaction], Iterator[PrintJob]],
 ):
-    """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
+    """The daemon behind one Unix socket: `socket`, else that of POSD_SOCKET, else /run/posd/till.sock.
 
-    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
-    that a call or a wait is going to be tried again. `store` is called with each payment before it is started, and
-    returns once it is on disk: `PaymentStore.save`, or a function of the till's own; what it raises starts nothing.
-    `amount_members`: parts of an amount that posd's configuration admits beyond its own. `language`: of the `display`
-    texts (en, es), where it is not that of posd's configuration.
+    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away`: called with the reason
+    before each repetition of a call or a wait. `store`: called with each payment before its start, and returns once it
+    is on disk. It is `PaymentStore.save`, or a function of the till; if it raises, nothing is started.
+    `amount_members`: further parts of an amount in posd's configuration. `language`: that of the `display` texts (en,
+    es), by default that of posd's configuration.
 
     Threads may share it. A forked process makes its own.
     """
@@ -137,25 +140,25 @@ class Posd(
         self.close()
 
     def close(self) -> None:
-        """End the client; what was started goes on."""
+        """Close the client; started payments continue."""
         self.connection.close()
 
     def transaction(self, id: Id | StoredPayment) -> Payment:  # noqa: A002 - the field's name
-        """Return the handle of a payment by its id, or as it is stored; posd is not asked yet."""
+        """Return the handle of a payment by its id, or as stored, without a call to posd."""
         known = id if isinstance(id, StoredPayment) else StoredPayment(str(id), None)
         return Payment(self, calls.transaction_id(known.id), stored_at=known.stored_at)
 
     def printed(self, id: str) -> Print:  # noqa: A002 - the field's name
-        """Return the handle of a print job by its id; posd is not asked yet."""
+        """Return the handle of a print job by its id, without a call to posd."""
         return Print(self, calls.print_job_id(id))
 
     def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
     ) -> Generator[FeedChange, None, None]:
-        """Yield every recorded change of every payment and print job behind that place, and go on for ever.
+        """Yield every recorded change of every payment and print job after that place, for ever.
 
-        Over restarts of posd, none twice and none left out: store the `place` of the last one. Where something may be
-        missing all the same (retention removed it, a backup was restored), `on_notice` is told. Raise Problem.
+        Over restarts of posd, without repetition or gap, if the till stores the `place` of the last one. `on_notice` is
+        called if changes may be missing (removed by retention, or a restored backup). Raise Problem.
         """
         place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):
@@ -163,9 +166,9 @@ class Posd(
                 yield replace(change, place=place.resume)
 
     def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
-        """Return the terminals of the fleet; with `everything` announced ones outside it too.
+        """Return the terminals of the fleet; with `everything` also announced ones outside it.
 
-        With `check` posd looks first at those that it has not looked at just now.
+        With `check` posd first probes those without a recent probe.
         """
         call = calls.get("/terminals", {"all": everything or None, "check": check or None})
         return self.connection.run(plans.page(call, "terminals", Terminal, self._away()))[0]
@@ -175,11 +178,11 @@ class Posd(
         return self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     def health(self) -> Health:
-        """Return how posd is; a posd that fails still answers."""
+        """Return the health of posd; a failing posd replies too."""
         return self._one(calls.HEALTH, Health)
 
     def version(self) -> Version:
-        """Return which posd this is."""
+        """Return the version of posd."""
         return self._one(calls.get("/version"), Version)
 
     def _away(self) -> Away:

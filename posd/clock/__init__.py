@@ -1,1 +1,1 @@
-"""The wall clock as a witness: what speaks for it and against it, and whether posd may act on it."""
+"""The wall clock as a witness: evidence for and against it, and whether posd may act on it."""

@@ -1,9 +1,8 @@
-"""The wall clock, watched: it is read every few seconds and before each action that depends on it (see `clock.rules`).
+"""The watched wall clock: read every few seconds and before each action that depends on it (see `clock.rules`).
 
-What is kept over restarts is one mark of the database, written every quarter of an hour and at the stop. Nothing is
-written for a payment. While the clock is not believed no time of it counts: one that turns out to be wrong leaves no
-trace, and what was right before holds, also after a power cut. But it is written down which times the clock said then,
-since records of that stretch bear them.
+One mark of the database stores its state over restarts, written every quarter of an hour and at the stop. Payments
+write nothing. While the clock is not trusted none of its times counts: a wrong time leaves no trace, and earlier right
+ones hold, also after a power cut. But the range of those times is stored, because records of that period carry them.
 """
 
 import sqlite3
@@ -22,24 +21,24 @@ from posd.base.clocks import tick
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
 from posd.clock import kernel, rules
-from posd.clock.rules import Doubt, Kept, Kernel, Reading, Sighting, TerminalTimes, Witness
+from posd.clock.rules import ClockReading, ClockWitness, Doubt, EventTime, Kernel, StoredClock, TerminalTimes
 from posd.storage import changes, marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
-#: How often the clock is read without being asked for, in seconds: what depends on it reads it itself.
+#: Seconds between two readings without a request; dependent actions read it themselves.
 LOOK_SECONDS = 10.0
-#: How often what is known is written down, in seconds.
+#: Seconds between two writes of the state.
 KEEP_SECONDS = 900.0
-#: So many times in which the clock was not believed are kept, the newest.
+#: Most stored periods without a trusted clock, the newest.
 MOST_STRETCHES = 100
-#: Events that are remembered, and years that a terminal can mean.
+#: Most remembered events, and valid years of a terminal's time.
 MOST_SIGHTINGS = 64
 YEARS = range(2000, 2200)
 
-#: What a person does about a clock that is not believed.
-TODO = (
+#: Instruction for an untrusted clock.
+REMEDY = (
     "compare the clock of this machine with another one (date -u); where it is wrong, set it (sudo timedatectl "
     'set-time "YYYY-MM-DD HH:MM:SS"; with a time service: sudo timedatectl set-ntp true), and posd goes on by itself; '
     "where it is right, say so: posd clock confirm --operator NAME"
@@ -75,7 +74,7 @@ class Stretch(msgspec.Struct, frozen=True):
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":
-        """Return it with what the clock says now; the same where that is known, but for a quarter of an hour."""
+        """Return it with the present time of the clock; unchanged if that is covered, to a quarter of an hour."""
         said = iso(wall)
         first, last = self.said_from, self.said_to
         if first is None or last is None:
@@ -87,14 +86,14 @@ class Stretch(msgspec.Struct, frozen=True):
         return self
 
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield between which times a record may be newer than its time, where this was not over before that moment.
+        """Yield ranges of times in which a record may be newer than its time, unless this ended before that moment.
 
-        `kept` is for how long records are kept: of a clock that was behind before, nobody knows since when.
+        `kept`: time for which records are kept. It is unknown since when a slow clock was slow.
         """
         if self.until is not None and self.until < before:
             return
         if self.said_from is not None and self.said_to is not None:
-            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # it was wrong before that was seen
+            margin = timedelta(seconds=LOOK_SECONDS) + timedelta(minutes=1)  # it was wrong before the detection
             last = parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS) + margin
             yield iso(parse_iso(self.said_from) - margin), iso(last)
         if self.set_ahead:
@@ -102,7 +101,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class WallClock:
-    """`begin` before anybody asks, `run` as a task, `keep` at the stop."""
+    """Watch on the clock: `begin` before any use, `run` as a task, `keep` at the stop."""
 
     def __init__(
         self,
@@ -113,31 +112,31 @@ class WallClock:
         elapsed: Callable[[], float] = kernel.elapsed,
         kernel_state: Callable[[float], Kernel] = kernel.state,
     ) -> None:
-        """`limit`: the largest step that is usual. `elapsed`: seconds since the boot, sleep included."""
+        """`limit`: the largest usual step. `elapsed`: seconds since the boot, sleep included."""
         self._store = store
         self.limit = limit
         self.built = built
         self._now = now
         self._elapsed = elapsed
         self._kernel_state = kernel_state
-        self._kept: Kept | None = None
-        self._written: Kept | None = None
-        self._reference: Reading | None = None
+        self._kept: StoredClock | None = None
+        self._written: StoredClock | None = None
+        self._reference: ClockReading | None = None
         self._heard: deque[tuple[str, str, str, float]] = deque(maxlen=MOST_SIGHTINGS)
         self._listeners: list[Callable[[], None]] = []
         self._looked = elapsed()
         self._doubt: Doubt | None = None
         self._detail = ""
-        #: The time in which the clock is not believed, which goes on; None where it is.
+        #: The present period without a trusted clock, or None.
         self.stretch: Stretch | None = None
-        #: Those that are over, the newest first.
+        #: Past ones, the newest first.
         self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
         self._unwritten: list[Stretch] = []
-        self._ahead_of: str | None = None  # what the clock said at last before it was set ahead
+        self._ahead_of: str | None = None  # last time of the clock before it was set ahead
         self.reading = self._read()
 
     async def begin(self) -> None:
-        """Take up what earlier runs knew, and look. Raise StorageUnavailable."""
+        """Load the state of earlier runs, and read the clock. Raise StorageUnavailable."""
         newest = await self._store.read(changes.newest_at)
         self._written = await self._store.read(_kept)
         self._kept = rules.beginning(self._written, None if newest is None else parse_iso(newest))
@@ -147,7 +146,7 @@ class WallClock:
         self.look()
 
     async def run(self) -> None:
-        """Look from time to time, and write down what is known, until cancelled."""
+        """Read the clock regularly, and store the state, until cancelled."""
         kept = self._elapsed() - KEEP_SECONDS
         while True:
             self.look()
@@ -157,7 +156,7 @@ class WallClock:
             await tick(LOOK_SECONDS)
 
     async def keep(self) -> None:
-        """Write down what is known; where the disk does not take it, the next time does."""
+        """Store the state; after a failure of the disk the next call tries again."""
         self.look()
         kept, noted = self._kept, tuple(self._unwritten)
         if kept == self._written and not noted:
@@ -169,46 +168,46 @@ class WallClock:
 
     @property
     def sure(self) -> bool:
-        """Whether the clock can be believed now."""
+        """Whether the clock is trusted."""
         self.look()
         return self._doubt is None
 
     @property
     def doubt(self) -> str | None:
-        """Why the clock cannot be believed now, in words; None where it can."""
+        """Why the clock is not trusted, in words, or None."""
         self.look()
         return None if self._doubt is None else self._detail
 
     @property
     def reason(self) -> Doubt | None:
-        """The same as a word of the table, as it was at the last look."""
+        """The same as a word of the table, as of the last reading."""
         return self._doubt
 
     @property
-    def known(self) -> Kept | None:
-        """The highest time that was believed, and the confirmed time; None before any was."""
+    def known(self) -> StoredClock | None:
+        """The highest trusted time, and the confirmed time; None before any."""
         return self._kept
 
     @property
     def confirmed(self) -> datetime:
-        """The time up to which the clock is confirmed: what is old is old by this one."""
+        """The confirmed time, which decides the age of records."""
         self.look()
         return self.built if self._kept is None else self._kept.confirmed
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the clock is believed again."""
+        """Call `listener` when the clock is trusted again."""
         self._listeners.append(listener)
 
     def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
-        """Take the time that an event of a terminal bears."""
-        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # each event comes by: read when asked
+        """Record the time in an event of a terminal."""
+        self._heard.append((terminal, payment, occurred_at, self._elapsed()))  # runs for each event: parsed on demand
 
     def look(self) -> None:
-        """Read the clocks, and judge."""
+        """Read the clocks, and judge them."""
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
         found = rules.doubt(reading, self._kept, self._reference, self.built, self.limit)
-        asked = rules.asks(found, reading, self._kept)  # a payment looks too: what does not matter is not asked
+        asked = rules.asks(found, reading, self._kept)  # payments call this too, so irrelevant witnesses are not asked
         witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
             self._ahead_of = self._set_ahead(reading)
@@ -221,27 +220,27 @@ class WallClock:
 
     @property
     def kernel(self) -> Kernel:
-        """What the kernel says of the last reading."""
+        """The kernel's state for the last reading."""
         return self._kernel_state(self.reading.wall.timestamp())
 
     @property
     def terminals(self) -> TerminalTimes:
-        """What the events of the last hour say of the last reading."""
+        """The evidence of the last hour's events for the last reading."""
         sightings = [
-            Sighting(terminal, payment, occurred, elapsed)
+            EventTime(terminal, payment, occurred, elapsed)
             for terminal, payment, text, elapsed in self._heard
             if (occurred := _occurred(text)) is not None
         ]
         return rules.heard(sightings, self.reading, self.limit)
 
-    def _believe(self, reading: Reading, passed: float, witness: Witness | None) -> None:
+    def _believe(self, reading: ClockReading, passed: float, witness: ClockWitness | None) -> None:
         self._kept = rules.moved(self._kept, reading, passed, confirmed=witness is not None)
         reference = self._reference
         if reference is None or reading.elapsed - reference.elapsed >= rules.REFERENCE_SECONDS:
             self._reference = reading
 
-    def _tell(self, found: Doubt | None, witness: Witness | None) -> None:
-        """Note and log a change; tell the listeners where the clock is believed again."""
+    def _tell(self, found: Doubt | None, witness: ClockWitness | None) -> None:
+        """Record and log a change; call the listeners if the clock is trusted again."""
         before, self._doubt = self._doubt, found
         ended, ahead_of = self.stretch, self._ahead_of
         if found is None and ended is None and ahead_of is not None:  # it was set, and confirmed at once
@@ -262,17 +261,17 @@ class WallClock:
         for listener in self._listeners:
             listener()
 
-    def _set_ahead(self, reading: Reading) -> str | None:
-        """Return the last time before the clock was set ahead in this run by more than is usual, None where it was not.
+    def _set_ahead(self, reading: ClockReading) -> str | None:
+        """Return the last time before an unusual step ahead in this run, or None.
 
-        Until then it was behind.
+        Until then the clock was slow.
         """
         if self._reference is None or self._kept is None or rules.step(reading, self._reference) <= self.limit:
             return None
         return iso(self._kept.highest)
 
     def _note(self, found: Doubt) -> None:
-        """Note the time in which the clock is not believed, and what it says."""
+        """Record the period without a trusted clock, and its times."""
         known = self.stretch
         if known is None:
             known = Stretch(iso(self.reading.wall if self._kept is None else self._kept.highest), None, found)
@@ -282,7 +281,7 @@ class WallClock:
             self._unwritten.append(self.stretch)
 
     async def confirm(self, operator: str, note: str, uid: int | None) -> Confirmation:
-        """Take a person's word that the clock is right now. Raise StorageUnavailable or CommitUncertain."""
+        """Record an operator's confirmation of the clock. Raise StorageUnavailable or CommitUncertain."""
         self.look()
         reading, before = self.reading, self._kept
         kept = rules.by_person(reading, self.built)
@@ -302,24 +301,24 @@ class WallClock:
         self.look()
         return said
 
-    def _read(self) -> Reading:
-        return Reading(self._now(), self._elapsed())
+    def _read(self) -> ClockReading:
+        return ClockReading(self._now(), self._elapsed())
 
 
 def _occurred(text: str) -> datetime | None:
-    """Return the time that an event bears, None where that can be none."""
+    """Return the time in an event, or None if it is invalid."""
     with suppress(ValueError, OverflowError):
         occurred = parse_iso(text)
         return occurred if occurred.year in YEARS else None
     return None
 
 
-def _kept(db: sqlite3.Connection) -> Kept | None:
+def _kept(db: sqlite3.Connection) -> StoredClock | None:
     text = marks.newest_detail(db, marks.CLOCK)
-    return None if text is None else msgspec.json.decode(text, type=Kept)
+    return None if text is None else msgspec.json.decode(text, type=StoredClock)
 
 
-def _keep(unit: Unit, kept: Kept | None, noted: Sequence[Stretch] = ()) -> None:
+def _keep(unit: WriteTransaction, kept: StoredClock | None, noted: Sequence[Stretch] = ()) -> None:
     if kept is not None:
         marks.clear(unit.db, marks.CLOCK)
         marks.add(unit.db, iso(kept.highest), marks.CLOCK, kept)
@@ -334,18 +333,18 @@ def _keep(unit: Unit, kept: Kept | None, noted: Sequence[Stretch] = ()) -> None:
         ).close()
 
 
-def _confirm(unit: Unit, kept: Kept, said: Confirmation) -> None:
+def _confirm(unit: WriteTransaction, kept: StoredClock, said: Confirmation) -> None:
     _keep(unit, kept)
     marks.add(unit.db, said.at, marks.CLOCK_CONFIRMED, said)
 
 
 def stretches(db: sqlite3.Connection) -> list[Stretch]:
-    """Return the times in which the clock was not believed, the newest first."""
+    """Return the periods without a trusted clock, the newest first."""
     rows = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC", (marks.CLOCK_UNSURE,))
     return [msgspec.json.decode(row[0], type=Stretch) for row in rows]
 
 
 def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
-    """Return the newest word of a person."""
+    """Return the newest confirmation of an operator."""
     text = marks.newest_detail(db, marks.CLOCK_CONFIRMED)
     return None if text is None else msgspec.json.decode(text, type=Confirmation)

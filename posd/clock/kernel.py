@@ -1,8 +1,8 @@
-"""What the kernel says of the wall clock (adjtimex(2)): whether a time service keeps it. To ask needs no privilege.
+"""The kernel's state of the wall clock (adjtimex(2)): whether a time service keeps it. Reading needs no privilege.
 
-The kernel takes the word back when the clock is set by hand, and when the service has been silent for too long. A
-sandbox may forbid the question, as the unit of the package does (ProtectClock=). Then the file counts that
-systemd-timesyncd touches each time that it has set the clock right.
+The kernel clears the state when the clock is set by hand, and when the service is silent for too long. A sandbox may
+forbid the call, as the unit of the package does (ProtectClock=). Then the file counts that systemd-timesyncd touches
+after each correction.
 """
 
 import ctypes
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from posd.clock.rules import Kernel
 
-#: The return value, and the bit of the status, that say that nothing keeps the clock.
+#: Return value, and bit of the status, of a clock that no service keeps.
 TIME_ERROR = 5
 STA_UNSYNC = 0x0040
-#: The kernel's word is about the clock of which it tells the time: that of this process may be another. Seconds.
+#: Largest difference, in seconds, at which the kernel's state concerns the clock of this process.
 SAME_CLOCK_SECONDS = 5.0
 
-#: A wall clock that has moved by more than this against the one that no one sets was set.
+#: Movement of the wall clock against the boot clock from which it counts as set.
 SET = timedelta(seconds=2)
 
-#: What systemd-timesyncd touches, and its longest pause between two times (PollIntervalMaxSec=, 2048 s) with a margin.
+#: File that systemd-timesyncd touches, and its longest pause (PollIntervalMaxSec=, 2048 s) with a margin.
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
 TIMESYNC_SECONDS = 2400.0
 
@@ -49,7 +49,7 @@ class _Timex(ctypes.Structure):
 
 
 def state(now: float) -> Kernel:
-    """Return what is known of the clock that says `now` (seconds since 1970)."""
+    """Return the state of the clock that shows `now` (seconds since 1970)."""
     timex = _Timex()  # modes 0: nothing is changed
     try:
         found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))
@@ -71,22 +71,24 @@ def _timesync(now: float) -> Kernel:
 
 
 def elapsed() -> float:
-    """Return the seconds since the boot, those included in which the machine slept."""
+    """Return the seconds since the boot, sleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def started() -> float:
-    """Return when this process was started, by `elapsed` (field 22 of proc(5) stat); now where the kernel hides it."""
+    """Return the start of this process, on the clock of `elapsed` (field 22 of proc(5) stat); now if the kernel hides
+    it.
+    """
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()
         return min(elapsed(), int(fields[19]) / os.sysconf("SC_CLK_TCK"))
     return elapsed()
 
 
-class Past:
-    """A moment of this process, told by the wall clock as it is now: that may have been set right since.
+class ProcessMoment:
+    """Moment of this process, shown by the present wall clock, which may have been corrected since.
 
-    `elapsed`: seconds since the boot, sleep included. `then` is the moment by it; None: now.
+    `elapsed`: seconds since the boot, sleep included. `then`: the moment on it; None: now.
     """
 
     def __init__(self, elapsed: Callable[[], float], then: float | None = None) -> None:
@@ -96,11 +98,11 @@ class Past:
 
     @property
     def seconds(self) -> float:
-        """How long ago it was."""
+        """Seconds since then."""
         return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
-        """Return it by a wall clock that is now at `wall`: the same time again, unless the clock was set."""
+        """Return it on a wall clock that shows `wall` now: the same time again, unless the clock was set."""
         found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found

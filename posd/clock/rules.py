@@ -1,18 +1,18 @@
-"""Whether the wall clock can be believed: pure.
+"""Rules for the trust in the wall clock: pure.
 
-Payments never ask for it. What cannot be undone does: retention, and certificates, which terminals check by clocks of
-their own. The witnesses:
+Payments never need it. Irreversible actions do: retention, and certificates, which terminals check by their own clocks.
+The witnesses:
 
-- the highest wall time that was believed, kept over restarts, and the date of this build: time does not go back;
-- the clock that counts since the boot, also while the machine sleeps: within a run the wall clock moves as it does. An
-  NTP service that slews it moves both, so that only steps show;
-- the kernel's word that a time service keeps the clock. Setting the clock by hand takes that word back. Its absence
-  says nothing: many shops have no time service;
-- the times that terminals write into their events. One terminal proves nothing: it may be wrong, or lie.
+- The highest trusted wall time, stored over restarts, and the date of this build: time does not go back.
+- The clock that counts since the boot, with sleep: within a run the wall clock moves with it. An NTP service that slews
+  it moves both, so that only steps show.
+- The kernel's state that a time service keeps the clock. Setting the clock by hand clears it. Its absence proves
+  nothing: many shops have no time service.
+- The times in terminals' events. One terminal proves nothing: it may be wrong, or lie.
 
-Two times are kept. The *highest* is what a later reading must not be behind. The *confirmed* time is how far retention
-may have moved: it follows the wall clock as posd measures it, and moves over an absence at once only where that is a
-night's, or a witness agrees. So one reading after a start never deletes much.
+Two times are stored. A later reading must not be before the *highest*. The *confirmed* time bounds retention: it
+follows the wall clock as posd measures it. It skips an absence at once only if that is a night's, or a witness agrees.
+So one reading after a start never deletes much.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,33 +24,33 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-#: So far ahead of the highest time a start is believed: a week in which the shop was closed, and a day.
+#: Longest trusted step of a start ahead of the highest time: a closed week, and a day.
 ABSENCE = timedelta(days=8)
-#: Over so much the confirmed time moves at once: the shop was closed for a night.
+#: Longest absence that the confirmed time skips at once: a closed night.
 NIGHT = timedelta(days=1)
-#: Over a longer absence the confirmed time moves so many times as fast as time that posd measures.
+#: Speed at which the confirmed time follows a longer absence, as a multiple of measured time.
 CATCH_UP = 4.0
-#: Small steps (a daily ntpdate) may add up to the limit within this, in seconds; then counting begins anew.
+#: Seconds within which small steps (a daily ntpdate) may add up to the limit; then the count restarts.
 REFERENCE_SECONDS = 86_400.0
-#: Events count as witnesses for so long, in seconds; of so many payments and terminals at least.
+#: Seconds for which events count as witnesses, and the least number of their payments and terminals.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2
-#: A record counts as a time that was believed where it is at most so long after the highest time that was kept, which
-#: is written every quarter of an hour. One that is later was made under a clock that was not believed.
+#: Longest distance of a trusted record from the highest stored time, which is written every quarter of an hour. A later
+#: record was made under an untrusted clock.
 RECORD = timedelta(minutes=30)
 
 
 class Kernel(StrEnum):
-    """What the kernel says of the clock."""
+    """The kernel's state of the clock."""
 
     SYNCHRONISED = "synchronised"
     UNSYNCHRONISED = "unsynchronised"
-    UNKNOWN = "unknown"  # it may not be asked here
+    UNKNOWN = "unknown"  # it cannot be read here
 
 
 class Doubt(StrEnum):
-    """Why the clock is not believed."""
+    """Reason why the clock is not trusted."""
 
     BEFORE_BUILD = "before_build"
     BEHIND = "behind"
@@ -59,20 +59,21 @@ class Doubt(StrEnum):
     FAR_AHEAD = "far_ahead"
 
 
-class Witness(StrEnum):
-    """What confirms that the clock is right."""
+class ClockWitness(StrEnum):
+    """Witness that confirms the clock."""
 
     KERNEL = "kernel"
     EVENTS = "events"
 
 
-#: Which witnesses end a doubt. A clock that goes back is believed when it is right again, or by a person's word.
-ENDED_BY: Mapping[Doubt, frozenset[Witness]] = {
+#: Witnesses that end a doubt. A clock that went back is trusted once it is right again, or after an operator's
+#: confirmation.
+ENDED_BY: Mapping[Doubt, frozenset[ClockWitness]] = {
     Doubt.BEFORE_BUILD: frozenset(),
     Doubt.BEHIND: frozenset(),
-    Doubt.STEPPED_BACK: frozenset({Witness.KERNEL, Witness.EVENTS}),
-    Doubt.STEPPED_AHEAD: frozenset({Witness.KERNEL, Witness.EVENTS}),
-    Doubt.FAR_AHEAD: frozenset({Witness.KERNEL, Witness.EVENTS}),
+    Doubt.STEPPED_BACK: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
+    Doubt.STEPPED_AHEAD: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
+    Doubt.FAR_AHEAD: frozenset({ClockWitness.KERNEL, ClockWitness.EVENTS}),
 }
 
 WORDS: Mapping[Doubt, str] = {
@@ -84,17 +85,17 @@ WORDS: Mapping[Doubt, str] = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ClockReading(msgspec.Struct, frozen=True):
     """The clocks at one moment: the wall clock, and the seconds since the boot (sleep included)."""
 
     wall: datetime
     elapsed: float
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """What is kept over restarts. `overruled`: the build of which a person said that its date is wrong, "" for none.
+class StoredClock(msgspec.Struct, frozen=True):
+    """State that is stored over restarts. `overruled`: build whose date an operator declared wrong, or "".
 
-    `by_records`: nothing was kept yet, only records tell of a time. It may be any time since the newest of them.
+    `by_records`: nothing was stored yet, and only records show a time. The present may be any time since the newest.
     """
 
     highest: datetime
@@ -103,8 +104,8 @@ class Kept(msgspec.Struct, frozen=True):
     by_records: bool = False
 
 
-class Sighting(msgspec.Struct, frozen=True):
-    """An event that came: when the terminal says that it was made, and the seconds since the boot at its arrival."""
+class EventTime(msgspec.Struct, frozen=True):
+    """A received event: its time by the terminal, and the seconds since the boot at its arrival."""
 
     terminal: str
     payment: str
@@ -123,28 +124,28 @@ class TerminalTimes(msgspec.Struct, frozen=True):
     agree: Annotated[bool, Meta(description="whether enough of them agree with the clock to confirm it")]
 
 
-def beginning(kept: Kept | None, newest_record: datetime | None) -> Kept | None:
-    """Return what is known of earlier runs: what was kept, and the newest record where it can count; None: nothing."""
+def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:
+    """Return the state of earlier runs: the stored one, with the newest record if it counts; None without any."""
     if newest_record is None:
         return kept
-    if kept is None:  # an earlier version kept nothing
-        return Kept(newest_record, newest_record, by_records=True)
+    if kept is None:  # an earlier version stored nothing
+        return StoredClock(newest_record, newest_record, by_records=True)
     if kept.highest < newest_record <= kept.highest + RECORD:
         return msgspec.structs.replace(kept, highest=newest_record)
     return kept
 
 
-def step(reading: Reading, reference: Reading) -> timedelta:
-    """Return by how much the wall clock moved more than time passed."""
+def step(reading: ClockReading, reference: ClockReading) -> timedelta:
+    """Return the movement of the wall clock beyond the elapsed time."""
     return reading.wall - reference.wall - timedelta(seconds=reading.elapsed - reference.elapsed)
 
 
 def doubt(
-    reading: Reading, kept: Kept | None, reference: Reading | None, built: datetime, limit: timedelta
+    reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime, limit: timedelta
 ) -> Doubt | None:
-    """Say why the clock is not to be believed by itself, None where nothing speaks against it.
+    """Return why the clock alone is not trusted, or None.
 
-    `reference` is the last reading of this run that was believed. `limit` is the largest step that is usual.
+    `reference`: the last trusted reading of this run. `limit`: the largest usual step.
     """
     if reading.wall < built and not (kept is not None and kept.overruled == built.isoformat()):
         return Doubt.BEFORE_BUILD
@@ -160,11 +161,11 @@ def doubt(
     return Doubt.FAR_AHEAD if reading.wall > kept.highest + ABSENCE else None
 
 
-def heard(sightings: Collection[Sighting], reading: Reading, limit: timedelta) -> TerminalTimes:
-    """Compare the clock with the times that events of the last hour bear.
+def heard(sightings: Collection[EventTime], reading: ClockReading, limit: timedelta) -> TerminalTimes:
+    """Compare the clock with the times in the last hour's events.
 
-    An event may come late, never early: of a terminal the one counts that was made last. Of several terminals the
-    median counts; of an even number both in the middle have to agree.
+    An event may arrive late, never early: the latest-made one of a terminal counts. Of several terminals the median
+    counts; of an even number both middle ones have to agree.
     """
     recent = sorted(
         (item for item in sightings if reading.elapsed - item.elapsed <= EVENT_SECONDS), key=lambda item: item.terminal
@@ -182,32 +183,32 @@ def heard(sightings: Collection[Sighting], reading: Reading, limit: timedelta) -
     return TerminalTimes(payments, len(ahead), round(sum(middle) / 2, 3), agree)
 
 
-def _now_by(item: Sighting, reading: Reading) -> datetime:
-    """Return what time it is now by the clock of a terminal."""
+def _now_by(item: EventTime, reading: ClockReading) -> datetime:
+    """Return the present time by the clock of a terminal."""
     return item.occurred + timedelta(seconds=reading.elapsed - item.elapsed)
 
 
-def witness(kernel: Kernel, terminals: TerminalTimes) -> Witness | None:
-    """Return what confirms the clock now, None where nothing does."""
+def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
+    """Return the witness that confirms the clock, or None."""
     if kernel is Kernel.SYNCHRONISED:
-        return Witness.KERNEL
-    return Witness.EVENTS if terminals.agree else None
+        return ClockWitness.KERNEL
+    return ClockWitness.EVENTS if terminals.agree else None
 
 
-def asks(found: Doubt | None, reading: Reading, kept: Kept | None) -> bool:
-    """Whether it matters what confirms the clock: to end a doubt, or to move the confirmed time at once."""
+def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
+    """Return whether a witness matters: to end a doubt, or to move the confirmed time at once."""
     if found is not None:
         return bool(ENDED_BY[found])
     return kept is not None and reading.wall - kept.confirmed > NIGHT
 
 
-def moved(kept: Kept | None, reading: Reading, passed: float, *, confirmed: bool) -> Kept:
-    """Return what is kept after a reading that is believed; `passed`: seconds that posd has measured since the last.
+def moved(kept: StoredClock | None, reading: ClockReading, passed: float, *, confirmed: bool) -> StoredClock:
+    """Return the state after a trusted reading; `passed`: seconds that posd has measured since the last.
 
     `confirmed`: a witness agrees with the clock.
     """
     if kept is None:
-        return Kept(reading.wall, reading.wall)
+        return StoredClock(reading.wall, reading.wall)
     behind = reading.wall - kept.confirmed
     if not confirmed and behind > NIGHT:
         behind = min(behind, timedelta(seconds=CATCH_UP * passed))
@@ -219,13 +220,15 @@ def moved(kept: Kept | None, reading: Reading, passed: float, *, confirmed: bool
     )
 
 
-def by_person(reading: Reading, built: datetime) -> Kept:
-    """Return what is kept after a person has said that the clock is right now."""
-    return Kept(reading.wall, reading.wall, built.isoformat() if reading.wall < built else "")
+def by_person(reading: ClockReading, built: datetime) -> StoredClock:
+    """Return the state after an operator's confirmation."""
+    return StoredClock(reading.wall, reading.wall, built.isoformat() if reading.wall < built else "")
 
 
-def words(found: Doubt, reading: Reading, kept: Kept | None, reference: Reading | None, built: datetime) -> str:
-    """Say why the clock is not believed."""
+def words(
+    found: Doubt, reading: ClockReading, kept: StoredClock | None, reference: ClockReading | None, built: datetime
+) -> str:
+    """Return why the clock is not trusted, in words."""
     highest = reading.wall if kept is None else kept.highest
     moved_by = reading.wall - highest if reference is None else step(reading, reference)
     return WORDS[found].format(
@@ -238,7 +241,7 @@ def _moment(value: datetime) -> str:
 
 
 def span(value: timedelta) -> str:
-    """Write how long something is, for people."""
+    """Return a duration for display."""
     seconds = round(abs(value).total_seconds())
     if seconds < 120:
         return f"{seconds} s"

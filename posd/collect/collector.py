@@ -1,4 +1,4 @@
-"""The collector at work: takes messages, stores them, and acknowledges what is on disk."""
+"""The collector: it takes messages, stores them, and acknowledges those on disk."""
 
 import asyncio
 import time
@@ -11,30 +11,30 @@ import structlog
 from nats.aio.msg import Msg
 
 from posd.collect import metrics, questions, queue
-from posd.collect.metrics import Counts
-from posd.collect.queue import Queue
-from posd.collect.store import Batch, Store, parsed
+from posd.collect.metrics import CollectorCounters
+from posd.collect.queue import StreamConsumer
+from posd.collect.store import CollectorStore, ParsedBatch, parsed
 from posd.config.schema import CollectConfig
 from posd.relay.process import Pauses
 from posd.relay.stream import StreamAway
 
 log = structlog.get_logger("posd.collect")
 
-#: Seconds before the next try where something is away: the first, and the most.
+#: Seconds before the next attempt after a failure: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 30.0
-#: Seconds in which no message comes where there are none.
+#: Seconds without a message after which the stream counts as empty.
 QUIET_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
 class Collector:
-    """One of any number of collectors. `show` hears of the counts after each batch."""
+    """One of any number of collectors. `show` is called with the counts after each batch."""
 
     config: CollectConfig
-    show: Callable[[Counts], None] = lambda _: None
-    counts: Counts = field(default_factory=Counts)
-    _source: Queue | None = None
+    show: Callable[[CollectorCounters], None] = lambda _: None
+    counts: CollectorCounters = field(default_factory=CollectorCounters)
+    _source: StreamConsumer | None = None
 
     async def run(self) -> None:
         """Collect for ever. Raise WrongTables."""
@@ -50,13 +50,13 @@ class Collector:
                     log.warning("collect.waiting", error=words, retry_s=round(wait, 1))
                 await asyncio.sleep(wait)
 
-    async def once(self, *, forever: bool = False, from_start: bool = False) -> Counts:
-        """Store all that there is; return the counts. Raise WrongTables, StreamAway, psycopg.Error."""
+    async def once(self, *, forever: bool = False, from_start: bool = False) -> CollectorCounters:
+        """Store all messages; return the counts. Raise WrongTables, StreamAway, psycopg.Error."""
         async with (
             await psycopg.AsyncConnection.connect(self.config.dsn, autocommit=True) as connection,
             queue.connected(self.config) as source,
         ):
-            store = Store(connection)
+            store = CollectorStore(connection)
             await store.prepare()
             if from_start:
                 await source.begin_again()
@@ -69,15 +69,15 @@ class Collector:
         return self.counts
 
     @contextmanager
-    def _connected(self, source: Queue) -> Iterator[None]:
+    def _connected(self, source: StreamConsumer) -> Iterator[None]:
         self._source, self.counts.connected = source, True
         try:
             yield
         finally:
             self._source, self.counts.connected = None, False
 
-    async def _take(self, source: Queue, store: Store, forever: bool) -> None:
-        """Store batch after batch; the next one is taken and read while PostgreSQL has the one before."""
+    async def _take(self, source: StreamConsumer, store: CollectorStore, forever: bool) -> None:
+        """Store batch after batch; the next one is fetched and read while PostgreSQL stores the previous one."""
         next_one = asyncio.ensure_future(self._next(source, forever))
         try:
             while True:
@@ -92,11 +92,13 @@ class Collector:
             await asyncio.gather(next_one, return_exceptions=True)
 
     @staticmethod
-    async def _next(source: Queue, forever: bool) -> tuple[list[Msg], Batch]:
+    async def _next(source: StreamConsumer, forever: bool) -> tuple[list[Msg], ParsedBatch]:
         messages = await source.take(queue.WAIT_SECONDS if forever else QUIET_SECONDS)
         return messages, parsed([queue.read(message) for message in messages])
 
-    async def _store(self, source: Queue, store: Store, messages: list[Msg], batch: Batch, forever: bool) -> None:
+    async def _store(
+        self, source: StreamConsumer, store: CollectorStore, messages: list[Msg], batch: ParsedBatch, forever: bool
+    ) -> None:
         counts, began = self.counts, time.monotonic()
         unreadable = await store.write(batch)
         counts.store_seconds.observe(time.monotonic() - began)
@@ -108,7 +110,7 @@ class Collector:
         self.show(counts)
 
     async def metrics(self) -> str:
-        """Return the metrics as text: what it counts, and, on a connection of its own, what the tables say."""
+        """Return the metrics as text: its counts, and values of the tables, on a connection of its own."""
         waiting, fleet = None, None
         if self._source is not None:
             with suppress(StreamAway):
@@ -120,5 +122,5 @@ class Collector:
 
 
 def words_of(error: Exception) -> str:
-    """Say in a line what is wrong."""
+    """Return an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -26,7 +26,7 @@ async def _run(config: Config) -> int:
     try:
         async with scrape.served(config.collect.metrics_listen, collector.metrics):
             await collector.run()
-    except asyncio.CancelledError:  # by a signal
+    except asyncio.CancelledError:  # cancelled by a signal
         log.info("collect.stopped")
     except (WrongTables, ServerTooOld) as error:
         log.error("collect.refused", error=str(error))  # noqa: TRY400 - it is the whole story

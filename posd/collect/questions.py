@@ -1,5 +1,6 @@
-"""What is asked of the tables: whether all lanes are complete, totals, and ids that were started."""
+"""Queries of the tables: completeness of all lanes, totals, and started ids."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,14 +12,14 @@ from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
 from posd.relay.messages import UNREACHABLE
 
-#: What a lane can say of posd's health, and the codes of what needs a person; whatever else it says is `OTHER`.
+#: Known states of a posd, and codes that need a person; any other word counts as `OTHER`.
 STATUSES = ("ok", "degraded", "failing", UNREACHABLE)
 CODES = tuple(sorted({*map(str, AttentionCode), *map(str, PrintAttentionCode)}))
 OTHER = "other"
 
 
 class Gap(NamedTuple):
-    """Changes that are missing: those after one number and before another."""
+    """Missing changes, after one number and before another."""
 
     merchant: str
     lane: str
@@ -27,8 +28,8 @@ class Gap(NamedTuple):
     before_seq: int
 
 
-class Lane(NamedTuple):
-    """How a lane is known. `silent`: nothing was heard of it for ten minutes; `retired_at`: since when nobody waits."""
+class LaneStatus(NamedTuple):
+    """State of a lane. `silent`: no message for ten minutes; `retired_at`: the time since which it is not expected."""
 
     merchant: str
     lane: str
@@ -45,19 +46,19 @@ class Lane(NamedTuple):
 
     @property
     def unreachable(self) -> bool:
-        """Whether its relay gets no answer of its posd."""
+        """Whether its relay gets no response of posd."""
         return self.health == UNREACHABLE
 
     @property
     def wanting(self) -> bool:
-        """Whether its totals cannot be relied on, and somebody should look."""
+        """Whether its totals are unreliable, and an operator should check."""
         return self.retired_at is None and (self.silent or self.unreachable or self.gaps > 0)
 
 
-class Fleet(NamedTuple):
-    """All lanes in numbers: `open` and `health` without those that are closed, as the numbers of what is wrong.
+class FleetSummary(NamedTuple):
+    """All lanes in numbers: `open`, `health` and the numbers of trouble without closed lanes.
 
-    `health` and `attention` count by words of posd's own; what else a lane says is `other`.
+    `health` and `attention` count by posd's own words; any other word counts as `other`.
     """
 
     lanes: int
@@ -72,8 +73,8 @@ class Fleet(NamedTuple):
     attention: Mapping[str, int]
 
 
-class Total(NamedTuple):
-    """What a lane's payments of a day, kind and currency come to. `currency` is None where no terminal named it."""
+class DayTotal(NamedTuple):
+    """Total of a lane's payments of a day, kind and currency. `currency` is None if no terminal named it."""
 
     day: date
     merchant: str
@@ -84,25 +85,46 @@ class Total(NamedTuple):
     currency: str | None
 
 
-async def lanes(connection: AsyncConnection[Any]) -> list[Lane]:
+class CompletenessCheck(NamedTuple):
+    """State of all lanes, the gaps, and the number of unusable messages. `counted`: from every row."""
+
+    lanes: Sequence[LaneStatus]
+    gaps: Sequence[Gap]
+    unreadable: int
+    counted: bool
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing is missing, and no lane needs a person."""
+        return not self.unreadable and not any(lane.wanting for lane in self.lanes)
+
+
+async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
+    """Return the state of all lanes; `counted`: count every row, without the stored frontiers."""
+    missing = await gaps(connection, counted=counted)
+    return CompletenessCheck(await lanes(connection, missing), missing, await unreadable(connection), counted)
+
+
+async def lanes(connection: AsyncConnection[Any], missing: Sequence[Gap]) -> list[LaneStatus]:
     """Return all lanes, those that need a person first."""
+    of_lane = Counter((gap.merchant, gap.lane) for gap in missing)
     found = await _rows(
         connection,
         """
         SELECT l.merchant, l.lane, l.complete_to_at, l.complete_to_seq, l.last_state_at,
           EXISTS (SELECT 1 FROM posd.silent s WHERE s.merchant = l.merchant AND s.lane = l.lane),
-          (SELECT count(*) FROM posd.gaps g WHERE g.merchant = l.merchant AND g.lane = l.lane),
           (SELECT count(*) FROM posd.payments p WHERE p.merchant = l.merchant AND p.lane = l.lane AND in_doubt),
           (SELECT count(*) FROM posd.attention a WHERE a.merchant = l.merchant AND a.lane = l.lane),
           l.health ->> 'status', l.version, l.retired_at
         FROM posd.lanes l ORDER BY 1, 2
         """,
     )
-    return sorted((Lane(*row) for row in found), key=lambda lane: (not lane.wanting, lane.retired_at is not None))
+    known = [(*row[:6], of_lane[row[0], row[1]], *row[6:]) for row in found]
+    return sorted((LaneStatus(*row) for row in known), key=lambda lane: (not lane.wanting, lane.retired_at is not None))
 
 
-async def fleet(connection: AsyncConnection[Any]) -> Fleet:
-    """Return how all lanes are."""
+async def fleet(connection: AsyncConnection[Any]) -> FleetSummary:
+    """Return the numbers of all lanes."""
     (numbers,) = await _rows(
         connection,
         """
@@ -113,7 +135,7 @@ async def fleet(connection: AsyncConnection[Any]) -> Fleet:
            WHERE retired_at IS NULL),
           (SELECT coalesce(sum(open), 0) FROM posd.lanes WHERE retired_at IS NULL),
           (SELECT count(*) FROM posd.payments WHERE in_doubt),
-          (SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost),
+          (SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost WHERE reason <> 'deleted'),
           (SELECT count(*) FROM posd.unreadable)
         """,
     )
@@ -122,28 +144,28 @@ async def fleet(connection: AsyncConnection[Any]) -> Fleet:
     health = await _rows(connection, query)
     attention = await _rows(connection, "SELECT code, count(*) FROM posd.attention GROUP BY 1")
     by_word = _known(health, STATUSES), _known(attention, CODES)
-    return Fleet(lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable, *by_word)
+    return FleetSummary(lanes, silent, away, incomplete, opened, in_doubt, lost, unreadable, *by_word)
 
 
 def _known(found: list[Any], known: Sequence[str]) -> Mapping[str, int]:
-    """Return a count for each word that is known, and one for all others together."""
+    """Return a count for each known word, and one for all others."""
     counts = dict.fromkeys((*known, OTHER), 0)
     for word, count in found:
         counts[word if word in known else OTHER] += count
     return counts
 
 
-async def gaps(connection: AsyncConnection[Any]) -> list[Gap]:
-    """Return all that is missing of lanes that are not closed."""
+async def gaps(connection: AsyncConnection[Any], *, counted: bool = False) -> list[Gap]:
+    """Return all gaps of lanes that are not closed; `counted` as in `check`."""
     query = (
-        "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.gaps g JOIN posd.lanes"
+        "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
         " USING (merchant, lane) WHERE retired_at IS NULL ORDER BY 1, 2, 3, 4"
     )
-    return [Gap(*row) for row in await _rows(connection, query)]
+    return [Gap(*row) for row in await _rows(connection, query, (counted,))]
 
 
 async def unreadable(connection: AsyncConnection[Any]) -> int:
-    """Return how many messages were put aside."""
+    """Return the number of unusable messages."""
     ((count,),) = await _rows(connection, "SELECT count(*) FROM posd.unreadable")
     return int(count)
 
@@ -154,23 +176,23 @@ async def merchants_of(connection: AsyncConnection[Any], lane: str) -> list[str]
 
 
 async def retire(connection: AsyncConnection[Any], merchant: str, lane: str) -> None:
-    """Wait no longer for a lane that is closed."""
+    """Mark a lane as closed, so that it is not expected."""
     query = "UPDATE posd.lanes SET retired_at = coalesce(retired_at, now()) WHERE merchant = %s AND lane = %s"
     await connection.execute(query, (merchant, lane))
 
 
-async def totals(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> list[Total]:
+async def totals(connection: AsyncConnection[Any], first: date, last: date, zone: str) -> list[DayTotal]:
     """Return the totals of the days from `first` to `last` in a time zone, by day, lane, kind and currency."""
     async with connection.transaction():
         await connection.execute("SELECT set_config('TimeZone', %s, true)", (zone,))
         query = "SELECT * FROM posd.totals WHERE day BETWEEN %s AND %s ORDER BY 1, 2, 3, 4, currency"
-        return [Total(*row) for row in await _rows(connection, query, (first, last))]
+        return [DayTotal(*row) for row in await _rows(connection, query, (first, last))]
 
 
 async def started(
     connection: AsyncConnection[Any], merchant: str | None, lane: str, since: datetime
 ) -> list[tuple[str, datetime, str | None, str | None]]:
-    """Return the ids of payments that a lane has started since then: when, on which terminal, for which sale."""
+    """Return the ids of payments that a lane has started since `since`: time, terminal, sale."""
     query = (
         "SELECT client_transaction_id, created_at, terminal, sale FROM posd.payments"
         " WHERE lane = %s AND (%s::text IS NULL OR merchant = %s) AND updated_at >= %s ORDER BY created_at, 1"

@@ -1,4 +1,4 @@
-"""The stream of all lanes, and the durable consumer by which every collector takes its part of it."""
+"""The stream of all lanes, and the durable consumer that all collectors share."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,29 +12,29 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from posd.collect.reading import Message
+from posd.collect.reading import LaneMessage
 from posd.config.schema import CollectConfig
-from posd.relay.stream import Complaints, StreamAway, client_of, old_version
+from posd.relay.stream import ServerErrors, StreamAway, client_of, old_version
 
-#: The durable consumer's name, and what is in the stream.
+#: Name of the durable consumer, and subjects of the stream.
 DURABLE: Final = "pg"
 SUBJECTS: Final = "posd.*.*"
-#: Where the server's answers go.
+#: Subject of the server's responses.
 INBOX: Final = "_I.collect"
-#: How many messages are taken at once, and how long the first of them is waited for, in seconds.
+#: Messages of one fetch, and longest wait for the first of them, in seconds.
 BATCH = 100
 WAIT_SECONDS = 5.0
-#: Messages that are handed out and not acknowledged yet, and how long until one is handed out again, in seconds.
+#: Delivered messages without acknowledgement, and seconds until one is delivered again.
 PENDING = 2_000
 ACK_SECONDS = 60.0
-#: How long the stream keeps messages, in seconds: a fortnight. What is older can be had from the lanes.
+#: Seconds for which the stream stores messages: a fortnight. The lanes have older ones.
 KEPT_SECONDS = 14 * 86_400.0
 
 
-class Queue:
+class StreamConsumer:
     """The consumer, over one connection. Every method raises StreamAway."""
 
-    def __init__(self, client: Client, config: CollectConfig, complaints: Complaints) -> None:
+    def __init__(self, client: Client, config: CollectConfig, complaints: ServerErrors) -> None:
         url = client.connected_url
         self._complaints = complaints
         self._jetstream = client.jetstream(timeout=10)
@@ -44,7 +44,7 @@ class Queue:
         self.old = old_version(client)
 
     async def make(self, replicas: int) -> list[str]:
-        """Make the stream and the consumer where they are missing; return what was made."""
+        """Create the stream and the consumer if missing; return what was created."""
         made = []
         stream = StreamConfig(
             name=self._stream,
@@ -70,7 +70,7 @@ class Queue:
         return made
 
     async def begin_again(self) -> None:
-        """Have every message of the stream handed out once more."""
+        """Reset the consumer, so that every message is delivered again."""
         try:
             await self._jetstream.delete_consumer(self._stream, DURABLE)
             await self._add_consumer()
@@ -89,8 +89,8 @@ class Queue:
         await self._jetstream.add_consumer(self._stream, consumer)
 
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
-        """Take the next messages; none where none came in that time."""
-        if self._complaints.come.is_set():  # an acknowledgement that is not allowed is answered by nothing else
+        """Return the next messages; none if none arrived in that time."""
+        if self._complaints.come.is_set():  # the only response to a forbidden acknowledgement
             raise _away("messages cannot be taken", NatsError(self._complaints.first))
         try:
             if self._bound is None:
@@ -102,7 +102,7 @@ class Queue:
             raise _away("messages cannot be taken", error) from error
 
     async def left(self) -> int:
-        """Return how many messages wait to be handed out."""
+        """Return the number of messages that wait for delivery."""
         try:
             found = await self._jetstream.consumer_info(self._stream, DURABLE)
         except (NatsError, TimeoutError, OSError) as error:
@@ -111,7 +111,7 @@ class Queue:
 
     @staticmethod
     async def done(messages: list[Msg]) -> None:
-        """Acknowledge messages: what they say is on disk."""
+        """Acknowledge messages whose content is on disk."""
         try:
             for message in messages:
                 await message.ack()
@@ -119,17 +119,17 @@ class Queue:
             raise _away("messages cannot be acknowledged", error) from error
 
 
-def read(message: Msg) -> Message:
-    """Return a message as it came."""
+def read(message: Msg) -> LaneMessage:
+    """Return a message in its original form."""
     about = message.metadata
-    return Message(about.sequence.stream, about.timestamp.astimezone(UTC), message.subject, message.data)
+    return LaneMessage(about.sequence.stream, about.timestamp.astimezone(UTC), message.subject, message.data)
 
 
 @asynccontextmanager
-async def connected(config: CollectConfig) -> AsyncIterator[Queue]:
+async def connected(config: CollectConfig) -> AsyncIterator[StreamConsumer]:
     """Connect for the block. Raise StreamAway, ServerTooOld."""
     async with client_of(config, "posd collect", INBOX) as (client, complaints):
-        yield Queue(client, config, complaints)
+        yield StreamConsumer(client, config, complaints)
 
 
 def _away(what: str, error: Exception) -> StreamAway:

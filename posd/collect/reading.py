@@ -1,23 +1,24 @@
-"""What a message of a lane is worth: it is read with every type checked, or it says why it cannot be used."""
+"""Check of a lane's message: every type is checked, or the reason of its refusal is returned."""
 
-import re
-from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
+from posd.base.json_types import MAX_DEPTH, MAX_NUMBER_DIGITS, decode, deeper_than, encode, number_or_nan, within_digits
+from posd.base.money import MAX_WIRE_DIGITS
 from posd.relay import messages
-from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
+from posd.relay.messages import AnyMessage, Changes, Lost, Name, Seq, StateMessage, Text
 
-#: PostgreSQL's largest bigint.
-MOST = 2**63 - 1
-#: How much of a message that cannot be used is kept, in bytes.
+#: Bytes of an unusable message that are stored.
 KEPT_BYTES = 4096
 
 
-class Message(NamedTuple):
-    """A message as it came: its number in the stream, when the server took it, where, and what it says."""
+class LaneMessage(NamedTuple):
+    """A message in its original form: number in the stream, time at the server, subject, content."""
 
     stream_seq: int
     received_at: datetime
@@ -25,12 +26,12 @@ class Message(NamedTuple):
     data: bytes
 
 
-class Unreadable(ValueError):
-    """The message cannot be used; the text says why."""
+class UnreadableMessage(ValueError):
+    """Unusable message; the text has the reason."""
 
 
-class Row(NamedTuple):
-    """A change as it is stored; `change` is JSON that PostgreSQL takes."""
+class ChangeRow(NamedTuple):
+    """A stored change; `change` is JSON that PostgreSQL accepts."""
 
     database_id: str
     seq: int
@@ -42,90 +43,169 @@ class Row(NamedTuple):
     change: str
 
 
-class _Change(msgspec.Struct, frozen=True):
+class RejectedMessage(NamedTuple):
+    """An unusable message, or one change of it (`seq`, else 0), with the reason."""
+
+    message: LaneMessage
     seq: int
-    at: datetime
-    kind: str
-    id: str
-    phase: str
-    attention: list[str]
+    reason: str
+    data: bytes
 
 
-class _Run(msgspec.Struct, frozen=True):
-    changes: list[_Change]
+# Members of a change with a column of their own, and the limits of the columns.
+
+#: Years of valid times, which PostgreSQL and Python hold in every time zone.
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+_Moment = Annotated[datetime, Meta(tz=True)]
+#: Most digits of an amount before and after its point: all that `read_money` accepts of a terminal, and hundredths of
+#: it. Sums of them are exact (`posd.base.money.EXACT`).
+AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 
-_RUN = msgspec.json.Decoder(_Run)
-#: The escape of a NUL, behind whole pairs of backslashes.
-_NUL = re.compile(rb"((?<!\\)(?:\\\\)*)\\u0000")
+class _Outcome(msgspec.Struct, frozen=True):
+    result: Text | None = None
+    corrected: bool = False
+    type: Text | None = None
+    sale: Text | None = None
+    original: Name | None = None
+    amount: dict[str, Decimal | dict[str, Decimal]] | None = None
+    authorized_amount: Decimal | None = None
+    tip: Decimal | None = None
+    currency: Text | None = None
+    reversal: Text | None = None
+    transaction_reference: Text | None = None
+    ticket_number: Text | None = None
+    created_at: _Moment | None = None
+    decided_at: _Moment | None = None
+    occurred_at: Text | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError with the field that its column cannot hold."""
+        _check_moment("created_at", self.created_at)
+        _check_moment("decided_at", self.decided_at)
+        _check_amount("authorized_amount", self.authorized_amount)
+        _check_amount("tip", self.tip)
+        _check_amount("amount", self.amount)
 
 
-def read(message: Message) -> AnyMessage:
+class _Change(msgspec.Struct, frozen=True):
+    seq: Seq
+    at: _Moment
+    kind: Name
+    id: Name
+    phase: Name
+    attention: Annotated[list[Name], Meta(max_length=64)]
+    status: Text | None = None
+    terminal: Text | None = None
+    outcome: _Outcome | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if its time is out of range."""
+        _check_moment("at", self.at)
+
+
+def _check_moment(name: str, at: datetime | None) -> None:
+    if at is not None and not EARLIEST <= at <= LATEST:
+        raise ValueError(f"`{name}` is not between {EARLIEST.year} and {LATEST.year}")
+
+
+def _check_amount(name: str, amount: Any) -> None:
+    if isinstance(amount, dict):
+        for number in amount.values():
+            _check_amount(name, number)
+    elif amount is not None and not within_digits(amount, *AMOUNT_DIGITS):
+        before, after = AMOUNT_DIGITS
+        raise ValueError(f"`{name}` has no number of at most {before} digits before and {after} after its point")
+
+
+def _check_number(literal: str) -> None:
+    may_be_long = "e" in literal or "E" in literal or len(literal) > MAX_NUMBER_DIGITS
+    if may_be_long and not within_digits(number_or_nan(literal)):
+        raise ValueError
+
+
+_CHANGE = msgspec.json.Decoder(_Change)
+#: Raises ValueError at a long number, a lone surrogate, and invalid UTF-8.
+_PLAIN = msgspec.json.Decoder(float_hook=_check_number)
+
+
+def read(message: LaneMessage) -> AnyMessage:
     """Read a message. Raise Unreadable."""
     try:
         found = messages.decode(message.data)
     except ValueError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableMessage(str(error)) from error
     if message.subject != f"posd.{found.merchant}.{found.lane}":
-        raise Unreadable(f"it says that it is of {found.merchant}.{found.lane}, and came on {message.subject}")
+        raise UnreadableMessage(f"it says that it is of {found.merchant}.{found.lane}, and came on {message.subject}")
     if found.v != messages.VERSION:
-        raise Unreadable(f"version {found.v} of the messages is not known here")
-    numbers: Sequence[int]
+        raise UnreadableMessage(f"version {found.v} of the messages is not known here")
     match found:
-        case Changes(first_seq=first, last_seq=last):
-            numbers = [first, last]
+        case Changes(first_seq=first, last_seq=last, changes=changes):
+            if not changes or len(changes) != last - first + 1:
+                raise UnreadableMessage(f"its changes are not those from {first} to {last}")
         case Lost(from_seq=first, to_seq=last):
-            numbers = [first, last]
             if first > last:
-                raise Unreadable(f"nothing is from {first} to {last}")
-        case State(last_seq=last):
-            numbers = [last]
-            moment(found.as_of)
-        case Begin(first_seq=first, previous=previous):
-            numbers = [first, previous.last_seq if previous else 0]
-    if not all(0 <= number < MOST for number in numbers):
-        raise Unreadable("a number of it is out of range")
+                raise UnreadableMessage(f"nothing is from {first} to {last}")
+        case StateMessage(as_of=as_of):
+            moment(as_of)
     moment(found.at)
     return found
 
 
-def rows(message: Message, found: Changes) -> list[Row]:
-    """Return the changes of a message as they are stored. Raise Unreadable."""
-    try:
-        changes = _RUN.decode(message.data).changes
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"a change cannot be read: {error}") from error
-    if not changes or [change.seq for change in changes] != list(range(found.first_seq, found.last_seq + 1)):
-        raise Unreadable(f"its changes are not those from {found.first_seq} to {found.last_seq}")
-    return [
-        Row(
-            found.database_id,
-            change.seq,
-            found.merchant,
-            found.lane,
-            change.at if change.at.tzinfo is not None else change.at.replace(tzinfo=UTC),
-            change.kind,
-            change.id,
-            storable(bytes(raw)),
-        )
-        for change, raw in zip(changes, found.changes, strict=True)
-    ]
+def rows(message: LaneMessage, found: Changes) -> tuple[list[ChangeRow], list[RejectedMessage]]:
+    """Return the changes of a message in their stored form, and those that cannot be stored."""
+    kept, aside = [], []
+    for seq, raw in enumerate(found.changes, found.first_seq):
+        try:
+            kept.append(_row(found, seq, bytes(raw)))
+        except (ValueError, RecursionError) as error:
+            aside.append(RejectedMessage(message, seq, f"change {seq} cannot be read: {error}", bytes(raw)))
+    return kept, aside
+
+
+def _row(found: Changes, seq: int, data: bytes) -> ChangeRow:
+    change = _CHANGE.decode(data)
+    if change.seq != seq:
+        raise ValueError(f"its number is {change.seq}")
+    return ChangeRow(
+        found.database_id, seq, found.merchant, found.lane, change.at, change.kind, change.id, storable(data)
+    )
 
 
 def storable(data: bytes) -> str:
-    """Return JSON without what PostgreSQL has no place for: a NUL in a text becomes U+FFFD. Raise Unreadable."""
-    try:
+    """Return JSON that PostgreSQL accepts: U+FFFD for a NUL, a text for a too long number.
+
+    Raise ValueError if there is none.
+    """
+    if deeper_than(data, MAX_DEPTH):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    with suppress(ValueError):
+        _PLAIN.decode(data)
         if b"\\u0000" not in data:
             return data.decode()
-        return _NUL.sub(rb"\1\\ufffd", data).decode()
-    except UnicodeDecodeError as error:
-        raise Unreadable("a change is not UTF-8") from error
+    return encode(_stored(decode(data))).decode()
+
+
+def _stored(value: Any) -> Any:
+    match value:
+        case dict():
+            return {_stored(name): _stored(member) for name, member in value.items()}
+        case list():
+            return [_stored(item) for item in value]
+        case str():
+            return value.replace("\0", "\ufffd")
+        case Decimal() if not within_digits(value):
+            return str(value)
+        case _:
+            return value
 
 
 def moment(text: str) -> datetime:
-    """Read a time. Raise Unreadable."""
+    """Parse a time. Raise Unreadable."""
     try:
         found = datetime.fromisoformat(text)
+        found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        _check_moment(text[:60], found)
     except ValueError as error:
-        raise Unreadable(f"{text!r:.60} is no time") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        raise UnreadableMessage(f"{text!r:.60} is no time: {error!s:.200}") from error
+    return found

@@ -1,4 +1,4 @@
-"""Writes a batch of messages into PostgreSQL, in one transaction."""
+"""Writing of a batch of messages into PostgreSQL, in one transaction."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,64 +11,105 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from posd.collect import reading
-from posd.collect.reading import KEPT_BYTES, Message, Row, Unreadable
-from posd.relay.messages import AnyMessage, Begin, Changes, Lost, State
+from posd.collect.reading import KEPT_BYTES, ChangeRow, LaneMessage, RejectedMessage, UnreadableMessage
+from posd.relay.messages import AnyMessage, Begin, Changes, Lost, StateMessage
 
-#: The version of the tables that this program knows: of each version a file in `tables` makes it out of the one before.
-VERSION = 3
-#: Any number: who changes the tables holds this lock.
+#: Version of the tables of this program; a file in `tables` makes each version from the one before.
+VERSION = 4
+#: Advisory lock for changes of the tables; any number.
 LOCK = 0x706F7364
-#: What is wrong with what a message says, not with the server.
-OF_THE_DATA = (psycopg.DataError, psycopg.IntegrityError, UnicodeError)
+#: Most databases of one lane; each restore makes one. A late one reorders all data of the lane.
+MOST_DATABASES = 500
+#: Classes of SQLSTATE that the data cause: the same data fail again. All others concern the connection or the server's
+#: state (08, 40, 53, 57, ...), and the same data may be stored later. Source: PostgreSQL, Appendix A.
+OF_THE_DATA = frozenset(
+    {
+        "21",  # cardinality violation
+        "22",  # data exception
+        "23",  # integrity constraint violation
+        "44",  # WITH CHECK OPTION violation
+        "54",  # program limit exceeded: an index row, a statement, a depth
+    }
+)
+
+
+def is_of_the_data(error: Exception) -> bool:
+    """Return whether the data cause an error, not the server or the connection."""
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return error.sqlstate[:2] in OF_THE_DATA
+    return isinstance(error, psycopg.DataError | UnicodeError)  # found before it was sent
 
 
 class WrongTables(Exception):
-    """The database has no tables, or those of another version."""
+    """Database without tables, or with those of another version."""
 
 
-class Read(NamedTuple):
-    """A message, and what it says."""
+class ParsedMessage(NamedTuple):
+    """A message, its decoded content, and its changes in stored form."""
 
-    message: Message
+    message: LaneMessage
     says: AnyMessage
+    rows: Sequence[ChangeRow] = ()
+
+    def aside(self, reason: str, row: ChangeRow | None = None) -> RejectedMessage:
+        """Return it, or one change of it, as unusable."""
+        if row is None or not isinstance(self.says, Changes):
+            return RejectedMessage(self.message, 0, reason, self.message.data)
+        data = bytes(self.says.changes[row.seq - self.says.first_seq])
+        return RejectedMessage(self.message, row.seq, f"change {row.seq} {reason}", data)
 
 
-class Batch(NamedTuple):
-    """Messages, and what they say: those that can be used, those that cannot with the reason, and rows of changes."""
+class ParsedBatch(NamedTuple):
+    """Decoded messages, and the unusable ones."""
 
-    messages: Sequence[Message]
-    found: Sequence[Read]
-    aside: Sequence[tuple[Message, str]]
-    rows: Sequence[Row]
+    found: Sequence[ParsedMessage]
+    aside: Sequence[RejectedMessage]
+
+    def halves(self) -> "tuple[ParsedBatch, ParsedBatch] | None":
+        """Return its messages, or the changes of its only message, in two parts; None for a single one."""
+        if (middle := len(self.found) // 2) > 0:
+            return ParsedBatch(self.found[:middle], self.aside), ParsedBatch(self.found[middle:], ())
+        for item in self.found:
+            if (middle := len(item.rows) // 2) > 0:
+                first, second = item._replace(rows=item.rows[:middle]), item._replace(rows=item.rows[middle:])
+                return ParsedBatch([first], self.aside), ParsedBatch([second], ())
+        return None
+
+    def refused(self, reason: str) -> "ParsedBatch":
+        """Return the batch with its messages or changes marked as unusable."""
+        of_changes = [item.aside(reason, row) for item in self.found for row in item.rows]
+        more = of_changes or [item.aside(reason) for item in self.found]
+        return ParsedBatch((), [*self.aside, *more])
 
 
-def parsed(messages: Sequence[Message]) -> Batch:
-    """Read what messages say."""
-    found: list[Read] = []
-    aside: list[tuple[Message, str]] = []
-    rows: list[Row] = []
+def parsed(messages: Sequence[LaneMessage]) -> ParsedBatch:
+    """Decode messages."""
+    found: list[ParsedMessage] = []
+    aside: list[RejectedMessage] = []
     for message in messages:
         try:
             says = reading.read(message)
-            rows += reading.rows(message, says) if isinstance(says, Changes) else []
-            found.append(Read(message, says))
-        except Unreadable as error:
-            aside.append((message, str(error)))
-    return Batch(messages, found, aside, rows)
+        except UnreadableMessage as error:
+            aside.append(RejectedMessage(message, 0, str(error), message.data))
+            continue
+        rows, unusable = reading.rows(message, says) if isinstance(says, Changes) else ([], [])
+        found.append(ParsedMessage(message, says, rows))
+        aside += unusable
+    return ParsedBatch(found, aside)
 
 
-class Store:
+class CollectorStore:
     """The tables, over one connection."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self.connection = connection
 
     async def prepare(self, *, init: bool = False) -> bool:
-        """Look at the tables; make them, or bring them up to date, where `init` says so: then it is true.
+        """Check the tables; with `init`, create or upgrade them and return whether that was needed.
 
         Raise WrongTables.
         """
-        # Compiling a query takes seconds, and each of these takes less.
+        # Compiling a query takes seconds, longer than each of these queries.
         await self.connection.execute("SET jit = off")
         async with self.connection.transaction():
             await self.connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
@@ -86,56 +127,58 @@ class Store:
                 await self.connection.execute("INSERT INTO posd.schema_version (version) VALUES (%s)", (version,))
         return bool(found < VERSION)
 
-    async def write(self, batch: Batch) -> int:
-        """Store what messages say; return how many could not be used. They are on disk when it returns.
+    async def write(self, batch: ParsedBatch) -> int:
+        """Store a batch; return the number of unusable messages or changes. It is on disk on return.
 
-        Where the server refuses what one of them says, each is stored by itself, and that one is put aside.
+        A message or change that the server refuses is put aside, and all others are stored.
         """
         try:
             return await self._write(batch)
-        except OF_THE_DATA as error:
-            if len(batch.messages) > 1:
-                return sum([await self.write(parsed([message])) for message in batch.messages])
-            (message,) = batch.messages
-            async with self.connection.transaction():
-                await self._put_aside([(message, f"PostgreSQL refuses it: {str(error).splitlines()[0]}")])
-            return 1
+        except (psycopg.Error, UnicodeError) as error:
+            if not is_of_the_data(error):
+                raise
+            if (halves := batch.halves()) is not None:
+                return sum([await self.write(half) for half in halves])
+            return await self._write(batch.refused(f"is refused by PostgreSQL: {str(error).splitlines()[0]}"))
 
-    async def _write(self, batch: Batch) -> int:
-        found, aside, rows = list(batch.found), list(batch.aside), list(batch.rows)
+    async def _write(self, batch: ParsedBatch) -> int:
+        found, aside = list(batch.found), list(batch.aside)
         async with self.connection.transaction():
             foreign = await self._lanes(found)
-            aside += [(item.message, "its database_id is another lane's") for item in foreign]
-            of_others = {(item.says.merchant, item.says.lane, item.says.database_id) for item in foreign}
-            found = [item for item in found if item not in foreign]
-            rows = [row for row in rows if (row.merchant, row.lane, row.database_id) not in of_others]
-            await self._begins([says for _, says in found if isinstance(says, Begin)])
-            aside += await self._changes(found, rows)
-            await self._lost([says for _, says in found if isinstance(says, Lost)])
-            await self._states([(message.received_at, says) for message, says in found if isinstance(says, State)])
+            reason = f"its database_id is another lane's, or the lane has {MOST_DATABASES} others"
+            aside += [item.aside(reason) for item in found if item.message in foreign]
+            found = [item for item in found if item.message not in foreign]
+            await self._begins([item.says for item in found if isinstance(item.says, Begin)])
+            aside += await self._changes([(item, row) for item in found for row in item.rows])
+            await self._lost([item.says for item in found if isinstance(item.says, Lost)])
+            states = [(item.message.received_at, item.says) for item in found if isinstance(item.says, StateMessage)]
+            await self._states(states)
             await self._move_on({item.says.database_id for item in found})
             await self._put_aside(aside)
         return len(aside)
 
-    async def _lanes(self, found: Sequence[Read]) -> list[Read]:
-        """Make the rows of lanes and databases, lock those of the lanes; return the messages of others' databases."""
+    async def _lanes(self, found: Sequence[ParsedMessage]) -> set[LaneMessage]:
+        """Create the rows of lanes and databases, and lock those of the lanes; return messages without a database."""
         if not found:
-            return []
+            return set()
         lanes = {(item.says.merchant, item.says.lane): None for item in found}
         named: dict[str, tuple[str, str]] = {}
         for item in found:
             named.setdefault(item.says.database_id, (item.says.merchant, item.says.lane))
         await self.connection.execute(_LANES, _columns(lanes))
         await self.connection.execute(_LOCKED, _columns(lanes))
-        await self.connection.execute(_DATABASES, _columns((name, *lane) for name, lane in named.items()))
+        columns = _columns((name, *lane) for name, lane in named.items())
+        await self.connection.execute(_DATABASES, (*columns, MOST_DATABASES))
         known = await self._rows(
             "SELECT database_id, merchant, lane FROM posd.databases WHERE database_id = ANY(%s)", (list(named),)
         )
         owners = {database_id: (merchant, lane) for database_id, merchant, lane in known}
-        return [item for item in found if owners[item.says.database_id] != (item.says.merchant, item.says.lane)]
+        return {
+            item.message for item in found if owners.get(item.says.database_id) != (item.says.merchant, item.says.lane)
+        }
 
     async def _begins(self, found: Sequence[Begin]) -> None:
-        """Note where databases begin and what came before them; put the databases of these lanes in order."""
+        """Record the beginnings of databases and their predecessors; order the databases of these lanes."""
         for says in found:
             previous = says.previous
             await self.connection.execute(
@@ -154,7 +197,7 @@ class Store:
             await self._order(*lane)
 
     async def _order(self, merchant: str, lane: str) -> None:
-        """Number the databases of a lane: each after the one before it; and see the payments in that order."""
+        """Number the databases of a lane, each after its predecessor; then update the payments in that order."""
         known = await self._rows(
             "SELECT database_id, previous_id FROM posd.databases WHERE merchant = %s AND lane = %s"
             " ORDER BY begun_at NULLS LAST, ordinal",
@@ -179,37 +222,23 @@ class Store:
         )
         await self._stand()
 
-    async def _changes(self, found: Sequence[Read], rows: Sequence[Row]) -> list[tuple[Message, str]]:
-        """Store changes, and how their payments and print jobs stand now; return messages that say otherwise."""
-        if not rows:
+    async def _changes(self, found: Sequence[tuple[ParsedMessage, ChangeRow]]) -> list[RejectedMessage]:
+        """Store changes, and update their payments and print jobs; return those stored with another content."""
+        if not found:
             return []
         await self.connection.execute(_INCOMING)
         async with self.connection.cursor() as cursor, cursor.copy("COPY incoming FROM STDIN") as copy:
-            await copy.write("".join(map(_line, rows)))
-        stored = await self.connection.execute("INSERT INTO posd.changes SELECT * FROM incoming ON CONFLICT DO NOTHING")
-        aside = [] if stored.rowcount == len(rows) else await self._others(found)
+            await copy.write("".join(_line(row, number) for number, (_, row) in enumerate(found)))
+        stored = await self.connection.execute(_STORED)
+        others = [] if stored.rowcount == len(found) else await self._rows(_OTHERS)
         await self._stand()
-        return aside
-
-    async def _others(self, found: Sequence[Read]) -> list[tuple[Message, str]]:
-        """Return messages with a change that is here already, and says something else."""
-        others = await self._rows(
-            "SELECT i.database_id, i.seq FROM incoming i JOIN posd.changes c USING (database_id, seq)"
-            " WHERE c.change - 'outcome' <> i.change - 'outcome'"  # of a corrected one the feed says less later
-        )
-        aside = {}
-        for database_id, seq in others:
-            for message, says in found:
-                if (
-                    isinstance(says, Changes)
-                    and says.database_id == database_id
-                    and says.first_seq <= seq <= says.last_seq
-                ):
-                    aside[message] = f"change {seq} of this database is here already, and says something else"
-        return list(aside.items())
+        return [
+            item.aside("of this database is here already, and says something else", row)
+            for item, row in (found[number] for (number,) in others)
+        ]
 
     async def _stand(self) -> None:
-        """Bring payments, print jobs and attention up to what has come in."""
+        """Update payments, print jobs and attentions from the new changes."""
         for statement in _STAND:
             await self.connection.execute(statement)
 
@@ -220,7 +249,7 @@ class Store:
                 (says.database_id, says.from_seq, says.to_seq, says.reason),
             )
 
-    async def _states(self, found: Iterable[tuple[datetime, State]]) -> None:
+    async def _states(self, found: Iterable[tuple[datetime, StateMessage]]) -> None:
         states = [
             {
                 "at": received_at,
@@ -241,7 +270,7 @@ class Store:
             await cursor.executemany(_STATE_OF_LANE, states)
 
     async def _move_on(self, databases: set[str]) -> None:
-        """Move frontiers over what is there without a gap; say up to where lanes are complete."""
+        """Advance frontiers over changes without a gap; update the completeness of lanes."""
         if not databases:
             return
         moving = list(databases)
@@ -249,18 +278,20 @@ class Store:
             moving = [database_id for (database_id,) in await self._rows(_FRONTIER, {"ids": moving})]
         await self.connection.execute(_COMPLETE, {"ids": list(databases)})
 
-    async def _put_aside(self, found: Iterable[tuple[Message, str]]) -> None:
-        for message, reason in found:
-            await self.connection.execute(
-                "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (
-                    message.stream_seq,
-                    message.received_at,
-                    message.subject.replace("\0", ""),
-                    reason.replace("\0", ""),
-                    message.data[:KEPT_BYTES],
-                ),
+    async def _put_aside(self, found: Iterable[RejectedMessage]) -> None:
+        values = [
+            (
+                message.stream_seq,
+                message.received_at,
+                message.subject.replace("\0", ""),
+                reason.replace("\0", "")[:KEPT_BYTES],
+                data[:KEPT_BYTES],
+                seq,
             )
+            for message, seq, reason, data in found
+        ]
+        async with self.connection.cursor() as cursor:
+            await cursor.executemany(_ASIDE, values)
 
     async def _rows(self, query: str, values: Any = None) -> list[Any]:
         return await (await self.connection.execute(query, values)).fetchall()
@@ -273,52 +304,66 @@ class Store:
 
 
 def _columns(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
-    """Turn rows into columns, as `unnest` takes them."""
+    """Return rows as columns, for `unnest`."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _line(row: Row) -> str:
-    """Write a row as COPY reads it."""
-    texts = (row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change)
+def _line(row: ChangeRow, number: int) -> str:
+    """Return a row in COPY's format, with its number in the batch."""
+    texts = (
+        *(row.database_id, str(row.seq), row.merchant, row.lane, row.at.isoformat(), row.kind, row.id, row.change),
+        str(number),
+    )
     line = "\t".join(texts)
     if line.count("\t") != len(texts) - 1 or _SPECIAL.search(line):
         line = "\t".join(text.translate(_ESCAPED) for text in texts)
     return line + "\n"
 
 
-#: What has a meaning of its own in the text of COPY.
+#: Special characters in the text of COPY.
 _SPECIAL = re.compile(r"[\\\n\r]")
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return ids of databases so that each comes after the one that it names as the one before; else as they come."""
+    """Return ids of databases, each after its named predecessor; else in their order."""
     names = {database_id for database_id, _ in known}
     found: dict[str, None] = {}
     left = list(known)
     while left:
         ready = [name for name, previous in left if previous not in names or previous in found]
-        for name in ready or [left[0][0]]:  # two that name each other are of a lane that says nonsense
+        for name in ready or [left[0][0]]:  # two that name each other come from a faulty lane
             found[name] = None
         left = [item for item in left if item[0] not in found]
     return list(found)
 
 
-#: What came in, before it is stored.
+#: New changes, before they are stored.
 _INCOMING = """
 DROP TABLE IF EXISTS incoming;
 CREATE TEMPORARY TABLE incoming (
-  database_id text, seq bigint, merchant text, lane text, at timestamptz, kind text, id text, change jsonb
+  database_id text, seq bigint, merchant text, lane text, at timestamptz, kind text, id text, change jsonb,
+  number integer
 ) ON COMMIT DROP
 """
+_STORED = """
+INSERT INTO posd.changes SELECT database_id, seq, merchant, lane, at, kind, id, change FROM incoming
+ON CONFLICT DO NOTHING
+"""
+#: Changes stored with another content. For a corrected outcome the feed later has less.
+_OTHERS = """
+SELECT i.number FROM incoming i JOIN posd.changes c USING (database_id, seq)
+WHERE c.change - 'outcome' <> i.change - 'outcome' ORDER BY 1
+"""
+_ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 
-#: How each payment and print job stands that something came in about: by its newest change (`ordinal` and number), and
-#: by the newest that told an outcome. That outcome is gone where a later change of the same database has none. A later
-#: database that has none has only lost it.
+#: State of each payment and print job with new changes: by its newest change (`ordinal` and number), and by the newest
+#: one with an outcome. That outcome is void if a later change of the same database has none. A later database without
+#: one has only lost it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (SELECT DISTINCT merchant, lane, kind, id FROM incoming),
-by_database AS (
+by_database AS MATERIALIZED (  -- once for each, not for each of the lane's databases
   SELECT of_one.*, here.* FROM of_one, LATERAL (  -- by the index, however large the table is thought to be
     SELECT database_id, max(seq) AS last, max(seq) FILTER (WHERE c.change ? 'outcome') AS told, min(c.at) AS first_at
     FROM posd.changes c
@@ -392,7 +437,7 @@ _STAND = (
     "INSERT INTO posd.attention SELECT DISTINCT merchant, lane, kind, id, unnest(attention), at FROM newest",
 )
 
-#: The rows of lanes, made and then locked in one order, so that two collectors never wait for each other.
+#: Rows of lanes, created and then locked in one order, so that two collectors never deadlock.
 _LANES = """
 INSERT INTO posd.lanes (merchant, lane) SELECT * FROM unnest(%s::text[], %s::text[]) AS t (merchant, lane)
 ORDER BY merchant, lane ON CONFLICT DO NOTHING
@@ -402,15 +447,15 @@ SELECT 1 FROM posd.lanes JOIN unnest(%s::text[], %s::text[]) AS t (merchant, lan
 ORDER BY merchant, lane FOR UPDATE OF lanes
 """
 
-#: Databases that are not known yet, each behind those that its lane has.
+#: New databases, each after those of its lane.
 _DATABASES = """
 INSERT INTO posd.databases (database_id, merchant, lane, ordinal)
-SELECT database_id, merchant, lane,
+SELECT * FROM (SELECT database_id, merchant, lane,
   (SELECT coalesce(max(ordinal) + 1, 0) FROM posd.databases d WHERE d.merchant = t.merchant AND d.lane = t.lane)
-    + row_number() OVER (PARTITION BY merchant, lane ORDER BY number) - 1
+    + row_number() OVER (PARTITION BY merchant, lane ORDER BY number) - 1 AS ordinal
 FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS t (database_id, merchant, lane, number)
 WHERE NOT EXISTS (SELECT 1 FROM posd.databases d WHERE d.database_id = t.database_id)
-ORDER BY merchant, lane, number ON CONFLICT DO NOTHING
+ORDER BY merchant, lane, number) fresh WHERE ordinal < %s ON CONFLICT DO NOTHING
 """
 
 _STATE_OF_DATABASE = """
@@ -423,7 +468,7 @@ UPDATE posd.lanes SET last_state_at = %(at)s, version = %(version)s, health = %(
 WHERE merchant = %(merchant)s AND lane = %(lane)s AND (last_state_at IS NULL OR last_state_at <= %(at)s)
 """
 
-#: One step of frontiers: over the changes that follow them without a gap, or over a range that is lost.
+#: One step of frontiers: over the changes that follow without a gap, or over a lost range.
 _FRONTIER = """
 UPDATE posd.databases d SET frontier = step.seq FROM (
   SELECT at.database_id, greatest(
@@ -446,8 +491,7 @@ UPDATE posd.databases d SET frontier = step.seq FROM (
 WHERE d.database_id = step.database_id RETURNING d.database_id
 """
 
-#: A lane is complete up to a time where its newest database goes up to the state of that time, and nothing is missing
-#: in those before it.
+#: A lane is complete up to a time if its newest database reaches the state of that time, and no earlier one has a gap.
 _COMPLETE = """
 UPDATE posd.lanes l SET database_id = d.database_id, complete_to_seq = d.frontier,
   complete_to_at = CASE

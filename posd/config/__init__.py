@@ -1,7 +1,7 @@
-"""The configuration: `load` reads the file, checks everything in it at once, and gives the values in force."""
+"""The configuration: `load` reads its files, checks all values at once, and returns those in force."""
 
 from posd.config.reader import examine, load, parse
-from posd.config.schema import Config, Source, TerminalConfig, TerminalDefaults
+from posd.config.schema import Config, Pin, Source, TerminalConfig, TerminalDefaults
 from posd.config.values import ConfigError, ConfigProblem, HeaderError, HeaderValue, ListenAddress
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "HeaderError",
     "HeaderValue",
     "ListenAddress",
+    "Pin",
     "Source",
     "TerminalConfig",
     "TerminalDefaults",

@@ -1,7 +1,7 @@
-"""The files of the configuration laid over each other, and which of them says what.
+"""Files of the configuration, merged, and the origin of each value.
 
-First the file that `--config` names, then `config.d/*.toml` beside it in the order of their names: tables merge, a
-later value wins, `[[terminals]]` add up.
+The file that `--config` names comes first, then `config.d/*.toml` beside it in the order of their names. Tables merge,
+a later value wins, `[[terminals]]` are appended.
 """
 
 import re
@@ -16,48 +16,52 @@ from posd.config.values import ConfigError, ConfigProblem
 
 #: Folder of the further files, beside the first.
 FOLDER = "config.d"
-#: The file that a machine need not have: the defaults run.
+#: Default file, which may be missing: then the defaults apply.
 USUAL = Path("/etc/posd/config.toml")
-#: Levels of tables and lists in the file; its deepest key, a header's `file`, stands in five. The parser's own limit is
-#: what the stack has left, and a file that `posd config check` can read has to be read by the daemon too.
+#: Most levels of tables and lists in a file; its deepest key, a header's `file`, has five. The parser's own limit is
+#: the remaining stack, and the daemon must read every file that `posd config check` can read.
 MAX_LEVELS = 32
-#: The list whose elements add up.
+#: List whose elements are appended.
 TERMINALS = "terminals"
 
 _STEP = re.compile(r'"([^"]*)"|([A-Za-z0-9_-]+)|\[([0-9]+)\]')
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """What one file says; `terminals_before` counts those of the files before it."""
+    """Content of one file; `terminals_before` is the number of terminals in earlier files."""
 
     file: Path
     document: dict[str, Any]
     terminals_before: int = 0
+    text: str = ""
 
 
 class Layers(msgspec.Struct):
-    """The files from the first to the last; `first` is the one that `--config` names, which may not be there."""
+    """Files from first to last; `first` is the one that `--config` names, which may be missing."""
 
     first: Path
     files: list[Layer] = []
 
+    def __repr__(self) -> str:
+        return f"Layers({self.first})"  # the texts have secrets
+
     @property
     def document(self) -> dict[str, Any]:
-        """What all of them say together."""
+        """The merged content of all files."""
         merged: dict[str, Any] = {}
         for layer in self.files:
             _lay(merged, layer.document)
         return merged
 
     def add(self, file: Path, text: str) -> None:
-        """Lay the text of a file over what is there. Raise ConfigError where it is no TOML."""
+        """Add the text of a file as the top layer. Raise ConfigError if it is no TOML."""
         before = sum(len(_terminals(layer.document)) for layer in self.files)
-        self.files.append(Layer(file, _parsed(file, text), before))
+        self.files.append(Layer(file, _parsed(file, text), before, text))
 
     def origin(self, key: str) -> tuple[Path, str]:
-        """Return the file that says a key such as `terminals[3].serial`, and the key that it has in that file.
+        """Return the file of a key such as `terminals[3].serial`, and the key in that file.
 
-        Of a key that none of them has it is the one that has most of what stands before it.
+        Of a missing key, return the file with the longest part of it.
         """
         best, longest, own = self.first, 0, key
         for layer in self.files:
@@ -69,12 +73,12 @@ class Layers(msgspec.Struct):
 
 
 def steps_of(key: str) -> list[int | str]:
-    """Split a dotted key: `terminals[1]."a b"` is terminals, 1, a b."""
+    """Return the steps of a dotted key: `terminals[1]."a b"` has terminals, 1, a b."""
     return [int(index) if index else quoted or bare for quoted, bare, index in _STEP.findall(key)]
 
 
 def known_steps(document: Any, key: str) -> int:
-    """Return how many steps of a key are in a document."""
+    """Return the number of steps of a key that exist in a document."""
     found = 0
     for step in steps_of(key):
         try:
@@ -86,7 +90,7 @@ def known_steps(document: Any, key: str) -> int:
 
 
 def read_all(path: Path) -> Layers:
-    """Read the file, and those in `config.d` beside it. Raise ConfigError with what cannot be read."""
+    """Read the file, and those in `config.d` beside it. Raise ConfigError with all unreadable ones."""
     file = path.absolute()
     layers = Layers(file)
     problems: list[ConfigProblem] = []
@@ -115,9 +119,9 @@ def _further(folder: Path) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """Return what stands in a file. Raise ConfigError."""
+    """Return the text of a file. Raise ConfigError."""
     try:
-        return file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
+        return file.read_bytes().decode("utf-8-sig")  # editors on Windows write a byte order mark
     except FileNotFoundError as error:
         cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
         raise _unread(file, "does not exist", cure) from error
@@ -129,12 +133,12 @@ def _text(file: Path) -> str:
 
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
-    """Parse the text of a file. Raise ConfigError where it is no TOML."""
+    """Parse the text of a file. Raise ConfigError if it is no TOML."""
     try:
         document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
-    except ValueError as error:  # what the parser does not expect: Python reads no decimal number of 5000 digits
+    except ValueError as error:  # raised by Python itself: it refuses a number of 5000 digits
         raise _unread(file, "has a number with too many digits", "write it with fewer") from error
     except RecursionError:
         document = None
@@ -148,7 +152,7 @@ def _unread(file: Path, reason: str, cure: str) -> ConfigError:
 
 
 def _deeper_than(document: dict[str, Any], levels: int) -> bool:
-    """Tell whether tables and lists stand in each other deeper than so many levels."""
+    """Return whether tables and lists are nested deeper than `levels`."""
     layer: list[Any] = [document]
     for _ in range(levels):
         inner = (item for value in layer for item in (value.values() if isinstance(value, dict) else value))
@@ -157,7 +161,7 @@ def _deeper_than(document: dict[str, Any], levels: int) -> bool:
 
 
 def _lay(below: dict[str, Any], above: dict[str, Any], top: bool = True) -> None:
-    """Lay a table over another one, which it changes."""
+    """Merge a table into another one, in place."""
     for name, value in above.items():
         there = below.get(name)
         if isinstance(there, dict) and isinstance(value, dict):
@@ -169,7 +173,7 @@ def _lay(below: dict[str, Any], above: dict[str, Any], top: bool = True) -> None
 
 
 def _copied(value: Any) -> Any:
-    """Copy tables: what is laid over them later must not change the file that they are of."""
+    """Copy tables, so that a later merge does not change the file's own."""
     return {name: _copied(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
@@ -179,7 +183,7 @@ def _terminals(document: dict[str, Any]) -> Sequence[Any]:
 
 
 def _own_key(layer: Layer, key: str) -> str | None:
-    """Return the key that a value has in a file, None where it is of a terminal of another one."""
+    """Return the key of a value in a file, None if it belongs to a terminal of another file."""
     found = re.match(rf"{TERMINALS}\[([0-9]+)\]", key)
     if found is None:
         return key

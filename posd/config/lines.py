@@ -1,4 +1,4 @@
-"""On which line of its file a key of the configuration stands: for messages about what is wrong with it."""
+"""Lines of configuration keys in their files, for messages about problems."""
 
 import re
 import tomllib
@@ -11,14 +11,14 @@ import msgspec
 from posd.config.layers import known_steps, read_all
 from posd.config.values import ConfigError, ConfigProblem
 
-#: A file with more lines is not searched: each look reads it from the beginning.
+#: Most lines of a searched file: each step of the search parses it from the beginning.
 MAX_LINES = 5000
 
 _PARSER_SAYS = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 
 
 def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
-    """Return the problems with their lines, as far as these can be known. Blocking: their files are read again."""
+    """Return the problems with their lines, as far as known. Blocking: their files are read again."""
     texts: dict[str, str] = {}
     found = []
     for problem in problems:
@@ -34,9 +34,9 @@ def located(problems: Iterable[ConfigProblem]) -> tuple[ConfigProblem, ...]:
 
 
 def where(path: Path, key: str) -> tuple[Path, int | None]:
-    """Return the file of a configuration that says a key, and the line there. Blocking: the files are read again.
+    """Return the file and the line of a key. Blocking: the files are read again.
 
-    Where none says it, it is the file and the line of its section; the one that `path` names where that is missing too.
+    For a missing key, return the file and line of its section; without one, the file at `path`.
     """
     try:
         file, own = read_all(path).origin(key)
@@ -47,18 +47,17 @@ def where(path: Path, key: str) -> tuple[Path, int | None]:
 
 
 def section(path: Path, serials: Sequence[str], serial: str) -> Path:
-    """Return the file of a configuration that has the section of a terminal, else the one that `path` names.
+    """Return the file with the section of a terminal, else `path`.
 
-    `serials`: of all terminals of the configuration, in its order.
+    `serials`: those of all terminals of the configuration, in its order.
     """
     return where(path, f"terminals[{serials.index(serial)}]")[0] if serial in serials else path
 
 
 def line_of(text: str, key: str) -> int | None:
-    """Return the line (from 1) on which a key such as `terminals[1].serial` is written.
+    """Return the line (from 1) of a key such as `terminals[1].serial`.
 
-    Of a key that is missing it is the line where its section begins. None where that is not there either, and where
-    the text is no TOML.
+    For a missing key, return the first line of its section. None without a section, and for a text that is no TOML.
     """
     lines = text.replace("\r\n", "\n").split("\n")
     document = _parsed(lines)
@@ -67,8 +66,8 @@ def line_of(text: str, key: str) -> int | None:
     known = known_steps(document, key)
     if not known:
         return None
-    # The first line with which the text up to there has the key. Inside a value of several lines the text is no TOML:
-    # there it is read on to the end of the value.
+    # Binary search for the first line with which the text so far has the key. Inside a value of several lines the text
+    # is no TOML; there the search extends it to the end of the value.
     least, most = 1, len(lines)
     while least < most:
         middle = (least + most) // 2

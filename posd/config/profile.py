@@ -1,9 +1,9 @@
-"""The terminal profile: which HTTP operation carries what, for terminals on the local network and in the cloud.
+"""The terminal profile: the HTTP request of each operation, for terminals on the local network and in the cloud.
 
-There is a table for each edition of the vendor's documents. The terminal API shows the charge alone. Every other row is
-an assumption from public vendor material: it is used, but what it answers proves nothing until the configuration says
-`confirmed = true` for it, or it was seen working with the terminal (`terminals.commission`). The configuration can
-replace each row; `replace_row` holds the rules for that.
+Each edition of the vendor's documents has a table. The terminal API documents only the charge. Every other row is an
+assumption from public vendor material: it is used, but its replies prove nothing at first. They do once the
+configuration has `confirmed = true` for the row, or it was seen working with the terminal (`terminals.commission`). The
+configuration can replace each row by the rules of `replace_row`.
 """
 
 import re
@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 AccessMode = Literal["local", "cloud"]
-#: Which of the vendor's documents a terminal follows: the older ones, or those of 2026.
+#: Edition of the vendor's documents: the older ones, or those of 2026.
 Edition = Literal["classic", "2026"]
 Method = Literal["GET", "POST"]
 
@@ -26,17 +26,19 @@ TERMINAL_SERIAL: Final = "terminal_serial"
 PRINT_JOB_ID: Final = "print_job_id"
 CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
 
-#: Placeholders that belong to one operation alone.
+#: Placeholders of a single operation.
 OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
     {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
 )
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One operation. `path` may hold `{placeholders}`. Of the search alone: `pointer` is the JSON Pointer to the
-    transactions in the reply, "" for the whole reply; `paged` is whether they come as a page of a list. Of what starts
-    a payment: `abortable` is whether the POS can abort it; `errors_in_2xx` is whether an error in an answer of 2xx says
-    that it was not started. Of printing: `document_member` holds the document, "" where its members lie beside posd's.
+class OperationRow(msgspec.Struct, frozen=True):
+    """Request of one operation. `path` may hold `{placeholders}`.
+
+    Search only: `pointer` is the JSON Pointer to the transactions in the reply, "" for the whole reply; `paged`: they
+    are a page of a list. Starts of payments only: `abortable`: the POS can abort it; `errors_in_2xx`: an error in a 2xx
+    reply means that it was not started. Printing only: `document_member` holds the document, "" for members beside
+    posd's.
     """
 
     method: Method
@@ -50,25 +52,25 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def assumption(self) -> bool:
-        """Whether no person has confirmed this row: its answers are no proof."""
+        """Whether no operator has confirmed this row: then its replies are no proof."""
         return not self.confirmed
 
 
-Table = Mapping[str, Row]
+Table = Mapping[str, OperationRow]
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """The tables of one edition, by operation, for both access modes."""
+    """Tables of one edition, by operation, for both access modes."""
 
     local: Table
     cloud: Table
 
     def table(self, access_mode: AccessMode) -> Table:
-        """The table of one access mode."""
+        """Return the table of one access mode."""
         return self.local if access_mode == "local" else self.cloud
 
 
-#: What starts a payment: operation -> the last word of its path. The terminal API confirms the charge alone.
+#: Starts of payments: operation -> the last word of its path. The terminal API confirms only the charge.
 STARTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "charge": "charge",
@@ -84,17 +86,20 @@ _CONFIRMED: Final = frozenset({"charge"})
 
 
 def _starts(prefix: str) -> Table:
-    return {kind: Row("POST", f"{prefix}/async/{word}", confirmed=kind in _CONFIRMED) for kind, word in STARTS.items()}
+    return {
+        kind: OperationRow("POST", f"{prefix}/async/{word}", confirmed=kind in _CONFIRMED)
+        for kind, word in STARTS.items()
+    }
 
 
 def _local(abort: str, printing: str, document_member: str) -> Table:
     return MappingProxyType(
         {
             **_starts("/terminal/v1"),
-            "abort": Row("GET", f"/terminal/v1/{abort}"),
-            "search": Row("POST", "/terminal/v1/transaction_search_online"),
-            "print": Row("POST", f"/terminal/v1/{printing}", document_member=document_member),
-            "print-job": Row("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
+            "abort": OperationRow("GET", f"/terminal/v1/{abort}"),
+            "search": OperationRow("POST", "/terminal/v1/transaction_search_online"),
+            "print": OperationRow("POST", f"/terminal/v1/{printing}", document_member=document_member),
+            "print-job": OperationRow("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
         }
     )
 
@@ -104,17 +109,17 @@ def _cloud(print_job: str, document_member: str) -> Table:
     return MappingProxyType(
         {
             **_starts(prefix),
-            "abort": Row("POST", f"{prefix}/sync/abort"),
-            "search": Row("POST", f"{prefix}/sync/transaction_search_online"),
-            "print": Row("POST", f"{prefix}/sync/print/job", document_member=document_member),
-            "print-job": Row("GET", f"{prefix}/{print_job}?print_job_id={{print_job_id}}"),
+            "abort": OperationRow("POST", f"{prefix}/sync/abort"),
+            "search": OperationRow("POST", f"{prefix}/sync/transaction_search_online"),
+            "print": OperationRow("POST", f"{prefix}/sync/print/job", document_member=document_member),
+            "print-job": OperationRow("GET", f"{prefix}/{print_job}?print_job_id={{print_job_id}}"),
         }
     )
 
 
 Profiles = Mapping[Edition, Profile]
 
-#: The tables of each edition. What they do not share is what the two say differently.
+#: Tables of each edition, with the differences between the two.
 EDITIONS: Final[Profiles] = MappingProxyType(
     {
         "classic": Profile(_local("abort", "print", "document"), _cloud("print_job", "document")),
@@ -122,18 +127,18 @@ EDITIONS: Final[Profiles] = MappingProxyType(
     }
 )
 
-#: A path as it goes on the request line: visible ASCII, no fragment; braces only around placeholders.
+#: Path in a request line: visible ASCII, no fragment; braces only around placeholders.
 _PATH = re.compile(r"/(?!/)(?:[!\"$-z|~]|\{[^{}]*\})*")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
 def resolve_path(
-    row: Row, *, terminal_serial: str = "", print_job_id: str = "", client_transaction_id: str = ""
+    row: OperationRow, *, terminal_serial: str = "", print_job_id: str = "", client_transaction_id: str = ""
 ) -> str:
-    """Fill the placeholders of the row's path; values are percent-encoded, so that none can add a path segment.
+    """Return the row's path with its placeholders filled, percent-encoded, so that no value adds a path segment.
 
-    Raises ValueError where the path needs a value that is empty here.
+    Raise ValueError if a required value is empty.
     """
     values = {
         TERMINAL_SERIAL: terminal_serial,
@@ -143,7 +148,7 @@ def resolve_path(
 
     def value(match: re.Match[str]) -> str:
         filled = values[match[1]]
-        # "." and ".." are not encoded by quote() and would walk up the path.
+        # quote() does not encode "." and "..", which would move up the path.
         if filled.strip(".") == "":
             raise ValueError(f"the path {row.path} needs a {match[1]}, but it is {filled!r}")
         return quote(filled, safe="")
@@ -152,7 +157,7 @@ def resolve_path(
 
 
 def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None:
-    """Say in words what is wrong with a configured path, None where it can be used."""
+    """Return the fault of a configured path in words, or None."""
     if _PATH.fullmatch(path) is None:
         return "is not an absolute path in visible ASCII characters without '#'"
     known = {TERMINAL_SERIAL} | ({OWN_PLACEHOLDERS[operation]} if operation in OWN_PLACEHOLDERS else set())
@@ -166,17 +171,17 @@ def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None
 
 
 def pointer_fault(pointer: str) -> str | None:
-    """Say in words what is wrong with a configured JSON Pointer (RFC 6901), None where it can be used."""
+    """Return the fault of a configured JSON Pointer (RFC 6901) in words, or None."""
     if _POINTER.fullmatch(pointer) is None:
         return "is not a JSON Pointer: empty, or /name/name with ~0 for ~ and ~1 for /"
     return None
 
 
-def replace_row(row: Row, *, confirmed: bool | None = None, **given: Any) -> Row:
-    """Lay configured values (already checked) over a row; None leaves what stands there.
+def replace_row(row: OperationRow, *, confirmed: bool | None = None, **given: Any) -> OperationRow:
+    """Return a row with configured (checked) values; None leaves a value.
 
-    What the terminal API or a person confirmed was this method and this path: a row that is changed in either is an
-    assumption again, unless the configuration confirms it anew.
+    A confirmation covers this method and this path. A row with another method or path is an assumption again, unless
+    the configuration confirms it.
     """
     new = msgspec.structs.replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:

@@ -1,4 +1,4 @@
-"""From what the configuration files say to `Config`: every problem is collected, none stops the reading."""
+"""Conversion of the configuration files to `Config`, with all problems collected."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from posd.base.redaction import REDACTED
 from posd.base.text import nearest
-from posd.config.layers import Layers, read_all
+from posd.config.layers import TERMINALS, Layers, read_all
 from posd.config.profile import (
     ACCESS_MODES,
     CLIENT_TRANSACTION_ID,
@@ -37,19 +38,26 @@ from posd.config.schema import (
     row_keys,
 )
 from posd.config.values import (
-    Base,
     ConfigError,
     ConfigProblem,
-    Fault,
     HeaderValue,
+    ReaderContext,
     UnusableValueError,
+    ValueFault,
     type_name,
     written_key,
 )
 
 Headers = Mapping[str, HeaderValue]
 
-#: What a row of the profile is for; the same in every edition.
+#: Keys by the head of their section in the file, without the rows of the profile.
+HOMES: Mapping[str, Iterable[str]] = {
+    **{f"[{section}]": keys(kind) for section, kind in SECTIONS.items()},
+    f"[[{TERMINALS}]]": keys(TerminalConfig),
+    **{f"[{section}]": PROFILE_KEYS for section in PROFILE_SECTIONS.values()},
+}
+
+#: Operations of a profile; the same in every edition.
 OPERATIONS = tuple(EDITIONS["classic"].local)
 
 
@@ -58,19 +66,19 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
     Relative paths in all of them are relative to the directory of that file.
 
-    Raises ConfigError with every problem that was found. Blocking: the files that it names are opened too, to see
-    that they can be read; `check_files=False` leaves that out, for users who may not read the daemon's secrets.
+    Raise ConfigError with every problem. Blocking: the named files are opened too, to check that they are readable.
+    `check_files=False` omits that, for users without access to the daemon's secrets.
     """
     try:
-        return _whole(read_all(path), check_files)
+        return whole(read_all(path), check_files=check_files)
     except ConfigError as error:
         raise _located(error) from error
 
 
 def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
-    """Read the files as `load` does, and return what can be used of it beside everything that is wrong with it.
+    """Read the files as `load` does; return the usable part and every problem.
 
-    What cannot be used has its default; the configuration is None where nothing can be read at all. Blocking.
+    An unusable value has its default. The configuration is None if nothing can be read. Blocking.
     """
     try:
         reading, config = _read(read_all(path), check_files)
@@ -82,13 +90,14 @@ def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tup
 
 
 def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
-    """Read a configuration from text as if it stood in `file`. Raises ConfigError."""
+    """Read a configuration from text as if it was the content of `file`. Raise ConfigError."""
     layers = Layers(file.absolute())
     layers.add(layers.first, text)
-    return _whole(layers, check_files)
+    return whole(layers, check_files=check_files)
 
 
-def _whole(layers: Layers, check_files: bool) -> Config:
+def whole(layers: Layers, *, check_files: bool = True) -> Config:
+    """Read the layers as one configuration. Raise ConfigError."""
     reading, config = _read(layers, check_files)
     if reading.problems:
         raise ConfigError(tuple(reading.problems))
@@ -96,23 +105,23 @@ def _whole(layers: Layers, check_files: bool) -> Config:
 
 
 def _located(error: ConfigError) -> ConfigError:
-    from posd.config.lines import located  # of no use where all is well
+    from posd.config.lines import located  # imported late: only for problems
 
     return ConfigError(located(error.problems))
 
 
-def _read(layers: Layers, check_files: bool) -> "tuple[Reading, Config]":
+def _read(layers: Layers, check_files: bool) -> "tuple[ConfigReader, Config]":
     """Read all that can be read; the reading has the problems."""
-    reading = Reading(layers, Base(layers.first.parent, check_files))
+    reading = ConfigReader(layers, ReaderContext(layers.first.parent, check_files))
     config = reading.config(layers.document)
     reading.cross_check(config)
     return reading, config
 
 
-class Reading:
-    """One pass over a document. A value that cannot be used leaves a problem and its default behind."""
+class ConfigReader:
+    """One pass over a document. An unusable value yields a problem and its default."""
 
-    def __init__(self, layers: Layers, base: Base) -> None:
+    def __init__(self, layers: Layers, base: ReaderContext) -> None:
         self._layers = layers
         self._base = base
         self._sources: dict[str, Source] = {}
@@ -120,7 +129,7 @@ class Reading:
         self.problems: list[ConfigProblem] = []
 
     def config(self, document: dict[str, Any]) -> Config:
-        """Read what the files say together."""
+        """Read the merged files."""
         self._unknown("", document, (*SECTIONS, "terminals", "profile"))
         sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
         sections["print_"] = sections.pop("print")
@@ -136,24 +145,25 @@ class Reading:
             profiles=profiles,
             profile_headers=headers,
             sources=sources,
+            layers=self._layers,
             **sections,
         )
 
     def cross_check(self, config: Config) -> None:
-        """Add what is wrong between values, except where one of the values was a problem by itself."""
+        """Add the problems between values, unless one of the values is a problem itself."""
         faulty = self._faulty()
         for finding in findings(config):
             if faulty.isdisjoint(finding.keys):
-                self._add(finding.keys[0], Fault(finding.reason, finding.cure))
+                self._add(finding.keys[0], ValueFault(finding.reason, finding.cure))
 
     def _certificate_pair(self, raw: object) -> None:
-        """Add that one of the two files is given without the other, whether or not that one can be read."""
+        """Add a problem if one of the two files is given without the other, readable or not."""
         table = raw if isinstance(raw, dict) else {}
         given = [name for name in ("certificate", "private_key") if table.get(name)]
         if len(given) == 1:
             missing = "private_key" if given == ["certificate"] else "certificate"
             cure = f"give both, or neither to use what posd tls init made; add {missing} = …"
-            self._add(f"webhooks.{given[0]}", Fault(f"is given without {missing}", cure))
+            self._add(f"webhooks.{given[0]}", ValueFault(f"is given without {missing}", cure))
 
     def _section(self, at: str, section: type[Any], raw: object) -> Any:
         table = self._table(at, raw, f"write a section [{at}]")
@@ -163,7 +173,7 @@ class Reading:
         self, raw: object, sections: Mapping[str, Any], profile_headers: Mapping[AccessMode, Headers]
     ) -> tuple[TerminalConfig, ...]:
         if not isinstance(raw, list):
-            self._add("terminals", Fault(f"must be a list of tables, is {type_name(raw)}", "write [[terminals]]"))
+            self._add("terminals", ValueFault(f"must be a list of tables, is {type_name(raw)}", "write [[terminals]]"))
             return ()
         defaults: TerminalDefaults = sections["terminal_defaults"]
         found = []
@@ -203,7 +213,7 @@ class Reading:
         return headers
 
     def _rows(self, at: str, access_mode: AccessMode, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return what the file says of each row, for all editions: None where it says nothing."""
+        """Return the configured values of each row, for all editions; None for a missing one."""
         return {
             operation: self._row(f"{at}.{operation}", operation, access_mode, table.get(operation, {}))
             for operation in OPERATIONS
@@ -217,7 +227,7 @@ class Reading:
             ("pointer", pointer_fault(values["pointer"]) if values.get("pointer") is not None else None),
         ):
             if fault is not None:
-                self._add(f"{at}.{name}", Fault(f"{values[name]!r} {fault}", "correct it, or remove the key"))
+                self._add(f"{at}.{name}", ValueFault(fault, "correct it, or remove the key", value=values[name]))
                 values[name] = None
         return values
 
@@ -240,7 +250,7 @@ class Reading:
             else:
                 values[name] = None
                 if inherit is not None and at not in self._faulty():
-                    self._add(dotted, Fault("is missing", f"add {name} = … to this section"))
+                    self._add(dotted, ValueFault("is missing", f"add {name} = … to this section"))
             self._sources[dotted] = source
         return values
 
@@ -249,13 +259,13 @@ class Reading:
             return key.reader(raw, self._base)
         except UnusableValueError as error:
             for fault in error.faults:
-                self._add(dotted, fault)
+                self._add(dotted, fault, secret=key.secret)
             return None if key.default is None else key.reader(key.default, self._base)
 
     def _table(self, at: str, raw: object, cure: str) -> dict[str, Any]:
         if isinstance(raw, dict):
             return raw
-        self._add(at, Fault(f"must be a table, is {type_name(raw)}", cure))
+        self._add(at, ValueFault(f"must be a table, is {type_name(raw)}", cure))
         return {}
 
     def _unknown(self, at: str, table: dict[str, Any], known: Iterable[str]) -> None:
@@ -263,21 +273,24 @@ class Reading:
         for name in table:
             if name not in names:
                 dotted = f"{at}.{written_key(name)}" if at else written_key(name)
-                self._add(dotted, Fault("is not a known key", _nearest(at, name, names)))
+                self._add(dotted, ValueFault("is not a known key", _nearest(at, name, names)))
 
     def _faulty(self) -> set[str]:
         return self._with_fault
 
-    def _add(self, dotted: str, fault: Fault) -> None:
+    def _add(self, dotted: str, fault: ValueFault, *, secret: bool = False) -> None:
         at = fault.at if fault.at.startswith("[") or not fault.at else f".{fault.at}"
         key = f"{dotted}{at}"
         self._with_fault.add(key)
         file, own = self._layers.origin(key)
-        self.problems.append(ConfigProblem(str(file), own, fault.reason, fault.cure))
+        value = "" if fault.value is None else f"{REDACTED} " if secret else f"{fault.value!r} "
+        self.problems.append(ConfigProblem(str(file), own, f"{value}{fault.reason}", fault.cure))
 
 
 def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:
     where = f"[{at}]" if at else "the file"
+    if homes := [head for head, names in HOMES.items() if name in names]:
+        return f"move it: it belongs below {' or '.join(homes)}"
     near = nearest(name, known)
     if near is not None:
         return f"did you mean {near}? Otherwise remove it"
@@ -289,7 +302,7 @@ def _laid_over(rows: Table, given: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def _merge(*layers: Headers) -> Headers:
-    """Lay headers over each other, the last on top; their names have no case (RFC 9110, 5.1)."""
+    """Merge headers, later ones win; their names have no case (RFC 9110, 5.1)."""
     merged: dict[str, HeaderValue] = {}
     for layer in layers:
         replaced = {name.lower() for name in layer}
@@ -297,61 +310,61 @@ def _merge(*layers: Headers) -> Headers:
     return MappingProxyType(merged)
 
 
-# What can be wrong between values that are each right by themselves.
+# Problems between values that are valid by themselves.
 
-#: A Unix socket's path has to fit into sockaddr_un with its closing zero byte (unix(7)).
+#: Longest path of a Unix socket, in bytes: it must fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """A problem between the values of `keys`; it is reported at the first of them."""
+class ConfigConflict(msgspec.Struct, frozen=True):
+    """Problem between the values of `keys`; reported at the first of them."""
 
     keys: tuple[str, ...]
     reason: str
     cure: str
 
 
-def findings(config: Config) -> Iterator[Finding]:
-    """Find everything that is wrong between values."""
+def findings(config: Config) -> Iterator[ConfigConflict]:
+    """Yield every problem between values."""
     for check in CHECKS:
         yield from check(config)
 
 
-def _socket_paths(config: Config) -> Iterator[Finding]:
+def _socket_paths(config: Config) -> Iterator[ConfigConflict]:
     size = len(str(config.local_api.admin_socket).encode())
     if size > MAX_SOCKET_PATH_BYTES:
-        yield Finding(
+        yield ConfigConflict(
             ("local_api.directory",),
             f"makes a socket path of {size} bytes; the system allows {MAX_SOCKET_PATH_BYTES}",
             "choose a shorter directory",
         )
 
 
-def _print_poll(config: Config) -> Iterator[Finding]:
+def _print_poll(config: Config) -> Iterator[ConfigConflict]:
     if config.print_.poll_first_seconds > config.print_.poll_max_seconds:
-        yield Finding(
+        yield ConfigConflict(
             ("print.poll_first_seconds", "print.poll_max_seconds"),
             "is longer than poll_max_seconds",
             "make it the shorter of the two",
         )
 
 
-def _nats_login(config: Config) -> Iterator[Finding]:
+def _nats_login(config: Config) -> Iterator[ConfigConflict]:
     for section in ("relay", "collect"):
         nats: NatsConfig = config.section(section)
         if nats.credentials_file is not None and nats.user:
             names = (f"{section}.credentials_file", f"{section}.user")
-            yield Finding(names, "is a second way to log in", "keep one of them")
+            yield ConfigConflict(names, "is a second way to log in", "keep one of them")
         for name, other in (("user", "password_file"), ("certificate", "private_key")):
             if bool(getattr(nats, name)) != bool(getattr(nats, other)):
                 names = (f"{section}.{name}", f"{section}.{other}")
-                yield Finding(names, f"goes together with {other}", "give both, or neither")
+                yield ConfigConflict(names, f"goes together with {other}", "give both, or neither")
 
 
-def _cloud_address(config: Config) -> Iterator[Finding]:
+def _cloud_address(config: Config) -> Iterator[ConfigConflict]:
     for at, terminal in _terminals(config):
         if terminal.access_mode == "cloud" and not terminal.base_url:
-            yield Finding(
+            yield ConfigConflict(
                 (f"{at}.base_url", at),
                 "is missing: this terminal is called through the cloud, and only terminals on this network are found "
                 "by discovery",
@@ -359,119 +372,132 @@ def _cloud_address(config: Config) -> Iterator[Finding]:
             )
 
 
-def _cloud_callback(config: Config) -> Iterator[Finding]:
+def _cloud_callback(config: Config) -> Iterator[ConfigConflict]:
     cloud = next((at for at, terminal in _terminals(config) if terminal.access_mode == "cloud"), None)
     if cloud is not None and not config.webhooks.public_url:
-        yield Finding(
+        yield ConfigConflict(
             ("webhooks.public_url", "webhooks"),
             f"is missing: {cloud} is called through the cloud, and the service calls back from outside this network",
             'write where it reaches this listener, as in public_url = "https://HOST", or access_mode = "local"',
         )
 
 
-def _unique_serials(config: Config) -> Iterator[Finding]:
+def _unique_serials(config: Config) -> Iterator[ConfigConflict]:
     first: dict[str, str] = {}
     for at, terminal in _terminals(config):
         key = f"{at}.serial"
         if not terminal.serial:
-            continue  # it could not be read, which is a problem of its own
+            continue  # unreadable, which is a problem of its own
         if terminal.serial in first:
-            yield Finding(
+            (file, other), here = (config.layers.origin(at) for at in (first[terminal.serial], key))
+            where = "" if file == here[0] else f" of {file}"
+            yield ConfigConflict(
                 (key, first[terminal.serial]),
-                f"{terminal.serial!r} is the serial of {first[terminal.serial].removesuffix('.serial')} too",
+                f"{terminal.serial!r} is the serial of {other.removesuffix('.serial')}{where} too",
                 "give each terminal once, with its own serial",
             )
         else:
             first[terminal.serial] = key
 
 
-def _pin_without_tls(config: Config) -> Iterator[Finding]:
+#: The keys that pin a terminal; the second stays right where its certificate is renewed.
+PINS = ("fingerprint_sha256", "public_key_sha256")
+
+
+def _pins(config: Config) -> Iterator[ConfigConflict]:
     for at, terminal in _terminals(config):
-        if terminal.fingerprint_sha256 and _scheme(terminal) == "http":
-            yield Finding(
-                (f"{at}.fingerprint_sha256", f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
+        given = [name for name in PINS if getattr(terminal, name)]
+        if given and _scheme(terminal) == "http":
+            yield ConfigConflict(
+                (f"{at}.{given[0]}", f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
                 "cannot be checked: this terminal is called without TLS",
-                "call it over https, or remove the fingerprint",
+                f"call it over https, or remove {given[0]}",
+            )
+        if len(given) > 1:
+            yield ConfigConflict(
+                (f"{at}.{given[0]}", f"{at}.{given[1]}"),
+                f"is a second pin beside {given[1]}",
+                f"keep {given[1]}: it stays right where the certificate is renewed with the same key",
             )
 
 
-def _name_that_is_not_looked_at(config: Config) -> Iterator[Finding]:
-    """A server_name that a terminal has of its own, or that the defaults have and no terminal uses."""
+def _name_that_is_not_looked_at(config: Config) -> Iterator[ConfigConflict]:
+    """Yield a problem for each unused server_name: a terminal's own, or a default that no terminal uses."""
     for at, terminal in _terminals(config):
         key = f"{at}.server_name"
         if not terminal.server_name or config.sources.get(key) != "file":
             continue
         if _scheme(terminal) == "http":
-            yield Finding(
+            yield ConfigConflict(
                 (key, f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
                 "cannot be checked: this terminal is called without TLS",
                 "call it over https, or remove server_name",
             )
-        elif terminal.fingerprint_sha256:
-            yield Finding(
-                (key, f"{at}.fingerprint_sha256"),
-                "is not looked at: fingerprint_sha256 trusts one certificate, whatever its name",
+        elif pin := next((name for name in PINS if getattr(terminal, name)), ""):
+            yield ConfigConflict(
+                (key, f"{at}.{pin}"),
+                f"is not looked at: {pin} trusts one certificate, whatever its name",
                 "remove one of the two",
             )
-    unused = [item for item in config.terminals if _scheme(item) == "http" or item.fingerprint_sha256]
+    unused = [item for item in config.terminals if _scheme(item) == "http" or item.pin]
     if config.terminal_defaults.server_name and config.terminals and len(unused) == len(config.terminals):
-        yield Finding(
+        yield ConfigConflict(
             ("terminal_defaults.server_name", "terminals"),
-            "is not looked at: every terminal is called without TLS or has a fingerprint_sha256",
+            "is not looked at: every terminal is called without TLS or is pinned",
             "remove it",
         )
 
 
-def _search_by_get(config: Config) -> Iterator[Finding]:
+def _search_by_get(config: Config) -> Iterator[ConfigConflict]:
     for access_mode in ACCESS_MODES:
         at = PROFILE_SECTIONS[access_mode]
         row = config.profiles[config.terminal_defaults.edition].table(access_mode)["search"]
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
-            yield Finding(
+            yield ConfigConflict(
                 (f"{at}.search.path", f"{at}.search.method"),
                 "does not say which transaction is asked for: a GET has no body",
                 f"put {{{CLIENT_TRANSACTION_ID}}} into the path",
             )
 
 
-def _confirmed_for_two_editions(config: Config) -> Iterator[Finding]:
-    """A row that is confirmed and is two paths, of two editions: which of them a person saw is not said."""
+def _confirmed_for_two_editions(config: Config) -> Iterator[ConfigConflict]:
+    """Yield a problem for a confirmed row with two paths of two editions: one confirmation cannot cover both."""
     for access_mode in ACCESS_MODES:
         editions = {item.edition for item in config.terminals if item.access_mode == access_mode}
         tables = [config.profiles[edition].table(access_mode) for edition in sorted(editions)]
         for operation in OPERATIONS:
             rows = [table[operation] for table in tables]
             if all(row.confirmed for row in rows) and len({(row.method, row.path) for row in rows}) > 1:
-                yield Finding(
+                yield ConfigConflict(
                     (f"{PROFILE_SECTIONS[access_mode]}.{operation}.confirmed",),
                     f"is for two paths: {' and '.join(row.path for row in rows)}, of the two editions",
                     "remove it, and see each terminal working: posd terminals commission SERIAL",
                 )
 
 
-#: Header that each scheme of `auth` writes.
+#: Headers that the schemes of `auth` write.
 _OF_SCHEMES = ("authorization", "timestamp")
 
 
-def _authentication(config: Config) -> Iterator[Finding]:
-    """A scheme without its code, a code that nothing uses, and headers that a scheme would overwrite."""
+def _authentication(config: Config) -> Iterator[ConfigConflict]:
+    """Yield problems of a scheme without its code, an unused code, and headers that a scheme would overwrite."""
     for at, terminal in _terminals(config):
         code = (f"{at}.business_code", f"{at}.auth", "terminal_defaults.business_code", "terminal_defaults.auth")
         if terminal.auth != "none" and terminal.business_code is None:
-            yield Finding(
+            yield ConfigConflict(
                 code,
                 f'is missing: auth = "{terminal.auth}" signs with it',
                 'write business_code = {file = "PATH"} or {credential = "NAME"}',
             )
         if terminal.webhook_signature and terminal.secret_of_webhooks is None:
-            yield Finding(
+            yield ConfigConflict(
                 (f"{at}.webhook_secret", f"{at}.webhook_signature", *code, "terminal_defaults.webhook_secret"),
                 "is missing, and so is business_code: webhook_signature verifies with one of them",
                 'write webhook_secret = {file = "PATH"} or {credential = "NAME"}',
             )
         written = [name for name in terminal.headers if name.lower() in _OF_SCHEMES]
         if terminal.auth != "none" and written:
-            yield Finding(
+            yield ConfigConflict(
                 (f"{at}.headers", "terminal_defaults.headers", "profile.headers", "profile.cloud.headers"),
                 f'has {written[0]}, which auth = "{terminal.auth}" writes itself',
                 "remove one of the two",
@@ -479,20 +505,20 @@ def _authentication(config: Config) -> Iterator[Finding]:
     unused = all(item.auth == "none" and not item.webhook_signature for item in config.terminals)
     for at, table in (("terminal_defaults", config.terminal_defaults), *_terminals(config)):
         if table.business_code is not None and unused and config.sources[f"{at}.business_code"] == "file":
-            yield Finding(
+            yield ConfigConflict(
                 (f"{at}.business_code", "terminals"),
                 "is not used: no terminal has an auth that signs with it",
                 'write auth = "hash-encrypt" as the vendor says, or remove it',
             )
 
 
-CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Config], Iterator[ConfigConflict]], ...] = (
     _socket_paths,
     _print_poll,
     _cloud_address,
     _cloud_callback,
     _unique_serials,
-    _pin_without_tls,
+    _pins,
     _name_that_is_not_looked_at,
     _search_by_get,
     _confirmed_for_two_editions,

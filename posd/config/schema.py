@@ -1,6 +1,6 @@
-"""Every key of the configuration file: its name, how it is read, and its default. The classes mirror the file.
+"""Every key of the configuration file: its name, its reader, and its default. The classes mirror the file.
 
-A field bears its `Key`: how it is read, and the default as it would stand in the file.
+Each field has a `Key`: its reader, and the default as in the file.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ import msgspec
 from posd.base.money import AMOUNT_UNITS, MAX_FRACTION_DIGITS, AmountUnit
 from posd.base.negotiation import Language
 from posd.config import values as read
+from posd.config.layers import Layers
 from posd.config.profile import (
     ACCESS_MODES,
     EDITION_NAMES,
@@ -29,9 +30,9 @@ from posd.config.values import HeaderValue, ListenAddress, Reader
 Auth = Literal["none", "hash-encrypt", "hmac"]
 WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-secret-body-dot-id-hex"]
 
-#: How calls to a terminal are authenticated, beside the headers.
+#: Authentication of calls to a terminal, besides the headers.
 AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
-#: How a terminal may sign its webhooks (docs/real-terminals.md).
+#: Kinds of signature of a terminal's webhooks (docs/real-terminals.md).
 WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
     "wh-business-code-base64",
     "wh-secret-body-hex",
@@ -40,29 +41,35 @@ WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
-#: The section of the terminal profile for each access mode.
+#: Section of the terminal profile for each access mode.
 PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]] = MappingProxyType(
     {"local": "profile", "cloud": "profile.cloud"}
 )
 
-#: A day: no wait of posd's own makes sense beyond it.
+#: A day, in seconds: the longest sensible wait of posd.
 DAY = 86_400
 
-#: A final event echoes 16 KiB of metadata and adds the acquirer's fields; a smaller limit would refuse real events.
+#: Least limit of a body, in bytes. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A terminal may
+#: escape many of its characters. A smaller limit would refuse real events; a larger one suits metadata that is escaped
+#: nearly throughout.
 LEAST_BODY_BYTES = 65_536
-#: Bodies are held in memory while they are read.
+#: Bodies are in memory while they are read.
 MOST_BODY_BYTES = 16_777_216
 
 
 class Key(msgspec.Struct, frozen=True):
-    """How one key is read: `default` in the file's terms, None where the key has to be given."""
+    """Reader of one key; `default` in the file's terms, None for a required key.
+
+    `secret`: the value may hold a secret, at least by mistake, so no problem quotes it.
+    """
 
     reader: Reader[Any]
     default: object = None
+    secret: bool = False
 
 
 def keys(section: type[Any]) -> Mapping[str, Key]:
-    """Name the keys of a section in order, its own before those that it inherits."""
+    """Return the keys of a section in order, its own before inherited ones."""
     declared = (item for kind in section.__mro__ for item in get_annotations(kind).items())
     return {name: bears.__metadata__[0] for name, bears in declared if hasattr(bears, "__metadata__")}
 
@@ -91,7 +98,7 @@ _amount_member = read.matching(
     'a name, as in "service_charge"',
 )
 _separator = read.matching(r"[!-~]{1,8}", "a separator", 'one to eight visible ASCII characters, as in "___"')
-#: What a merchant, a lane and a stream are made of, where they are a part of a NATS subject.
+#: Characters of a merchant, a lane and a stream as a part of a NATS subject.
 SUBJECT_PART: Final = r"[A-Za-z0-9_-]{1,64}"
 _lane = read.matching(
     rf"({SUBJECT_PART})?", "a part of a subject", 'letters, digits, "-" and "_", or "" for the host\'s name'
@@ -129,7 +136,7 @@ class LocalApiConfig(msgspec.Struct, frozen=True):
 
     @property
     def feed_socket(self) -> Path:
-        """The socket on which the feed can be read, and nothing else done."""
+        """The socket that serves only the feed."""
         return self.directory / "feed.sock"
 
 
@@ -138,56 +145,56 @@ class WebhooksConfig(msgspec.Struct, frozen=True):
 
     listen: Annotated[ListenAddress, Key(read.listen_address, "0.0.0.0:8443")]
     advertise_host: Annotated[str, Key(read.advertised_host, "")]
-    public_url: Annotated[str, Key(read.url("https"), "")]
+    public_url: Annotated[str, Key(read.url("https"), "", secret=True)]
     certificate: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
-    private_key: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
-    max_body_bytes: Annotated[int, Key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), 1_048_576)]
+    private_key: Annotated[Path | None, Key(read.optional(read.readable_file), "", secret=True)]
+    max_body_bytes: Annotated[int, Key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), LEAST_BODY_BYTES)]
 
     @property
     def host(self) -> str:
-        """The address that the listener binds."""
+        """Address that the listener binds."""
         return self.listen.host
 
     @property
     def port(self) -> int:
-        """The port that the listener binds, 0 for any free one."""
+        """Port that the listener binds, 0 for any free one."""
         return self.listen.port
 
 
 class DatabaseConfig(msgspec.Struct, frozen=True):
-    """`[database]`, and what lies beside the file."""
+    """`[database]`, and the files beside the database."""
 
     path: Annotated[Path, Key(read.path, "/var/lib/posd/posd.db")]
     retention_days: Annotated[int, Key(read.whole(0, 36_500), 400)]
 
     @property
     def callback_key(self) -> Path:
-        """The secret key of the callback tokens."""
+        """Secret key of the callback tokens."""
         return self.path.with_name("callback.key")
 
     @property
     def alive(self) -> Path:
-        """The file whose time says when posd last was there with payments open."""
+        """File whose time is the last sign of life with open payments."""
         return self.path.with_name(self.path.name + ".alive")
 
     @property
     def witness(self) -> Path:
-        """What tells of the payments started lately where the database has gone back in time."""
+        """File of recent starts, for a database that has gone back in time."""
         return self.path.with_name(self.path.name + ".witness")
 
     @property
     def backups(self) -> Path:
-        """Where the timer's backups lie."""
+        """Folder of the timer's backups."""
         return self.path.with_name("backups")
 
     @property
     def tls_directory(self) -> Path:
-        """What `posd tls init` makes."""
+        """Folder of the files from `posd tls init`."""
         return self.path.with_name("tls")
 
     @property
     def lock(self) -> Path:
-        """The file that one daemon at a time holds locked."""
+        """File that the one running daemon locks."""
         return self.path.with_name(self.path.name + ".lock")
 
 
@@ -202,7 +209,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True):
 
 
 class ReconcileConfig(msgspec.Struct, frozen=True):
-    """`[reconcile]`: when posd asks the terminal by itself."""
+    """`[reconcile]`: when posd queries the terminal itself."""
 
     first_event_grace_seconds: Annotated[float, Key(read.seconds(0.1, DAY), 10)]
     stall_seconds: Annotated[float, Key(read.seconds(1, DAY), 300)]
@@ -212,7 +219,7 @@ class ReconcileConfig(msgspec.Struct, frozen=True):
 
 
 class AmountsConfig(msgspec.Struct, frozen=True):
-    """`[amounts]`: what a till may ask for."""
+    """`[amounts]`: limits on a till's amounts."""
 
     members: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
     extra_taxes: Annotated[tuple[str, ...], Key(read.each(_amount_member), [])]
@@ -239,36 +246,39 @@ class PrintConfig(msgspec.Struct, frozen=True):
 
 
 class TerminalDefaults(msgspec.Struct, frozen=True):
-    """`[terminal_defaults]`: what holds for each terminal that does not say otherwise."""
+    """`[terminal_defaults]`: defaults of all terminals."""
 
     access_mode: Annotated[AccessMode, Key(read.one_of(*ACCESS_MODES), "local")]
     scheme: Annotated[Literal["https", "http"], Key(read.one_of("https", "http"), "https")]
     ca_file: Annotated[Path | None, Key(read.optional(read.readable_file), "")]
+    trust: Annotated[Literal["", "system"], Key(read.one_of("", "system"), "")]
     server_name: Annotated[str, Key(read.certificate_name, "")]
     connect_timeout_seconds: Annotated[float, Key(read.seconds(0.1, 60), 3)]
     reply_timeout_seconds: Annotated[float, Key(read.seconds(0.1, 600), 20)]
-    headers: Annotated[Mapping[str, HeaderValue], Key(read.header_table, {})]
+    headers: Annotated[Mapping[str, HeaderValue], Key(read.header_table, {}, secret=True)]
     edition: Annotated[Edition, Key(read.one_of(*EDITION_NAMES), "classic")]
-    auth: Annotated[Auth, Key(read.one_of(*AUTHS), "none")]
-    business_code: Annotated[HeaderValue | None, Key(read.secret, "")]
+    auth: Annotated[Auth, Key(read.one_of(*AUTHS), "none", secret=True)]
+    business_code: Annotated[HeaderValue | None, Key(read.secret, "", secret=True)]
     amount_unit: Annotated[AmountUnit, Key(read.one_of(*AMOUNT_UNITS), "main")]
     answer_amount_unit: Annotated[AmountUnit | Literal[""], Key(read.one_of("", *AMOUNT_UNITS), "")]
-    webhook_signature: Annotated[WebhookSignature | Literal[""], Key(read.one_of("", *WEBHOOK_SIGNATURES), "")]
-    webhook_secret: Annotated[HeaderValue | None, Key(read.secret, "")]
+    webhook_signature: Annotated[
+        WebhookSignature | Literal[""], Key(read.one_of("", *WEBHOOK_SIGNATURES), "", secret=True)
+    ]
+    webhook_secret: Annotated[HeaderValue | None, Key(read.secret, "", secret=True)]
 
     @property
     def unit_of_answers(self) -> AmountUnit:
-        """The unit of the amounts that the terminal sends."""
+        """Unit of the amounts that the terminal sends."""
         return self.answer_amount_unit or self.amount_unit
 
     @property
     def secret_of_webhooks(self) -> HeaderValue | None:
-        """What a signature of its webhooks is verified with."""
+        """Secret that verifies the signatures of its webhooks."""
         return self.webhook_secret or self.business_code
 
 
 class HashEncryptConfig(msgspec.Struct, frozen=True):
-    """`[hash_encrypt]`: what the sources of that scheme do not agree on, or leave open."""
+    """`[hash_encrypt]`: points of the scheme on which the sources differ or are silent."""
 
     key_separator: Annotated[str, Key(_separator, "___")]
     timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]
@@ -285,23 +295,47 @@ class TerminalConfig(TerminalDefaults, frozen=True):
     """
 
     serial: Annotated[str, Key(_serial)]
-    base_url: Annotated[str, Key(read.url("https", "http"), "")]
+    base_url: Annotated[str, Key(read.url("https", "http"), "", secret=True)]
     fingerprint_sha256: Annotated[str, Key(read.fingerprint, "")]
+    public_key_sha256: Annotated[str, Key(read.fingerprint, "")]
     hash_encrypt: HashEncryptConfig
+
+    @property
+    def pin(self) -> "Pin | None":
+        """What the certificate of the terminal has to be or to have, None where a CA vouches for it."""
+        if self.public_key_sha256:
+            return Pin("public key", self.public_key_sha256)
+        return Pin("certificate", self.fingerprint_sha256) if self.fingerprint_sha256 else None
+
+    @property
+    def trusts_system(self) -> bool:
+        """Whether the system's CAs are trusted for it.
+
+        Only if the operator configured this or its address: any device on the network can announce a serial.
+        """
+        named = self.trust == "system" or bool(self.base_url)
+        return named and self.ca_file is None and self.pin is None
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """The SHA-256 (64 hex digits, lower case) of the certificate that is trusted, or of its public key (SPKI, DER)."""
+
+    kind: Literal["certificate", "public key"]
+    sha256: str
 
 
 class NatsConfig(msgspec.Struct, frozen=True):
-    """The NATS servers and the stream. The files are those of the user who connects; the daemon opens none of them."""
+    """NATS servers and stream. The files belong to the connecting user; the daemon opens none of them."""
 
-    servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [])]
+    servers: Annotated[tuple[str, ...], Key(read.each(read.url("tls", "nats")), [], secret=True)]
     stream: Annotated[str, Key(_stream, "POSD")]
-    credentials_file: Annotated[Path | None, Key(read.optional(read.path), "")]
-    user: Annotated[str, Key(read.text, "")]
-    password_file: Annotated[Path | None, Key(read.optional(read.path), "")]
+    credentials_file: Annotated[Path | None, Key(read.optional(read.path), "", secret=True)]
+    user: Annotated[str, Key(read.text, "", secret=True)]
+    password_file: Annotated[Path | None, Key(read.optional(read.path), "", secret=True)]
     certificate: Annotated[Path | None, Key(read.optional(read.path), "")]
-    private_key: Annotated[Path | None, Key(read.optional(read.path), "")]
+    private_key: Annotated[Path | None, Key(read.optional(read.path), "", secret=True)]
     ca_file: Annotated[Path | None, Key(read.optional(read.path), "")]
-    metrics_listen: Annotated[ListenAddress | None, Key(read.optional(read.loopback_listen_address), "")]
+    metrics_listen: Annotated[ListenAddress | None, Key(read.optional(read.listen_address), "")]
 
 
 class RelayConfig(NatsConfig, frozen=True):
@@ -316,13 +350,13 @@ class RelayConfig(NatsConfig, frozen=True):
 class CollectConfig(NatsConfig, frozen=True):
     """`[collect]`: read by `posd collect`, at head office. An empty `dsn` is libpq's environment."""
 
-    dsn: Annotated[str, Key(read.text, "")]
+    dsn: Annotated[str, Key(read.text, "", secret=True)]
 
 
 class MetricsConfig(msgspec.Struct, frozen=True):
-    """`[metrics]`: None where metrics are served on the till socket only."""
+    """`[metrics]`: None for metrics on the till socket only."""
 
-    listen: Annotated[ListenAddress | None, Key(read.optional(read.loopback_listen_address), "")]
+    listen: Annotated[ListenAddress | None, Key(read.optional(read.listen_address), "")]
     textfile: Annotated[Path | None, Key(read.optional(read.textfile), "")]
     textfile_seconds: Annotated[float, Key(read.seconds(1, DAY), 60)]
 
@@ -334,9 +368,9 @@ class LoggingConfig(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The configuration in force. `sources` says for each dotted key where its value came from.
+    """The configuration in force. `sources`: dotted key -> origin of its value. `layers`: the files as read.
 
-    `profile_headers` are those that the profile adds for terminals of an access mode.
+    `profile_headers`: headers of the profile for terminals of an access mode.
     """
 
     file: Path
@@ -359,13 +393,14 @@ class Config(msgspec.Struct, frozen=True):
     metrics: MetricsConfig
     logging: LoggingConfig
     sources: Mapping[str, Source]
+    layers: Layers
 
     def section(self, name: str) -> Any:
-        """Return a section by its word in the file: one of `SECTIONS`."""
+        """Return a section by its name in the file: one of `SECTIONS`."""
         return getattr(self, "print_" if name == "print" else name)
 
 
-#: The sections that are plain tables of keys: the file's word -> the class; the field's name adds "_" to `print`.
+#: Sections that are plain tables of keys: name in the file -> class; the field of `print` is `print_`.
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
         "merchant": MerchantConfig,
@@ -386,10 +421,10 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     }
 )
 
-#: What `[profile]` and `[profile.cloud]` hold beside the rows.
-PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(read.header_table, {})})
+#: Keys of `[profile]` and `[profile.cloud]` besides the rows.
+PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(read.header_table, {}, secret=True)})
 
-#: What every row of the profile may replace.
+#: Keys of every row of the profile.
 ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "method": Key(read.one_of(*METHODS), None),
@@ -397,7 +432,7 @@ ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "confirmed": Key(read.boolean, None),
     }
 )
-#: What only some rows may replace beside it.
+#: Further keys of some rows.
 START_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {"abortable": Key(read.boolean, None), "errors_in_2xx": Key(read.boolean, None)}
 )
@@ -408,7 +443,11 @@ KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
     dict.fromkeys(STARTS, START_KEYS) | {"search": SEARCH_KEYS}
 )
 
+_TABLES: Final[tuple[type[Any], ...]] = (*SECTIONS.values(), TerminalConfig)
+#: Names of keys that may hold a secret, in any section.
+SECRET_NAMES: Final = frozenset(name for table in _TABLES for name, key in keys(table).items() if key.secret)
+
 
 def row_keys(operation: str) -> Mapping[str, Key]:
-    """Name the keys that the row of an operation may replace."""
+    """Return the keys that the row of an operation may replace."""
     return {**ROW_KEYS, **KEYS_OF_SOME_ROWS.get(operation, {})}

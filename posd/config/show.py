@@ -1,4 +1,4 @@
-"""The configuration in force, written as TOML or as plain values. Values of headers are never shown."""
+"""The configuration in force as TOML or as plain values. Values of headers are never shown."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,50 +7,50 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from posd.config.profile import ACCESS_MODES, EDITION_NAMES, EDITIONS, AccessMode, Edition, Row
+from posd.config.profile import ACCESS_MODES, EDITION_NAMES, EDITIONS, AccessMode, Edition, OperationRow
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import HeaderValue, ListenAddress, written_key
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One value: `section` as in the file (`terminals[0]`), the value in JSON's types."""
+class ShownValue:
+    """One value in JSON's types: `section` as in the file (`terminals[0]`); `file` has the value."""
 
     section: str
     name: str
     value: Any
     source: Source
+    file: Path | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """One row of the terminal profile in force; `abortable` is None where there is nothing to abort."""
+    """One row of the terminal profile in force; `abortable` is None if there is nothing to abort."""
 
     edition: Edition
     access_mode: AccessMode
     operation: str
-    row: Row
+    row: OperationRow
     replaced: bool
 
     @property
     def abortable(self) -> bool | None:
-        """Whether what this row starts can be aborted by the POS."""
+        """Whether the POS can abort the operation of this row."""
         return self.row.abortable if "abortable" in row_keys(self.operation) else None
 
 
-def entries(config: Config) -> Iterator[Entry]:
-    """List every value but the rows of the terminal profile, in the order of the file."""
+def entries(config: Config) -> Iterator[ShownValue]:
+    """Yield every value except the rows of the terminal profile, in the order of the file."""
     for section, kind in SECTIONS.items():
         yield from _entries(config, section, kind, config.section(section))
     for access_mode, section in PROFILE_SECTIONS.items():
-        headers = _plain(config.profile_headers[access_mode])
-        yield Entry(section, "headers", headers, config.sources[f"{section}.headers"])
+        yield _entry(config, section, "headers", config.profile_headers[access_mode])
     for index, terminal in enumerate(config.terminals):
         yield from _entries(config, f"terminals[{index}]", TerminalConfig, terminal)
 
 
 def profile_entries(config: Config) -> Iterator[ProfileEntry]:
-    """List the terminal profile in force, of each edition that is used: the local network first, then the cloud."""
+    """Yield the terminal profile in force, of each used edition: the local network first, then the cloud."""
     used = {terminal.edition for terminal in config.terminals} or {config.terminal_defaults.edition}
     for edition in (name for name in EDITION_NAMES if name in used):
         for access_mode in ACCESS_MODES:
@@ -59,8 +59,8 @@ def profile_entries(config: Config) -> Iterator[ProfileEntry]:
                 yield ProfileEntry(edition, access_mode, operation, row, replaced=row != defaults[operation])
 
 
-def toml_lines(config: Config) -> Iterator[tuple[str, Source | None]]:
-    """Write the configuration as TOML, line by line, each with the source of its value (None: no value)."""
+def toml_lines(config: Config) -> Iterator[tuple[str, ShownValue | None]]:
+    """Yield the configuration as TOML, line by line, each with its value (None: no value)."""
     section = ""
     for entry in entries(config):
         if entry.section != section:
@@ -68,12 +68,18 @@ def toml_lines(config: Config) -> Iterator[tuple[str, Source | None]]:
                 yield "", None
             section = entry.section
             yield "[[terminals]]" if section.startswith("terminals[") else f"[{section}]", None
-        yield f"{entry.name} = {_toml(entry.value)}", entry.source
+        yield f"{entry.name} = {_toml(entry.value)}", entry
 
 
-def _entries(config: Config, section: str, kind: type[Any], values: object) -> Iterator[Entry]:
+def _entries(config: Config, section: str, kind: type[Any], values: object) -> Iterator[ShownValue]:
     for name in keys(kind):
-        yield Entry(section, name, _plain(getattr(values, name)), config.sources[f"{section}.{name}"])
+        yield _entry(config, section, name, getattr(values, name))
+
+
+def _entry(config: Config, section: str, name: str, value: object) -> ShownValue:
+    source = config.sources[f"{section}.{name}"]
+    file = config.layers.origin(f"{section}.{name}")[0] if source == "file" else None
+    return ShownValue(section, name, _plain(value), source, file)
 
 
 def _plain(value: object) -> Any:
@@ -103,5 +109,5 @@ def _header(header: HeaderValue) -> Mapping[str, object]:
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{written_key(name)} = {_toml(item)}' for name, item in value.items())}}}"
-    # JSON's strings, numbers, booleans and lists are TOML's too.
+    # JSON's strings, numbers, booleans and lists are valid TOML.
     return json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Single values of the configuration file: their readers, and what can be wrong with them.
+"""Single values of the configuration file: their readers, and their faults.
 
-A reader is a function of the raw value and of where the configuration file stands (`Base`). It returns the typed value,
-or raises UnusableValueError with every fault.
+A reader is a function of the raw value and of the place of the configuration file (`ReaderContext`). It returns the
+typed value, or raises UnusableValueError with every fault.
 """
 
 import ipaddress
@@ -20,15 +20,15 @@ import msgspec
 
 from posd.base.money import parse_money
 
-# What can be wrong with a configuration, for people and for programs.
+# Problems of a configuration, for people and for programs.
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """One thing to mend: `key` is the dotted path (`terminals[1].serial`), "" for the file as a whole.
+    """One problem: `key` is the dotted path (`terminals[1].serial`), "" for the whole file.
 
-    `line` counts from 1, None where it is not known.
+    `line` counts from 1, None if unknown.
     """
 
     file: str
@@ -39,7 +39,7 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """What is wrong, and where: the message without its cure."""
+        """The message without its cure: the place and the reason."""
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{where}: {self.key + ' ' if self.key else ''}{self.reason}"
 
@@ -48,36 +48,40 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` lists everything that is wrong with it, in the file's order."""
+    """Unusable configuration; `problems` lists every problem, in the file's order."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 
 
-class Fault(msgspec.Struct, frozen=True):
-    """One reason why a value cannot be used; `at` is the path below the value's key, "" for the value itself."""
+class ValueFault(msgspec.Struct, frozen=True):
+    """Fault of a value; `at` is the path below the value's key, "" for the value itself.
+
+    `value` is quoted before the reason, unless its key may hold a secret. The reason quotes none of it.
+    """
 
     reason: str
     cure: str
     at: str = ""
+    value: str | None = None
 
 
 class UnusableValueError(ValueError):
-    """A value cannot be used, told by its reader, which knows neither the file nor the key."""
+    """Unusable value, from its reader, which has neither the file nor the key."""
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: ValueFault) -> None:
         super().__init__("; ".join(fault.reason for fault in faults))
         self.faults = faults
 
 
-def unusable(reason: str, cure: str) -> UnusableValueError:
-    """Make the error for a value with a single fault."""
-    return UnusableValueError(Fault(reason, cure))
+def unusable(reason: str, cure: str, value: str | None = None) -> UnusableValueError:
+    """Return the error for a value with a single fault."""
+    return UnusableValueError(ValueFault(reason, cure, value=value))
 
 
 def written_key(name: str) -> str:
-    """Write a key for people: quoted where TOML wants it quoted, and with nothing in it that cannot be printed."""
+    """Return a key for display: quoted if TOML requires it, with unprintable characters escaped."""
     if _BARE_KEY.fullmatch(name):
         return name
     return '"' + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name) + '"'
@@ -88,17 +92,18 @@ def written_key(name: str) -> str:
 T = TypeVar("T")
 
 
-class Base(msgspec.Struct, frozen=True):
-    """What readers need to know of the file: relative paths start from `directory`; `check_files` is whether the
-    files that it names are opened, to see that they can be."""
+class ReaderContext(msgspec.Struct, frozen=True):
+    """Place of the file for readers: relative paths start from `directory`; `check_files`: open the named files, to
+    check that they are readable.
+    """
 
     directory: Path
     check_files: bool = True
 
 
-Reader = Callable[[object, Base], T]
+Reader = Callable[[object, ReaderContext], T]
 
-#: TOML's names for what tomllib makes of them.
+#: TOML's names of the types that tomllib returns.
 _TYPES = {
     str: "a string",
     bool: "true or false",
@@ -114,7 +119,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Where a listener binds: an IP address (IPv6 without brackets) and a port, 0 for any free one."""
+    """Address of a listener: an IP address (IPv6 without brackets) and a port, 0 for any free one."""
 
     host: str
     port: int
@@ -124,7 +129,7 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
 
 def type_name(raw: object) -> str:
-    """Name the TOML type of a value for people."""
+    """Return the TOML type of a value for display."""
     return next((name for kind, name in _TYPES.items() if type(raw) is kind), "a date or time")
 
 
@@ -134,39 +139,39 @@ def _typed(raw: object, kind: type[T]) -> T:
     return raw
 
 
-def text(raw: object, _: Base) -> str:
-    """Any one-line string."""
+def text(raw: object, _: ReaderContext) -> str:
+    """Return any one-line string."""
     value = _typed(raw, str)
     if not value.isprintable():
         raise unusable("contains a control character", "write it on one line without tabs")
     return value
 
 
-def boolean(raw: object, _: Base) -> bool:
-    """True or false."""
+def boolean(raw: object, _: ReaderContext) -> bool:
+    """Return true or false."""
     return _typed(raw, bool)
 
 
 def matching(pattern: str, what: str, example: str) -> Reader[str]:
-    """Make a reader of strings that match `pattern` as a whole."""
+    """Make a reader of strings that match `pattern` completely."""
     compiled = re.compile(pattern)
 
-    def read(raw: object, _: Base) -> str:
+    def read(raw: object, _: ReaderContext) -> str:
         value = _typed(raw, str)
         if compiled.fullmatch(value) is None:
-            raise unusable(f"{value!r} is not {what}", f"write {example}")
+            raise unusable(f"is not {what}", f"write {example}", value)
         return value
 
     return read
 
 
 def one_of(*words: str) -> Reader[str]:
-    """Make a reader of one of some words."""
+    """Make a reader of one of several words."""
 
-    def read(raw: object, _: Base) -> str:
+    def read(raw: object, _: ReaderContext) -> str:
         value = _typed(raw, str)
         if value not in words:
-            raise unusable(f"{value!r} is not known", f"write one of: {', '.join(words)}")
+            raise unusable("is not known", f"write one of: {', '.join(words)}", value)
         return value
 
     return read
@@ -175,7 +180,7 @@ def one_of(*words: str) -> Reader[str]:
 def whole(least: int, most: int) -> Reader[int]:
     """Make a reader of whole numbers in a range, ends included."""
 
-    def read(raw: object, _: Base) -> int:
+    def read(raw: object, _: ReaderContext) -> int:
         value = _typed(raw, int)
         if not least <= value <= most:
             raise unusable(f"{_written(value)} is out of range", f"write a whole number from {least} to {most}")
@@ -184,8 +189,8 @@ def whole(least: int, most: int) -> Reader[int]:
     return read
 
 
-def money(raw: object, _: Base) -> Decimal:
-    """An amount above 0: a string, or a whole number. TOML's numbers with a point are binary floats."""
+def money(raw: object, _: ReaderContext) -> Decimal:
+    """Return an amount above 0, from a string or a whole number. TOML's numbers with a point are binary floats."""
     cure = 'write it in quotes, as in "5000.00"'
     if type(raw) is not str and type(raw) is not int:
         raise unusable(f"must be an amount, is {type_name(raw)}", cure)
@@ -199,14 +204,14 @@ def money(raw: object, _: Base) -> Decimal:
 
 
 def _written(number: float) -> str:
-    """Write a number for people; TOML's hexadecimal ones can be longer than Python writes them out."""
+    """Return a number for display; TOML's hexadecimal ones can exceed Python's limit of digits."""
     return "a number of more than 19 digits" if isinstance(number, int) and abs(number) > MAX_INTEGER else str(number)
 
 
 def seconds(least: float, most: float) -> Reader[float]:
     """Make a reader of a number of seconds in a range, ends included."""
 
-    def read(raw: object, _: Base) -> float:
+    def read(raw: object, _: ReaderContext) -> float:
         if type(raw) is not int and type(raw) is not float:
             raise unusable(f"must be a number of seconds, is {type_name(raw)}", "write a number, without quotes")
         if not least <= raw <= most:  # refuses nan too
@@ -216,8 +221,8 @@ def seconds(least: float, most: float) -> Reader[float]:
     return read
 
 
-def path(raw: object, base: Base) -> Path:
-    """A path, relative to the directory of the configuration file."""
+def path(raw: object, base: ReaderContext) -> Path:
+    """Return a path, relative to the directory of the configuration file."""
     value = text(raw, base)
     if not value:
         raise unusable("is empty", "write a path")
@@ -225,16 +230,16 @@ def path(raw: object, base: Base) -> Path:
 
 
 def optional(reader: Reader[T]) -> Reader[T | None]:
-    """Make a reader of what `reader` reads; None where the string is empty."""
+    """Make a reader that returns None for an empty string, else the result of `reader`."""
 
-    def read(raw: object, base: Base) -> T | None:
+    def read(raw: object, base: ReaderContext) -> T | None:
         return None if raw == "" else reader(raw, base)
 
     return read
 
 
-def readable_file(raw: object, base: Base) -> Path:
-    """The path of a file that can be read now."""
+def readable_file(raw: object, base: ReaderContext) -> Path:
+    """Return the path of a readable file."""
     found = path(raw, base)
     if not base.check_files:
         return found
@@ -243,75 +248,70 @@ def readable_file(raw: object, base: Base) -> Path:
             file.read(1)
     except OSError as error:
         raise unusable(
-            f"names {found}, which cannot be read ({error.strerror})",
+            f"cannot be read ({error.strerror})",
             "correct the path, or make the file readable for the user that runs posd",
+            str(found),
         ) from error
     return found
 
 
-def textfile(raw: object, base: Base) -> Path:
-    """The path of a file for node_exporter, which reads `*.prom` alone."""
+def textfile(raw: object, base: ReaderContext) -> Path:
+    """Return the path of a file for node_exporter, which reads only `*.prom`."""
     found = path(raw, base)
     if found.suffix != ".prom":
         raise unusable(
-            f"{found} does not end in .prom, and node_exporter reads no other files",
-            'write it as in "/var/lib/node_exporter/textfile/posd.prom"',
+            "does not end in .prom, and node_exporter reads no other files",
+            'write it as in "/run/posd/posd.prom"',
+            str(found),
         )
     return found
 
 
-def listen_address(raw: object, _: Base) -> ListenAddress:
-    """`ADDRESS:PORT`, IPv6 in brackets."""
+def listen_address(raw: object, _: ReaderContext) -> ListenAddress:
+    """Return the address from `ADDRESS:PORT`, IPv6 in brackets."""
     value = _typed(raw, str)
     host, _colon, port = value.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not is_address(bare) or (":" in bare) != (bare != host):
-        raise unusable(f"{value!r} has no IP address before the port", 'write ADDRESS:PORT, as in "0.0.0.0:8443"')
+        raise unusable("has no IP address before the port", 'write ADDRESS:PORT, as in "0.0.0.0:8443"', value)
     if re.fullmatch(r"[0-9]{1,5}", port) is None or int(port) > 65535:
-        raise unusable(f"{value!r} has no port from 0 to 65535", 'write ADDRESS:PORT, as in "0.0.0.0:8443"')
+        raise unusable("has no port from 0 to 65535", 'write ADDRESS:PORT, as in "0.0.0.0:8443"', value)
     return ListenAddress(bare, int(port))
 
 
-def loopback_listen_address(raw: object, base: Base) -> ListenAddress:
-    """`ADDRESS:PORT` on this machine alone."""
-    value = listen_address(raw, base)
-    if not ipaddress.ip_address(value.host).is_loopback:
-        raise unusable(f"{value} can be reached from the network", "write a loopback address: 127.0.0.1:PORT")
-    return value
-
-
-def advertised_host(raw: object, base: Base) -> str:
-    """A host name or address that other machines can call, IPv6 without brackets; or the empty string."""
+def advertised_host(raw: object, base: ReaderContext) -> str:
+    """Return a host name or address that other machines can call, IPv6 without brackets; or the empty string."""
     value = text(raw, base)
     if value == "":
         return ""
     if is_address(value):
         if ipaddress.ip_address(value).is_unspecified:
-            raise unusable(f"{value} is no address that a terminal can call", 'write this machine\'s address, or ""')
+            raise unusable("is no address that a terminal can call", 'write this machine\'s address, or ""', value)
         return value
     if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
-        raise unusable(f"{value!r} is neither a host name nor an IP address", "write it without scheme and port")
+        raise unusable("is neither a host name nor an IP address", "write it without scheme and port", value)
     return value
 
 
-def certificate_name(raw: object, base: Base) -> str:
-    """A host name or address that a certificate carries, IPv6 without brackets; or the empty string."""
+def certificate_name(raw: object, base: ReaderContext) -> str:
+    """Return a host name or address in a certificate, IPv6 without brackets; or the empty string."""
     value = text(raw, base)
     if value == "" or is_address(value):
         return value
     if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
         raise unusable(
-            f"{value!r} is neither a host name nor an IP address",
+            "is neither a host name nor an IP address",
             "write one name exactly as in the certificate (posd terminals pin SERIAL shows them), without scheme, "
             "port and wildcard",
+            value,
         )
     return value
 
 
 def url(*schemes: str) -> Reader[str]:
-    """Make a reader of base URLs with one of `schemes`; it drops a slash at the end; empty stays empty."""
+    """Make a reader of base URLs with one of `schemes`. It drops a slash at the end; empty stays empty."""
 
-    def read(raw: object, base: Base) -> str:
+    def read(raw: object, base: ReaderContext) -> str:
         value = text(raw, base)
         if value == "":
             return ""
@@ -320,61 +320,61 @@ def url(*schemes: str) -> Reader[str]:
             parts = urlsplit(value)
             port = parts.port
         except ValueError as error:
-            raise unusable(f"{value!r} is not a URL ({error})", example) from error
+            raise unusable("is not a URL", example, value) from error
         if parts.scheme not in schemes:
-            raise unusable(f"{value!r} does not begin with {' or '.join(s + '://' for s in schemes)}", example)
+            raise unusable(f"does not begin with {' or '.join(s + '://' for s in schemes)}", example, value)
         if "@" in parts.netloc:
-            # Not shown: it may hold a password.
+            # Not quoted: it may hold a password.
             raise unusable("has a user name or password in the URL", f"{example}, and give credentials as headers")
         host = parts.hostname or ""
         if not (is_address(host) or (_HOST.fullmatch(host) and not _ADDRESS_LIKE.fullmatch(host))) or port == 0:
-            raise unusable(f"{value!r} has no usable host and port", example)
+            raise unusable("has no usable host and port", example, value)
         if parts.query or parts.fragment or "?" in value or "#" in value or re.search(r"[\s\\{}]", value):
-            raise unusable(f"{value!r} has more than a host and a path", example)
+            raise unusable("has more than a host and a path", example, value)
         return value.rstrip("/")
 
     return read
 
 
-def timezone(raw: object, _: Base) -> str:
-    """The name of a time zone that this machine knows."""
+def timezone(raw: object, _: ReaderContext) -> str:
+    """Return the name of a time zone that this machine has."""
     value = _typed(raw, str)
     try:
         zoneinfo.ZoneInfo(value)
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
-        raise unusable(f"{value!r} is no known time zone", "write its IANA name, as in America/Guayaquil") from error
+        raise unusable("is no known time zone", "write its IANA name, as in America/Guayaquil", value) from error
     return value
 
 
-def fingerprint(raw: object, base: Base) -> str:
-    """A SHA-256 fingerprint, with or without colons, in any case: lower hex without colons; empty stays empty."""
+def fingerprint(raw: object, base: ReaderContext) -> str:
+    """Return a SHA-256 in lower hex without colons, from any case, with or without; empty stays empty."""
     value = text(raw, base).replace(":", "").replace(" ", "").lower()
     if value and re.fullmatch(r"[0-9a-f]{64}", value) is None:
         raise unusable(
             f"is not a SHA-256 fingerprint (64 hex digits, has {len(value)} characters)",
-            "copy it from: openssl x509 -noout -fingerprint -sha256 -in CERTIFICATE",
+            "copy it from: posd terminals pin SERIAL",
         )
     return value
 
 
 def each(reader: Reader[str], *, least: int = 0) -> Reader[tuple[str, ...]]:
-    """Make a reader of lists of at least `least` strings that `reader` reads, none twice."""
+    """Make a reader of lists of at least `least` strings for `reader`, without duplicates."""
 
-    def read(raw: object, base: Base) -> tuple[str, ...]:
+    def read(raw: object, base: ReaderContext) -> tuple[str, ...]:
         items: list[object] = _typed(raw, list)
         values: list[str] = []
-        faults: list[Fault] = []
+        faults: list[ValueFault] = []
         for index, item in enumerate(items):
             try:
                 value = reader(item, base)
             except UnusableValueError as error:
-                faults += [Fault(fault.reason, fault.cure, f"[{index}]") for fault in error.faults]
+                faults += [msgspec.structs.replace(fault, at=f"[{index}]") for fault in error.faults]
                 continue
             if value in values:
-                faults.append(Fault(f"{value!r} is in the list twice", "remove one of them", f"[{index}]"))
+                faults.append(ValueFault("is in the list twice", "remove one of them", f"[{index}]", value))
             values.append(value)
         if len(items) < least:
-            faults.append(Fault("is empty", f"name at least {least}"))
+            faults.append(ValueFault("is empty", f"name at least {least}"))
         if faults:
             raise UnusableValueError(*faults)
         return tuple(values)
@@ -382,18 +382,18 @@ def each(reader: Reader[str], *, least: int = 0) -> Reader[tuple[str, ...]]:
     return read
 
 
-def address(raw: object, _: Base) -> str:
-    """One IP address, without a port."""
+def address(raw: object, _: ReaderContext) -> str:
+    """Return one IP address, without a port."""
     value = _typed(raw, str)
     if not is_address(value):
-        raise unusable(f"{value!r} is not an IP address", "write it like 192.168.1.10, without a port or a mask")
+        raise unusable("is not an IP address", "write it like 192.168.1.10, without a port or a mask", value)
     return str(ipaddress.ip_address(value))
 
 
 def is_address(value: str) -> bool:
-    """Whether a string is an IPv4 or IPv6 address (without brackets)."""
+    """Return whether a string is an IPv4 or IPv6 address (without brackets)."""
     if _ADDRESS_LETTERS.fullmatch(value) is None:
-        return False  # the zone of an IPv6 address (%eth0) could be anything
+        return False  # the zone of an IPv6 address (%eth0) can be anything
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -403,16 +403,16 @@ def is_address(value: str) -> bool:
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
-#: Digits and dots alone are meant as an address, and mistyped.
+#: Only digits and dots: a mistyped address.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
 
 
-# Request headers and secrets of terminals: plain values, or what stays in files and systemd credentials.
+# Request headers and secrets of terminals: plain values, or references to files and systemd credentials.
 
-#: Servers refuse longer header lines; a file this large is not a header value but a mistake.
+#: Most bytes of a header value. Servers refuse longer lines, and a larger file is a mistake.
 MAX_HEADER_BYTES = 8192
 
-#: Fields that posd writes itself, or that would change how request or reply are framed (RFC 9110, RFC 9112).
+#: Fields that posd writes itself, or that would change the framing of request or reply (RFC 9110, RFC 9112).
 RESERVED = frozenset(
     {
         "accept-encoding",
@@ -429,7 +429,7 @@ RESERVED = frozenset(
     }
 )
 
-#: Where systemd puts the credentials of a unit (systemd.exec(5), LoadCredential=).
+#: Variable with the folder of a unit's credentials (systemd.exec(5), LoadCredential=).
 CREDENTIALS_DIRECTORY = "CREDENTIALS_DIRECTORY"
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -438,24 +438,25 @@ _CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class HeaderError(Exception):
-    """A header's value or a secret cannot be read now; the message names where it comes from, never the value."""
+    """Unreadable header value or secret; the message names its source, never the value."""
 
-    def __init__(self, reason: str, cure: str) -> None:
-        super().__init__(f"{reason}; {cure}")
+    def __init__(self, source: str, reason: str, cure: str) -> None:
+        super().__init__(f"{source} {reason}; {cure}")
+        self.source = source
         self.reason = reason
         self.cure = cure
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderValue:
-    """Where the value of a header or a secret comes from: one of the three is set. A value never shows in repr."""
+    """Source of a header's or a secret's value: one of the three is set. repr never shows a value."""
 
     value: str | None = field(default=None, repr=False)
     file: Path | None = None
     credential: str | None = None
 
     def resolve(self) -> str:
-        """Read the value. Raises HeaderError. Blocking, for a file or a credential."""
+        """Read the value. Raise HeaderError. Blocking, for a file or a credential."""
         if self.value is not None:
             return self.value
         return _header_content(self._path())
@@ -467,7 +468,8 @@ class HeaderValue:
         directory = os.environ.get(CREDENTIALS_DIRECTORY)
         if not directory:
             raise HeaderError(
-                f"the credential {self.credential} was not passed to this process ({CREDENTIALS_DIRECTORY} is not set)",
+                f"the credential {self.credential}",
+                f"was not passed to this process ({CREDENTIALS_DIRECTORY} is not set)",
                 f"add LoadCredential={self.credential}:/path/of/the/secret to the unit",
             )
         return Path(directory) / self.credential
@@ -478,31 +480,31 @@ def _header_content(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_HEADER_BYTES + 1)
     except OSError as error:
-        raise HeaderError(f"{path} cannot be read ({error.strerror})", "make it readable for the daemon") from error
+        raise HeaderError(str(path), f"cannot be read ({error.strerror})", "make it readable for the daemon") from error
     if len(content) > MAX_HEADER_BYTES:
-        raise HeaderError(f"{path} is longer than {MAX_HEADER_BYTES} bytes", "put only the value into it")
+        raise HeaderError(str(path), f"is longer than {MAX_HEADER_BYTES} bytes", "put only the value into it")
     text = content.decode("ascii", errors="replace").strip()
     if _HEADER_VALUE.fullmatch(text) is None:
-        raise HeaderError(f"{path} is not one line of visible ASCII", "put only the value into it")
+        raise HeaderError(str(path), "is not one line of visible ASCII", "put only the value into it")
     return text
 
 
 def sendable(headers: Mapping[str, str]) -> bool:
-    """Tell whether header lines can be made of all of these: a token, and one line of visible ASCII."""
+    """Return whether all are valid header lines: a token, and one line of visible ASCII."""
     return all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items())
 
 
-def header_table(raw: object, base: Base) -> Mapping[str, HeaderValue]:
-    """Read a `headers` table, paths relative to `base`. Raises UnusableValueError (never with a value in it)."""
+def header_table(raw: object, base: ReaderContext) -> Mapping[str, HeaderValue]:
+    """Read a `headers` table, paths relative to `base`. Raise UnusableValueError (never with a value in it)."""
     if not isinstance(raw, dict):
         raise unusable("must be a table", 'write headers = {NAME = "value"}')
     found: dict[str, HeaderValue] = {}
-    faults: list[Fault] = []
+    faults: list[ValueFault] = []
     for name, given in raw.items():
         read_one = _read_header(name, given, base)
         if isinstance(read_one, HeaderValue) and name.lower() in {other.lower() for other in found}:
-            read_one = Fault("is given twice, in different spellings", "keep one of them", name)
-        if isinstance(read_one, Fault):
+            read_one = ValueFault("is given twice, in different spellings", "keep one of them", name)
+        if isinstance(read_one, ValueFault):
             faults.append(read_one)
         else:
             found[name] = read_one
@@ -511,26 +513,26 @@ def header_table(raw: object, base: Base) -> Mapping[str, HeaderValue]:
     return MappingProxyType(found)
 
 
-def _read_header(name: str, given: object, base: Base) -> HeaderValue | Fault:
+def _read_header(name: str, given: object, base: ReaderContext) -> HeaderValue | ValueFault:
     if _HEADER_NAME.fullmatch(name) is None:
-        return Fault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", written_key(name))
+        return ValueFault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", value=name)
     if name.lower() in RESERVED:
-        return Fault("is a header that posd sets itself", "remove it", name)
+        return ValueFault("is a header that posd sets itself", "remove it", name)
     if isinstance(given, str):
         if _HEADER_VALUE.fullmatch(given) is None:
-            return Fault("has a value that is not one line of visible ASCII", "remove the other characters", name)
+            return ValueFault("has a value that is not one line of visible ASCII", "remove the other characters", name)
         return HeaderValue(value=given)
     return _kept_elsewhere(given, base, name, 'write "value", {file = "PATH"} or {credential = "NAME"}')
 
 
-def secret(raw: object, base: Base) -> HeaderValue | None:
-    """A secret that a file or a systemd credential holds; None where the string is empty."""
+def secret(raw: object, base: ReaderContext) -> HeaderValue | None:
+    """Return a secret in a file or a systemd credential; None for an empty string."""
     if raw == "":
         return None
-    if isinstance(raw, str):  # not shown: it may be the secret
+    if isinstance(raw, str):  # not quoted: it may be the secret
         raise unusable("is a text, and a secret does not stand here", f"put it into a file, and {_WHERE}")
     found = _kept_elsewhere(raw, base, "", _WHERE)
-    if isinstance(found, Fault):
+    if isinstance(found, ValueFault):
         raise UnusableValueError(found)
     return found
 
@@ -538,22 +540,22 @@ def secret(raw: object, base: Base) -> HeaderValue | None:
 _WHERE = 'write {file = "PATH"} or {credential = "NAME"}'
 
 
-def _kept_elsewhere(given: object, base: Base, at: str, cure: str) -> HeaderValue | Fault:
-    """Read what names a file or a credential; it is opened, so that it is known to be readable."""
+def _kept_elsewhere(given: object, base: ReaderContext, at: str, cure: str) -> HeaderValue | ValueFault:
+    """Return the reference to a file or a credential; it is opened, to check that it is readable."""
     match given:
         case {"file": str(path), **others} if path and path.isprintable() and not others:
             found = HeaderValue(file=base.directory / path)
         case {"credential": str(credential), **others} if not others:
             if _CREDENTIAL.fullmatch(credential) is None:
-                return Fault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
+                return ValueFault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", at)
             found = HeaderValue(credential=credential)
             if CREDENTIALS_DIRECTORY not in os.environ:
-                return found  # not under the service manager, as in `posd config check`: nothing to look into
+                return found  # without the service manager, as in `posd config check`, there is no folder
         case _:
-            return Fault("has no usable value", cure, at)
+            return ValueFault("has no usable value", cure, at)
     try:
         if base.check_files:
             found.resolve()
     except HeaderError as error:
-        return Fault(f"cannot be used: {error.reason}", error.cure, at)
+        return ValueFault(error.reason, error.cure, at, error.source)
     return found

@@ -1,11 +1,11 @@
-"""The parts of the daemon, built and wired: nothing else constructs them. What starts and stops is in `daemon.main`."""
+"""Construction and wiring of the daemon's parts. `daemon.main` starts and stops them."""
 
 import socket
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -13,51 +13,51 @@ import structlog
 
 from posd import __version__, tls
 from posd.api import routes, webhooks
-from posd.api.certificate import Pair, ServedCertificate
+from posd.api.certificate import CertificatePair, ServedCertificate
 from posd.api.clock import ClockCalls
 from posd.api.commission import CommissionCalls
 from posd.api.documents import Version
 from posd.api.identity import IdentityCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
-from posd.api.metrics import Tally
+from posd.api.metrics import EventCounters
 from posd.api.report_calls import ReportCalls
 from posd.api.service import ServiceCalls
 from posd.api.webhooks import WebhookApp
 from posd.base import limits
 from posd.base.clocks import monotonic
 from posd.base.ids import Channel
-from posd.base.limits import Limit, Reached
+from posd.base.limits import Limit
 from posd.base.negotiation import Language
 from posd.base.times import iso, released
 from posd.calls.app import LocalApp, connection_refused
-from posd.calls.context import Context
-from posd.calls.route import Call, served
+from posd.calls.context import CallContext
+from posd.calls.route import BoundRoute, served
 from posd.clock.clock import WallClock
-from posd.clock.kernel import Past
+from posd.clock.kernel import ProcessMoment
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
-from posd.daemon.health import Health
+from posd.daemon.health import HealthChecks
 from posd.daemon.in_force import InForce
 from posd.daemon.metrics import Metrics, metrics_listeners
-from posd.daemon.presence import Clock, Presence
+from posd.daemon.presence import Presence, PresenceClock
 from posd.daemon.status import StatusCalls
 from posd.daemon.surroundings import Surroundings
-from posd.httpd.admission import Gate, RejectedTraffic
-from posd.httpd.senders import Sender, Senders
-from posd.httpd.server import Listener
+from posd.httpd.admission import AdmissionGate, RejectedTraffic
+from posd.httpd.peers import PeerQuotas, SocketPeer
+from posd.httpd.server import HttpListener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
 from posd.payments.amounts import AmountRules
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.decide import Operators
-from posd.payments.doubts import Doubts
 from posd.payments.handlers import TransactionCalls
 from posd.payments.identity_conflicts import IdentityConflicts
 from posd.payments.inbox import Inbox
-from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.reconcile import Reconciler, ReconcileSettings
 from posd.payments.record import CallsInFlight
-from posd.payments.reprocess import PaymentRecords
-from posd.payments.schedule import Limits
+from posd.payments.reprocess import payment_records
+from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.payments.unread import UnreadApprovals
@@ -66,34 +66,35 @@ from posd.printing import schedule
 from posd.printing.decide import PrintOperators
 from posd.printing.handlers import PrintJobCalls
 from posd.printing.inbox import PrintInbox
-from posd.printing.poll import Spooler
-from posd.printing.reprocess import PrintRecords
+from posd.printing.poll import PrintPoller
+from posd.printing.reprocess import print_records
 from posd.printing.start import Printing
-from posd.printing.turns import Turns
+from posd.printing.turns import PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.commissions import Commissions
-from posd.records.intake import Intake, limit_reached, tell
-from posd.records.quarantine import Reprocessing
+from posd.records.quarantine import Derivable, Reprocessing
+from posd.records.quotas import LimitCounters, Quotas, limit_reached, tell
 from posd.records.start import Missing
-from posd.records.terminal_addresses import Decisions
+from posd.records.terminal_addresses import IdentityDecisions
 from posd.records.witness_file import WitnessFile
+from posd.storage.backup import BackupFolder
 from posd.storage.connection import schema_version, unusable
+from posd.storage.database_files import FreeSpace
 from posd.storage.errors import StorageUnavailable
-from posd.storage.files import FreeSpace
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.liveness import Liveness
+from posd.upkeep.restore_guard import RestoreGuard
 from posd.upkeep.retention import Retention
-from posd.upkeep.unseen import Unseen
 
-#: Connections of the LAN: many terminals, each with one or two.
+#: Most connections of the LAN: many terminals, each with one or two.
 MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
-#: A terminal sends an event every few seconds of a payment; an idle connection is closed after this. Seconds.
+#: Seconds after which an idle connection is closed. A terminal sends an event every few seconds of a payment.
 LAN_KEEP_ALIVE_SECONDS: Final = 15.0
-#: After which a program that has too many connections may try again, in seconds.
+#: Seconds after which a program with too many connections may retry.
 TOO_MANY_SECONDS: Final = 1
 LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
 NOT_ON_THE_FEED_SOCKET: Final = (
@@ -104,36 +105,37 @@ log = structlog.get_logger("posd.local")
 
 
 class CannotStart(Exception):
-    """The daemon cannot start; the message says why and what to do."""
+    """Failure of the start; the message has the reason and the cure."""
 
 
 async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
-    """Build what judges the clock, and let it look for the first time. Raise StoreError where that cannot be."""
+    """Build the clock guard, and make its first check. Raise StoreError."""
     limit = timedelta(seconds=config.clock.max_step_seconds)
     now, elapsed = surroundings.now, surroundings.elapsed
     clock = WallClock(store, limit, released(), now, elapsed, surroundings.kernel_state)
     try:
         await clock.begin()
-    except (StorageUnavailable, ValueError, TypeError) as error:  # the latter two: a row that was damaged on the disk
+    # ValueError and TypeError: a row that was damaged on the disk
+    except (StorageUnavailable, ValueError, TypeError) as error:
         raise unusable(config.database.path, error) from error
     return clock
 
 
 class TerminalParts(msgspec.Struct, frozen=True):
-    """The fleet, and what tells where it is; `discovery` is None where it is switched off."""
+    """The fleet, and the sources of its addresses; `discovery` is None if it is switched off."""
 
     fleet: Fleet
     interfaces: Interfaces
     discovery: Discovery | None
 
     def is_own(self, address: str) -> bool:
-        """Whether an address is this machine's own, and no terminal runs there."""
+        """Return whether an address is this machine's own, and no terminal runs there."""
         own = {item.partition("%")[0] for item in self.interfaces.addresses}
         return address in own and address not in self.fleet.addresses.hosts()
 
 
 def terminals(config: Config, surroundings: Surroundings, clock: WallClock) -> TerminalParts:
-    """Build what knows the terminals. Raise CannotStart."""
+    """Build the fleet, the interfaces and the discovery. Raise CannotStart."""
     now = surroundings.now
     try:
         fleet = Fleet(config.terminals, config.profiles, now, lambda: clock.sure)
@@ -148,8 +150,8 @@ def terminals(config: Config, surroundings: Surroundings, clock: WallClock) -> T
     return TerminalParts(fleet, interfaces, discovery)
 
 
-class Base(msgspec.Struct, frozen=True):
-    """What all other parts stand on; `keys` are those of the callback URLs."""
+class CoreParts(msgspec.Struct, frozen=True):
+    """Parts that all others need; `keys` are those of the callback URLs."""
 
     config: Config
     surroundings: Surroundings
@@ -159,20 +161,20 @@ class Base(msgspec.Struct, frozen=True):
     callback_urls: CallbackUrls
     keys: tuple[bytes, ...]
     noise: RejectedTraffic
-    intake: Intake
+    intake: Quotas
     in_force: InForce
 
 
-def intake(config: Config) -> Intake:
-    """Build what bounds what each sender may have kept."""
-    return Intake(Reached(tell, monotonic), FreeSpace(config.database.path.parent, monotonic))
+def intake(config: Config) -> Quotas:
+    """Build the limits on what each sender may have stored."""
+    return Quotas(LimitCounters(tell, monotonic), FreeSpace(config.database.path.parent, monotonic))
 
 
 class PaymentParts(msgspec.Struct, frozen=True):
-    """The use cases of payments."""
+    """Use cases of payments."""
 
     outstanding: CallsInFlight
-    unseen: Unseen
+    unseen: RestoreGuard
     payments: Payments
     aborts: Aborts
     searching: Searching
@@ -181,21 +183,21 @@ class PaymentParts(msgspec.Struct, frozen=True):
     operators: Operators
     address_changes: AddressChanges
     identity_conflicts: IdentityConflicts
-    records: PaymentRecords
+    records: Derivable[Any]
     unread: UnreadApprovals
 
 
-def payments(base: Base) -> PaymentParts:
+def payments(base: CoreParts) -> PaymentParts:
     """Build the use cases of payments."""
     config, store, fleet, now = base.config, base.store, base.terminals.fleet, base.surroundings.now
     outstanding = CallsInFlight()
     witness = WitnessFile(config.database.witness)
-    unseen = Unseen(store, witness, now, base.clock.limit, partial(_forgets_before, base))
+    unseen = RestoreGuard(store, witness, now, base.clock.limit, partial(_forgets_before, base))
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
-    aborts = Aborts(store, fleet, outstanding, now)
-    doubts = Doubts(config.merchant.currency, lambda: base.clock.sure)
-    searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts)
+    aborts = Aborts(store, fleet, outstanding, now, base.intake)
+    doubts = ApprovalChecks(config.merchant.currency, lambda: base.clock.sure)
+    searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts, base.intake)
     conflict = fleet.addresses.conflict
     reconciler = Reconciler(
         store,
@@ -218,8 +220,8 @@ def payments(base: Base) -> PaymentParts:
         doubts=doubts,
     )
     fleet.addresses.is_open(reconciler.is_open)
-    fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
-    store.hub.listen_later(partial(_tell, base.clock), payment_record.Moved)
+    fleet.addresses.listen(reconciler.returned)  # queries open payments on a terminal that is reachable again
+    store.hub.listen_later(partial(_tell, base.clock), payment_record.TransactionChanged)
     return PaymentParts(
         outstanding,
         unseen,
@@ -246,69 +248,69 @@ def payments(base: Base) -> PaymentParts:
         Operators(store, fleet, outstanding, now, unseen.missing_records),
         address_changes,
         IdentityConflicts(store, fleet, outstanding, now),
-        PaymentRecords(inbox, outstanding),
+        payment_records(inbox, outstanding),
         UnreadApprovals(store, outstanding, now),
     )
 
 
-def _forgets_before(base: Base) -> str:
-    """Return the moment before which records are removed by their age, "" where they are kept for ever."""
+def _forgets_before(base: CoreParts) -> str:
+    """Return the moment before which records are removed by age, "" if they are kept for ever."""
     days = base.config.database.retention_days
     return iso(base.clock.confirmed - timedelta(days=days)) if days else ""
 
 
-def _tell(clock: WallClock, moved: payment_record.Moved) -> None:
-    """Log what has changed, and tell the clock of the time that an event of a terminal bears."""
+def _tell(clock: WallClock, moved: payment_record.TransactionChanged) -> None:
+    """Log a change, and pass the time of a terminal's event to the clock guard."""
     payment_record.tell(moved)
     if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
         event = moved.cause.event
         clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
 
 
-def _reconciling(config: Config) -> Settings:
+def _reconciling(config: Config) -> ReconcileSettings:
     given = config.reconcile
-    return Settings(
-        Limits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+    return ReconcileSettings(
+        ReconcileLimits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
         settle=given.settle_seconds,
         probe_with_abort=given.probe_with_abort,
     )
 
 
 class PrintParts(msgspec.Struct, frozen=True):
-    """The use cases of print jobs."""
+    """Use cases of print jobs."""
 
     printing: Printing
-    spooler: Spooler
+    spooler: PrintPoller
     inbox: PrintInbox
     operators: PrintOperators
-    records: PrintRecords
+    records: Derivable[Any]
 
 
-def printing(base: Base, missing: Missing) -> PrintParts:
+def printing(base: CoreParts, missing: Missing) -> PrintParts:
     """Build the use cases of print jobs."""
-    store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
+    store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, PrintTurns()
     now = base.surroundings.now
     jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake, missing)
-    limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
-    spooler = Spooler(store, fleet, turns, limits, now, base.surroundings.chance)
+    limits = schedule.PollLimits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
+    spooler = PrintPoller(store, fleet, turns, limits, now, base.surroundings.chance)
     inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)
     fleet.addresses.listen(spooler.returned)
-    store.hub.listen_later(print_record.tell, print_record.Moved)
-    return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
+    store.hub.listen_later(print_record.tell, print_record.PrintJobChanged)
+    return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), print_records(inbox))
 
 
-class WebhookDoor(msgspec.Struct, frozen=True):
-    """The door of the terminals, and what guards it."""
+class WebhookParts(msgspec.Struct, frozen=True):
+    """The listener of the terminals, and its guards."""
 
-    listener: Listener
+    listener: HttpListener
     app: WebhookApp
     certificate: ServedCertificate
     distrust: CertificateRefusals
 
 
 def webhook_door(
-    base: Base, certificate: ServedCertificate, paying: PaymentParts, prints: PrintParts, listening: socket.socket
-) -> WebhookDoor:
+    base: CoreParts, certificate: ServedCertificate, paying: PaymentParts, prints: PrintParts, listening: socket.socket
+) -> WebhookParts:
     """Build the listener that terminals call, on that socket."""
     channels = (
         webhooks.transactions(paying.inbox, base.config.webhooks.max_body_bytes),
@@ -316,7 +318,7 @@ def webhook_door(
     )
     app = WebhookApp(channels, base.callback_urls, base.noise)
     distrust = CertificateRefusals(base.surroundings.now, base.terminals.is_own)
-    listener = Listener(
+    listener = HttpListener(
         app,
         listening,
         name="webhooks",
@@ -325,63 +327,67 @@ def webhook_door(
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         in_turn=True,
-        gate=Gate(base.terminals.fleet.addresses.hosts, clock=monotonic),
+        gate=AdmissionGate(base.terminals.fleet.addresses.hosts, clock=monotonic),
         tls=certificate.served.context,
         refused=distrust.told,
+        unreadable=app.answer_unreadable,
     )
     certificate.listen(lambda served: listener.use_tls(served.context))
     base.terminals.interfaces.listen(certificate.look)
-    return WebhookDoor(listener, app, certificate, distrust)
+    return WebhookParts(listener, app, certificate, distrust)
 
 
-def pair(config: Config, surroundings: Surroundings) -> Pair:
-    """Return the files of the webhook listener's certificate; what posd made itself it renews itself."""
+def pair(config: Config, surroundings: Surroundings) -> CertificatePair:
+    """Return the files of the webhook listener's certificate; posd renews a certificate that it made."""
     made = tls.files(config.database.tls_directory)
     given = config.webhooks
-    return Pair(
+    return CertificatePair(
         given.certificate or made.certificate,
         given.private_key or made.private_key,
         None if given.certificate else config.file,
         partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses),
+        partial(tls.new_ca_signs_from, made),
+        lambda: None if given.certificate else tls.publish_ca(made, config.local_api.directory),
     )
 
 
-def presence(base: Base, door: WebhookDoor) -> Presence:
-    """Build what notices whether terminals could call."""
-    clock = Clock(base.surroundings.now, elapsed=base.surroundings.elapsed)
+def presence(base: CoreParts, door: WebhookParts) -> Presence:
+    """Build the watch on whether terminals can call."""
+    clock = PresenceClock(base.surroundings.now, elapsed=base.surroundings.elapsed)
     return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, clock)
 
 
-def liveness(base: Base, paying: PaymentParts) -> Liveness:
-    """Build what looks at the terminals by itself."""
+def liveness(base: CoreParts, paying: PaymentParts) -> Liveness:
+    """Build the prober of the terminals."""
     every, chance, reconciler = base.config.discovery.check_seconds, base.surroundings.chance, paying.reconciler
     made = Liveness(base.terminals.fleet, every, reconciler.is_open, chance)
     reconciler.on_open = made.changed
     return made
 
 
-class LocalDoors(msgspec.Struct, frozen=True):
-    """The doors of tills and operators, all listeners, and what they alone use."""
+class LocalParts(msgspec.Struct, frozen=True):
+    """Listeners of tills and operators, all listeners, and the parts that only they use."""
 
-    listeners: list[Listener]
+    listeners: list[HttpListener]
+    health: HealthChecks
     metrics: Metrics
     backups: BackupCalls
     retention: Retention
 
 
 def local_doors(
-    base: Base,
+    base: CoreParts,
     paying: PaymentParts,
     prints: PrintParts,
-    door: WebhookDoor,
+    door: WebhookParts,
     there: Presence,
-    tally: Tally,
-    inherited: sockets.Inherited,
-) -> LocalDoors:
-    """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
+    tally: EventCounters,
+    inherited: sockets.InheritedSockets,
+) -> LocalParts:
+    """Build the local API on its sockets, and the listener of the metrics if configured. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     now, clock, database = base.surroundings.now, base.clock, config.database
-    context = Context(store, now, base.intake, paying.unseen.missing_records, paying.unread.read)
+    context = CallContext(store, now, base.intake, paying.unseen.missing_records, paying.unread.read)
     retention = Retention(
         store,
         database.retention_days,
@@ -391,9 +397,10 @@ def local_doors(
         lambda: clock.doubt,
     )
     backups = BackupCalls(context, store, database.path, base.keys, paying.unseen)
-    health = Health(
+    listeners = [door.listener]
+    health = HealthChecks(
         context,
-        door.listener,
+        listeners,
         around.discovery,
         door.certificate,
         door.distrust,
@@ -402,6 +409,7 @@ def local_doors(
         clock,
         around.fleet,
         base.in_force,
+        database.path,
     )
     calls = TransactionCalls(
         context,
@@ -420,12 +428,11 @@ def local_doors(
         currency=config.merchant.currency,
         language=config.local_api.language,
     )
-    listeners = [door.listener]
     metrics = Metrics(
         context=context,
         store=store,
         database=database.path,
-        backups=database.backups,
+        backups=BackupFolder(database.backups),
         fleet=around.fleet,
         health=health,
         presence=there,
@@ -444,7 +451,7 @@ def local_doors(
         distrust=door.distrust,
         listeners=listeners,
         now=now,
-        started=Past(base.surroundings.elapsed, base.surroundings.started()),
+        started=ProcessMoment(base.surroundings.elapsed, base.surroundings.started()),
     )
     all_calls = served(
         routes.ALL,
@@ -454,34 +461,38 @@ def local_doors(
         backups,
         RetentionCalls(retention),
         ClockCalls(context, clock),
-        ServiceCalls(context, around.fleet, health.checks, version),
+        ServiceCalls(context, around.fleet, health.checks, version, lambda: base.in_force.config.relay.metadata),
         ReportCalls(context, store, clock, config.merchant.timezone, config.reconcile.first_event_grace_seconds),
-        IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
+        IdentityCalls(context, around.fleet, IdentityDecisions(store, around.fleet, now)),
         CommissionCalls(context, around.fleet, Commissions(store, around.fleet, now), paying.reconciler),
         metrics,
         StatusCalls(metrics, version),
     )
     listeners += _local_listeners(base, all_calls, inherited)
     listeners += metrics_listeners(config.metrics, metrics, noise, base.surroundings.tcp_socket)
-    return LocalDoors(listeners, metrics, backups, retention)
+    return LocalParts(listeners, health, metrics, backups, retention)
 
 
 def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
-    """Return what tells whether a call about an id is under way, so that retention leaves it alone."""
+    """Return the check that a call about an id is open, so that retention skips it."""
     return lambda identity: bool(paying.outstanding.of(identity)) or prints.printing.under_way(identity)
 
 
-def _local_listeners(base: Base, calls: tuple[Call, ...], inherited: sockets.Inherited) -> list[Listener]:
+def _local_listeners(
+    base: CoreParts, calls: tuple[BoundRoute, ...], inherited: sockets.InheritedSockets
+) -> list[HttpListener]:
     api, noise = base.config.local_api, base.noise
     places = limits.places(base.surroundings.descriptors(limits.DESCRIPTORS))
-    app, feed = LocalApp(calls), LocalApp(tuple(call for call in calls if call.route.feed), NOT_ON_THE_FEED_SOCKET)
+    in_flight = base.intake.in_flight
+    app = LocalApp(calls, in_flight)
+    feed = LocalApp(tuple(call for call in calls if call.route.feed), in_flight, NOT_ON_THE_FEED_SOCKET)
     doors = [
         (app, api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
         (app, api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
         (feed, api.feed_socket, api.feed_group, False, places.feed, limits.CONNECTIONS_OF_FEED),
     ]
     return [
-        Listener(
+        HttpListener(
             served_app,
             sock,
             name=path.name,
@@ -489,10 +500,10 @@ def _local_listeners(base: Base, calls: tuple[Call, ...], inherited: sockets.Inh
             now=base.surroundings.now,
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
             max_connections=most,
-            senders=Senders(
+            senders=PeerQuotas(
                 min(places.process, most // 2), places.user, partial(_too_many, base.intake.reached, limit)
             ),
-            state={"admin": admin},
+            state={"admin": admin, "feed": served_app is feed},
         )
         for served_app, path, group, admin, most, limit in doors
         if (sock := _socket(base, path, group, inherited, may_miss=served_app is feed)) is not None
@@ -500,11 +511,11 @@ def _local_listeners(base: Base, calls: tuple[Call, ...], inherited: sockets.Inh
 
 
 def _socket(
-    base: Base, path: Path, group: str, inherited: sockets.Inherited, *, may_miss: bool
+    base: CoreParts, path: Path, group: str, inherited: sockets.InheritedSockets, *, may_miss: bool
 ) -> socket.socket | None:
-    """Return the socket of that path; None where it `may_miss`, and cannot be had: that is told. Raise SocketError."""
+    """Return the socket of that path. With `may_miss`, log a failure and return None. Raise SocketError."""
     try:
-        return inherited.take(path) or base.surroundings.unix_socket(path, group)
+        return inherited.take(path, group) or base.surroundings.unix_socket(path, group)
     except sockets.SocketError as error:
         if not may_miss:
             raise
@@ -512,8 +523,8 @@ def _socket(
         return None
 
 
-def _too_many(reached: Reached, of_socket: Limit, which: str, sender: Sender) -> bytes:
-    """Count and tell that one has too many connections; return what the next one is answered with."""
+def _too_many(reached: LimitCounters, of_socket: Limit, which: str, sender: SocketPeer) -> bytes:
+    """Count and log a sender with too many connections; return the response to a further one."""
     limit = {"process": limits.CONNECTIONS_OF_PROCESS, "user": limits.CONNECTIONS_OF_USER}.get(which, of_socket)
     reached.note(limit, pid=sender.pid, uid=sender.uid)
     return _refusal_of(limit)

@@ -1,58 +1,87 @@
-"""The checks of the health resource (local API, GET /health)."""
+"""Checks of the health resource (local API, GET /health)."""
 
 import shlex
+from pathlib import Path
 
 import msgspec
+import structlog
 
 from posd.api import documents
 from posd.api.certificate import ServedCertificate
 from posd.api.documents import CertificateCheck, Check, Checks, Refusals
+from posd.api.service import each
+from posd.base.clocks import tick
 from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.calls.context import Context
-from posd.clock.clock import TODO, WallClock
+from posd.calls.context import CallContext
+from posd.clock.clock import REMEDY, WallClock
 from posd.config.values import is_address
 from posd.daemon import downtime
 from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
-from posd.httpd.server import Listener
-from posd.storage import changes
+from posd.httpd.server import HttpListener
+from posd.storage import changes, wal
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
-from posd.terminals.identity import Conflict
-from posd.upkeep.unseen import SEEN, Unseen
+from posd.terminals.identity import AddressConflict
+from posd.upkeep.restore_guard import SEEN, RestoreGuard
 
-#: What a person does where a file of the database was moved under the daemon.
+#: Instruction after a file of the database was moved under the daemon.
 PUT_BACK = (
     "put the same file back under its name: posd goes on by itself. Do not restart posd before that: what is in a file "
     "without a name is lost then. If it cannot be put back: stop posd, and restore a backup (posd restore BACKUP)"
 )
 
 
-#: What a person does about a disk that is full.
+#: Instruction for a full disk.
 FREE = "free the disk"
+#: Seconds between two checks without a request of a client.
+CHECK_SECONDS = 10.0
+
+log = structlog.get_logger("posd.daemon")
 
 
-class Health(msgspec.Struct, eq=False, frozen=True):
-    """Looks at all that can be wrong with posd and its machine."""
+class HealthChecks(msgspec.Struct, eq=False):
+    """Checks of posd and its machine."""
 
-    context: Context
-    lan: Listener
+    context: CallContext
+    #: The listener of the LAN is the first.
+    listeners: list[HttpListener]
     discovery: Discovery | None
     certificate: ServedCertificate
     distrust: CertificateRefusals
     presence: Presence
-    unseen: Unseen
+    unseen: RestoreGuard
     clock: WallClock
     fleet: Fleet
     in_force: InForce
+    database: Path
+    is_failing: bool = False
+
+    async def run(self) -> None:
+        """Check regularly until cancelled, so that the log shows when payments are impossible."""
+        while True:
+            await self.checks()
+            await tick(CHECK_SECONDS)
 
     async def checks(self) -> Checks:
-        """Return the checks: state and words."""
+        """Return all checks. Log when payments become impossible, and when they are possible again."""
+        checks = await self._checks()
+        failing = {name: check for name, check in each(checks).items() if check.status == "failing"}
+        if failing and not self.is_failing:
+            reasons = "; ".join(f"{name}: {check.detail}" for name, check in failing.items())
+            log.error("posd.failing", error=reasons, detail="; ".join(check.todo for check in failing.values()))
+        elif self.is_failing and not failing:
+            log.info("posd.recovered")
+        self.is_failing = bool(failing)
+        return checks
+
+    async def _checks(self) -> Checks:
         return Checks(
             storage=await self._storage(),
+            local_api=self._local_api(),
             webhook_listener=await self._listener(),
             certificate=self._certificate_check(),
             discovery=self._browsing(),
@@ -66,9 +95,9 @@ class Health(msgspec.Struct, eq=False, frozen=True):
         try:
             await self.context.read(changes.newest_seq)
         except Problem as problem:
-            return Check("failing", problem.detail, "check the disk of this machine (posd doctor)")
+            return Check("failing", problem.detail, "check the disk of this machine")
         if self.context.write_error is not None:
-            await self.context.probe_write()  # in an idle shop nothing else would show that it is well again
+            await self.context.probe_write()  # an idle shop writes nothing that would show the recovery
         if (moved := self.context.moved) is not None:
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
         if self.context.write_error is not None:
@@ -79,17 +108,28 @@ class Health(msgspec.Struct, eq=False, frozen=True):
         if self.context.intake.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
             return Check("degraded", words, self._free())
+        if (large := wal.trouble(self.database)) is not None:
+            return Check("degraded", *large)
         return _well("the database can be read, and the last write succeeded")
 
     def _free(self) -> str:
-        """Say what frees the disk: the command shows what is large on it."""
+        """Return the command that shows the large files on the disk."""
         disk = self.context.intake.disk
         return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
 
+    def _local_api(self) -> Check:
+        lost = {path: item for item in self.listeners if (path := item.lost_path) is not None}
+        if lost:
+            of_tills = any(not item.state["admin"] and not item.state["feed"] for item in lost.values())
+            words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
+            return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd")
+        return _well("the local sockets are in place")
+
     async def _listener(self) -> Check:
-        if not self.lan.listening:
+        lan = self.listeners[0]
+        if not lan.listening:
             return Check("failing", "the webhook listener does not accept connections", "restart posd")
-        if (error := self.lan.accept_error) is not None:
+        if (error := lan.accept_error) is not None:
             return Check(
                 "failing",
                 f"the webhook listener cannot accept connections now ({error})",
@@ -98,7 +138,7 @@ class Health(msgspec.Struct, eq=False, frozen=True):
         if (found := await self.presence.look()) is not None:
             absence, left = found
             return Check("degraded", downtime.words(absence, len(left)), downtime.todo(left))
-        return _well(f"listening on port {self.lan.port}, {self.lan.connections} connections")
+        return _well(f"listening on port {lan.port}, {lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
         state, words, todo = self.certificate.check()
@@ -108,7 +148,7 @@ class Health(msgspec.Struct, eq=False, frozen=True):
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
             todo = todo or "see what each of these devices needs (posd tls status)"
         info = self.certificate.served.info
-        served = documents.Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self.lan.port)
+        served = documents.Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self.listeners[0].port)
         return CertificateCheck(state, words, todo, served, _refused_by(self.distrust))
 
     def _browsing(self) -> Check:
@@ -118,7 +158,7 @@ class Health(msgspec.Struct, eq=False, frozen=True):
             return Check(
                 "degraded",
                 f"{self.discovery.trouble}; terminals with a base_url work",
-                "check the network of this machine (posd doctor)",
+                "check the network of this machine",
             )
         return _well("listening for announcements")
 
@@ -127,8 +167,8 @@ class Health(msgspec.Struct, eq=False, frozen=True):
         disputes = {serial: found for serial in self.fleet.serials if (found := addresses.conflict(serial)) is not None}
         if disputes:
             words = "; ".join(item.what for item in disputes.values())
-            # What was sent to another device at its address is asked for there: only starts and aborts are kept back.
-            asked = all(item.kind is Conflict.SERIAL for item in disputes.values())
+            # Queries at the other device are still allowed: only starts and aborts are held back.
+            asked = all(item.kind is AddressConflict.SERIAL for item in disputes.values())
             sent = "no payment is sent there" if asked else "nothing is sent there"
             return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in disputes.values()))
         if rivals := [serial for serial in self.fleet.serials if addresses.has_rivals(serial)]:
@@ -141,7 +181,7 @@ class Health(msgspec.Struct, eq=False, frozen=True):
     def _clock(self) -> Check:
         if (doubt := self.clock.doubt) is not None:
             waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until it is believed"
-            return Check("degraded", f"{doubt}. {waits}", TODO)
+            return Check("degraded", f"{doubt}. {waits}", REMEDY)
         return _well(iso(self.clock.reading.wall))
 
     def _restore(self) -> Check:

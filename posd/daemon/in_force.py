@@ -1,41 +1,46 @@
-"""Which configuration is in force, and why a newer one was refused: for health, metrics, status and the log."""
+"""The configuration in force, and the refusal of a newer one: for health, metrics, status and the log."""
 
 from collections.abc import Callable
 from datetime import datetime
 
 from posd.api.documents import Check, ConfigurationError, ConfigurationState, RefusedConfiguration
 from posd.base.times import iso
-from posd.clock.kernel import Past
-from posd.config import ConfigProblem
+from posd.clock.kernel import ProcessMoment
+from posd.config import Config, ConfigProblem
 
 
 class InForce:
-    """Which configuration is in force, and why a newer one was refused; empty where none was."""
+    """The newest loaded configuration, and the refusal of a newer one.
 
-    def __init__(self, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
+    `refused` is empty without one.
+    """
+
+    def __init__(self, config: Config, now: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
         """`elapsed`: seconds since the boot, sleep included."""
+        self.config = config
         self._now = now
         self._elapsed = elapsed
-        self._loaded = self._refused = Past(elapsed)
+        self._loaded = self._refused = ProcessMoment(elapsed)
         self.refused: tuple[ConfigProblem, ...] = ()
         self.needs_restart: tuple[str, ...] = ()
 
     def refuse(self, problems: tuple[ConfigProblem, ...]) -> None:
-        """Remember what is wrong with a newer one, until one is loaded."""
-        self._refused, self.refused = Past(self._elapsed), problems
+        """Record the problems of a newer configuration, until one is loaded."""
+        self._refused, self.refused = ProcessMoment(self._elapsed), problems
 
-    def load(self, needs_restart: tuple[str, ...]) -> None:
-        """A newer one was loaded."""
-        self._loaded, self.needs_restart, self.refused = Past(self._elapsed), needs_restart, ()
+    def load(self, config: Config, needs_restart: tuple[str, ...]) -> None:
+        """Record that a newer configuration was loaded."""
+        self.config, self.needs_restart = config, needs_restart
+        self._loaded, self.refused = ProcessMoment(self._elapsed), ()
 
     @property
     def loaded_at(self) -> str:
-        """When it was read."""
+        """Time at which it was loaded."""
         return iso(self._loaded.at(self._now()))
 
     @property
     def refused_at(self) -> str:
-        """When the newer one was refused."""
+        """Time at which the newer one was refused."""
         return iso(self._refused.at(self._now()))
 
     def check(self) -> Check:
@@ -55,12 +60,12 @@ class InForce:
         )
 
     def state(self) -> ConfigurationState:
-        """Return the document of it."""
+        """Return its document."""
         errors = [ConfigurationError(p.file, p.line, p.key, f"{p.reason}; {p.cure}") for p in self.refused]
         refused = RefusedConfiguration(self.refused_at, errors) if errors else None
         return ConfigurationState(self.loaded_at, refused, list(self.needs_restart))
 
 
 def restart_words(keys: tuple[str, ...]) -> str:
-    """Say which changes wait for a restart."""
+    """Return a sentence about the changes that wait for a restart."""
     return f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd"

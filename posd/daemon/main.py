@@ -1,4 +1,4 @@
-"""The daemon's life: started, told to stop, stopped. What it is made of is built in `daemon.build`."""
+"""Life of the daemon: start, signals, stop. `daemon.build` builds the parts."""
 
 import asyncio
 import gc
@@ -19,19 +19,20 @@ import structlog
 from posd import __version__, tls
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
-from posd.api.metrics import Tally
+from posd.api.metrics import EventCounters
+from posd.base import files
 from posd.base.redaction import REDACTOR
-from posd.config import Config
+from posd.config import Config, ConfigError, ConfigProblem
 from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart
 from posd.daemon.in_force import InForce
-from posd.daemon.memory import Memory, use_one_heap
+from posd.daemon.memory import MemoryTrimmer, use_one_heap
 from posd.daemon.presence import Presence
-from posd.daemon.reload import Reloading
+from posd.daemon.reload import Reloader, keep
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import Listener, give_memory_back
+from posd.httpd.server import HttpListener, give_memory_back
 from posd.logs import output
 from posd.payments import recovery
 from posd.payments.model import Transaction
@@ -42,43 +43,53 @@ from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
 from posd.storage.connection import refuse_lost, unusable
+from posd.storage.database_files import closed_to_us
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
 from posd.terminals.commission import Commission
 from posd.terminals.identity import Proof, Trusted
+from posd.upkeep.known_ca import KnownCa
 
-#: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.
+#: Seconds that calls to terminals may still take at a stop; the whole stop takes under 3.
 CALL_GRACE_SECONDS = 1.0
-#: How long print jobs that are being sent may take before that, in seconds; those in line are not sent any more.
+#: Seconds that print jobs being sent may take before that; waiting ones are not sent.
 PRINT_GRACE_SECONDS = 0.5
-#: How long requests that are being answered may still take after that, in seconds.
+#: Seconds that open requests may still take after that.
 REQUEST_GRACE_SECONDS = 0.8
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
 
-#: Where asyncio's words begin to show objects, and with them what they hold.
+#: Sentence for a configuration with a mistake at the start.
+LAST_ONE = "the last configuration that worked is in force; correct it (posd config check), and reload"
+#: Characters after which asyncio's messages show objects with their content.
 _OBJECTS = re.compile(r"[:(<]")
 
-#: Something to be done at the stop, at once or over a while.
+#: Step of the stop, synchronous or asynchronous.
 Step = Callable[[], Awaitable[None] | None]
 
 log = structlog.get_logger("posd.daemon")
 
 
-def run(config: Config) -> int:
-    """Run the daemon until SIGTERM or SIGINT; return the exit code."""
+def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
+    """Run the daemon until SIGTERM or SIGINT; return the exit code.
+
+    `refused`: problems of a newer configuration, if `config` is the last one that worked.
+    """
     use_one_heap()
     surroundings = Surroundings()
     output.configure(config.logging.level, surroundings.now)
     os.umask(0o077)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a certificate to load anew, it would end the process
+    # by default it would end the process; a handler follows once there is a certificate to reload
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        asyncio.run(serve(config, surroundings))
+        _give_up_root(config.database.path)
+        asyncio.run(serve(config, surroundings, refused))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
-        log.error("posd.cannot_start", error=str(error))  # noqa: TRY400 - the message is the whole story
-        notify(STATUS=f"cannot start: {error}")
+        words = _why(error, config.database.path)
+        log.error("posd.cannot_start", error=words)  # noqa: TRY400 - the message is the whole story
+        notify(STATUS=f"cannot start: {words}")
         return EXIT_CONFIGURATION if isinstance(error, CannotStart | tls.TlsError) else EXIT_FAILED
     except Exception:
         log.exception("posd.crashed", error_id=secrets.token_hex(8))
@@ -89,8 +100,25 @@ def run(config: Config) -> int:
     return EXIT_OK
 
 
-async def serve(config: Config, surroundings: Surroundings) -> None:
-    """Start everything, wait for a signal, stop everything in order."""
+def _why(error: Exception, database: Path) -> str:
+    """Return why posd cannot start. Unusable files of its folder come first, as after a copy by root."""
+    closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | tls.TlsError) else []
+    if not closed:
+        return str(error)
+    names, user = ", ".join(map(str, closed)), files.user_name(os.geteuid())
+    what = f"it runs as {user}, and {names} {'belongs' if len(closed) == 1 else 'belong'} to another user"
+    return f"{str(error).partition('; ')[0]}; {what}: sudo chown -R {user} {database.parent}"
+
+
+def _give_up_root(database: Path) -> None:
+    try:
+        files.give_up_root(database)
+    except OSError as error:
+        raise StoreError(f"cannot use {database.parent} ({error.strerror})") from error
+
+
+async def serve(config: Config, surroundings: Surroundings, refused: tuple[ConfigProblem, ...] = ()) -> None:
+    """Start all parts, wait for a signal, stop all in order."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     noise = RejectedTraffic()
@@ -98,7 +126,7 @@ async def serve(config: Config, surroundings: Surroundings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _told_to_stop, stop, number)
     async with AsyncExitStack() as stack:
-        await _start(config, surroundings, noise, stack)
+        await _start(config, refused, surroundings, noise, stack)
         await stop.wait()
         notify(STOPPING="1", STATUS="stopping")
     noise.tell()
@@ -106,12 +134,21 @@ async def serve(config: Config, surroundings: Surroundings) -> None:
     log.info("posd.stopped")
 
 
-async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraffic, stack: AsyncExitStack) -> None:
-    """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
+async def _start(
+    config: Config,
+    refused: tuple[ConfigProblem, ...],
+    surroundings: Surroundings,
+    noise: RejectedTraffic,
+    stack: AsyncExitStack,
+) -> None:
+    """Build and start all parts, in this order; push the steps of the stop to the stack."""
     now = surroundings.now
-    inherited = sockets.Inherited()
+    inherited = sockets.InheritedSockets()
     reload = asyncio.Event()
-    in_force = InForce(now, surroundings.elapsed)
+    in_force = InForce(config, now, surroundings.elapsed)
+    if refused:
+        in_force.refuse(refused)
+        log.error("config.refused", error=str(ConfigError(refused)), detail=LAST_ONE)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
@@ -120,7 +157,8 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     stack.push_async_callback(store.close)
     clock = await build.wall_clock(config, surroundings, store)
     pair = partial(build.pair, surroundings=surroundings)
-    certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure)
+    known_ca = KnownCa(store, tls.files(config.database.tls_directory), now)
+    certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure, known_ca=known_ca)
     clock.listen(certificate.look)
 
     around = build.terminals(config, surroundings, clock)
@@ -131,12 +169,12 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     REDACTOR.set_keys(keys)
     callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
     intake = build.intake(config)
-    base = build.Base(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)
+    base = build.CoreParts(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)
     paying = build.payments(base)
     prints = build.printing(base, paying.unseen.missing_records)
     door = build.webhook_door(base, certificate, paying, prints, listening)
     presence = build.presence(base, door)
-    tally = Tally(store.hub, around.fleet)
+    tally = EventCounters(store.hub, around.fleet)
     liveness = build.liveness(base, paying)
 
     open_payments, open_jobs = await _recover(store, config.database.path, presence, paying, now)
@@ -145,6 +183,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     paying.reconciler.adopt(open_payments)
     around.fleet.addresses.remember(await _trusted(store, config.database.path, open_payments))
     around.fleet.remember(await _commissions(store, config.database.path))
+    around.fleet.addresses.network_changed()  # the state of each terminal is unknown: it is probed
     prints.spooler.adopt(open_jobs)
 
     doors = build.local_doors(base, paying, prints, door, presence, tally, inherited)
@@ -153,7 +192,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
         stack,
         doors.retention.stop,
         doors.backups.stop,
-        store.hub.drain,  # waiting tills hear that posd stops
+        store.hub.drain,  # ends the waits of tills
         paying.reconciler.close,
         prints.spooler.close,
         partial(prints.printing.drain, PRINT_GRACE_SECONDS),
@@ -168,7 +207,7 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     await systemd.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
 
     status = partial(systemd.status, at, around.fleet, paying.reconciler, in_force)
-    reloading = Reloading(config, in_force, around.fleet, callback_urls, certificate, pair, status)
+    reloading = Reloader(config, in_force, around.fleet, callback_urls, certificate, pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)
@@ -186,9 +225,10 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
         ("address-changes", paying.address_changes.run),
         ("identity-conflicts", paying.identity_conflicts.run),
         ("unread", paying.unread.run),
+        ("health", doors.health.run),
         ("retention", doors.retention.run),
         ("discovery", around.discovery.run if around.discovery else None),
-        ("memory", Memory(store).run),
+        ("memory", MemoryTrimmer(store).run),
     ):
         if work is not None:
             _in_background(stack, name, work())
@@ -203,14 +243,16 @@ async def _start(config: Config, surroundings: Surroundings, noise: RejectedTraf
     )
     notify(READY="1", STATUS=status())
     _in_background(stack, "watchdog", watchdog.run(store.alive, status))
+    if not refused:
+        await keep(config)
     await around.fleet.warm_up()
-    give_memory_back()  # what the start alone has used: about a megabyte
-    gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
+    give_memory_back()  # frees the memory of the start: about a megabyte
+    gc.freeze()  # permanent objects are excluded from garbage collection, which blocks everything for a moment
     gc.enable()
 
 
 def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
-    """Have these done at the stop, in this order, each also where those before it failed."""
+    """Push steps of the stop, in this order; each runs even if an earlier one failed."""
 
     async def do(step: Step) -> None:
         done = step()
@@ -222,7 +264,7 @@ def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
 
 
 def _in_background(stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, None]) -> None:
-    """Run it until the stop."""
+    """Run a task until the stop."""
     task = asyncio.create_task(work, name=name)
 
     async def cancel() -> None:
@@ -247,21 +289,24 @@ def _make_state_directory(directory: Path) -> None:
 async def _recover(
     store: Store, path: Path, presence: Presence, paying: build.PaymentParts, now: Callable[[], datetime]
 ) -> tuple[list[Transaction], list[PrintJob]]:
-    """Take over what an earlier daemon left; return what is open. Raise StoreError where a row cannot be read."""
+    """Load the state of an earlier daemon; return open payments and print jobs.
+
+    Raise StoreError for an unreadable row.
+    """
     try:
-        await presence.begin()  # before anything is recorded: the newest record is its sign of life
+        await presence.begin()  # first, because the newest record is the last sign of life
         await paying.unseen.begin()
         await paying.unread.begin()
         await tell_restores(store)
         return await recovery.recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        raise unusable(path, error) from error  # the latter three: a row that was damaged on the disk
+        raise unusable(path, error) from error  # the last three: a row that was damaged on the disk
 
 
 async def _trusted(store: Store, path: Path, open_payments: list[Transaction]) -> dict[str, Trusted]:
-    """Return where each terminal was trusted last; where that is not known, where its open payment was sent.
+    """Return where each terminal was trusted last, else the address of its open payment.
 
-    Raise StoreError where a row cannot be read.
+    Raise StoreError for an unreadable row.
     """
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
@@ -272,19 +317,19 @@ async def _trusted(store: Store, path: Path, open_payments: list[Transaction]) -
 
 
 async def _commissions(store: Store, path: Path) -> dict[str, Commission]:
-    """Return what was seen working with each terminal. Raise StoreError where a row cannot be read."""
+    """Return the commissions of the terminals. Raise StoreError for an unreadable row."""
     try:
         return await store.read(commissions.read)
     except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 
 
-async def _close(listeners: list[Listener]) -> None:
+async def _close(listeners: list[HttpListener]) -> None:
     await asyncio.gather(*(listener.close(REQUEST_GRACE_SECONDS) for listener in listeners))
 
 
 def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
-    """Reload (SIGHUP); stop where it means that the terminal posd was started on was closed."""
+    """Reload (SIGHUP); stop if the signal means that posd's own terminal was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
@@ -297,7 +342,7 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
 
 
 def _exception_handler(noise: RejectedTraffic) -> Any:
-    """Return the loop's handler: what strangers cause is counted, what is ours is logged once with its id."""
+    """Return the loop's handler: it counts errors that peers cause, and logs each fault of posd once with its id."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = context.get("exception")

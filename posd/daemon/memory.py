@@ -1,7 +1,7 @@
-"""The process's memory: one heap for all threads; and what many changes have used is given back in a pause after them.
+"""Memory of the process: one heap for all threads, and its release in a pause after many changes.
 
-That is what the database's connections keep of the file, and what the C library keeps of freed memory: three megabytes
-after some thousand payments. What follows the pause reads some pages from the system again.
+The release covers the page caches of the database's connections and the freed memory in the C library: three megabytes
+after some thousand payments. The next reads fetch some pages from the system again.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from contextlib import suppress
 from posd.httpd.server import give_memory_back
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Change
+from posd.storage.writer import RecordedChange
 
-#: After so many changes; a payment is six. It takes some milliseconds, too much for each payment.
+#: Changes after which memory is released; a payment has six. A release takes some milliseconds, too much for each
+#: payment.
 MANY = 1000
-#: A pause is so long, in seconds.
+#: Length of a pause without changes, in seconds.
 PAUSE_SECONDS = 5.0
 
 #: From glibc's malloc.h.
@@ -24,42 +25,42 @@ _M_ARENA_MAX = -8
 
 
 def use_one_heap() -> None:
-    """Have the C library give all threads memory of one heap; to be called before there is a second thread.
+    """Set the C library to one heap for all threads; called before there is a second thread.
 
-    glibc makes a heap for each thread, and each keeps what is free in it (M_ARENA_MAX in mallopt(3)). posd's threads
-    mostly wait for the disk, and do not wait for each other here.
+    glibc makes a heap for each thread, and each retains its free memory (M_ARENA_MAX in mallopt(3)). posd's threads
+    mostly wait for the disk, not for each other.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-class Memory:
-    """Run `run` as a task. It sleeps until there were many changes."""
+class MemoryTrimmer:
+    """Release of memory after many changes. Run `run` as a task."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._changes = 0
         self._many = asyncio.Event()
-        store.hub.listen(self._changed, Change)
+        store.hub.listen(self._changed, RecordedChange)
 
-    def _changed(self, changes: Sequence[Change]) -> None:
+    def _changed(self, changes: Sequence[RecordedChange]) -> None:
         self._changes += len(changes)
         if self._changes >= MANY:
             self._many.set()
 
     async def run(self) -> None:
-        """Give memory back in the first pause after each so many changes, until cancelled."""
+        """Release memory in the first pause after many changes, until cancelled."""
         while True:
             await self._many.wait()
             await self._pause()
             self._changes = 0
             self._many.clear()
-            with suppress(StorageUnavailable, CommitUncertain):  # the next time, then
+            with suppress(StorageUnavailable, CommitUncertain):  # the next pause tries again
                 await self._store.release_memory()
             give_memory_back()
 
     async def _pause(self) -> None:
-        """Return when nothing has changed for so long."""
+        """Wait until nothing has changed for PAUSE_SECONDS."""
         before = None
         while before != self._changes:
             before = self._changes

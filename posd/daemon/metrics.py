@@ -1,5 +1,6 @@
-"""Where the values of the metrics come from; read on request, from the parts that know them."""
+"""Values of the metrics, read from the parts on request."""
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,79 +18,85 @@ from starlette.responses import Response
 
 from posd import __version__
 from posd.api.certificate import ServedCertificate
-from posd.api.figures import Figures, read
-from posd.api.metrics import FAMILIES, OTHER, Tally
+from posd.api.figures import DatabaseGauges, read
+from posd.api.metrics import FAMILIES, OTHER, EventCounters
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
 from posd.base import process_metrics
 from posd.base.clocks import tick
 from posd.base.exposition import CONTENT_TYPE, Sample, Samples, refusal, render
-from posd.base.limits import Reached
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
-from posd.calls.context import Context
+from posd.calls.context import CallContext
 from posd.clock.clock import WallClock
-from posd.clock.kernel import Past
+from posd.clock.kernel import ProcessMoment
 from posd.config.schema import MetricsConfig
-from posd.daemon.health import Health
+from posd.daemon.health import HealthChecks
 from posd.daemon.in_force import InForce
 from posd.daemon.presence import Presence
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import Listener
+from posd.httpd.server import HttpListener
+from posd.logs import output
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
 from posd.payments.model import AttentionCode
 from posd.payments.search import Searching
+from posd.payments.start import REFUSALS
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintAttentionCode
-from posd.printing.poll import Spooler
+from posd.printing.poll import PrintPoller
 from posd.records.model import Phase
+from posd.records.quotas import LimitCounters
+from posd.storage.backup import BackupFolder
 from posd.storage.connection import schema_version
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.fleet import Fleet
-from posd.upkeep.unseen import Unseen
+from posd.upkeep.restore_guard import RestoreGuard
 
+#: Kinds of misuse of the listener by a device. An alert sees no increase of a series that begins with 1.
+MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 
 class Metrics(msgspec.Struct, eq=False):
-    """Makes the text of all metrics, of the parts of the daemon that know something; `inboxes` by channel."""
+    """Text of all metrics, from the parts of the daemon; `inboxes` by channel."""
 
-    context: Context
+    context: CallContext
     store: Store
     database: Path
-    backups: Path
+    backups: BackupFolder
     fleet: Fleet
-    health: Health
+    health: HealthChecks
     presence: Presence
-    unseen: Unseen
+    unseen: RestoreGuard
     clock: WallClock
     in_force: InForce
-    tally: Tally
+    tally: EventCounters
     calls: TransactionCalls
     webhooks: WebhookApp
     inboxes: Mapping[str, Inbox | PrintInbox]
     searching: Searching
-    spooler: Spooler
+    spooler: PrintPoller
     noise: RejectedTraffic
-    reached: Reached
+    reached: LimitCounters
     certificate: ServedCertificate
     distrust: CertificateRefusals
-    listeners: list[Listener]
+    listeners: list[HttpListener]
     now: Callable[[], datetime]
-    #: When this process was started.
-    started: Past
-    _figures: Figures | None = None
-    #: The same by the wall clock at the start: Prometheus takes another one for another process. Seconds since 1970.
+    #: Start of this process.
+    started: ProcessMoment
+    _figures: DatabaseGauges | None = None
+    #: The same on the wall clock at the start, in seconds since 1970. Prometheus takes another value for another
+    #: process.
     _started_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._started_at = self.started.at(self.now()).timestamp()
 
     async def get_metrics(self, _request: Request) -> Response:
-        """`GET /metrics`."""
+        """Return the response to `GET /metrics`."""
         return Response(await self.text(), headers={"content-type": CONTENT_TYPE})
 
     async def text(self) -> str:
@@ -101,9 +108,10 @@ class Metrics(msgspec.Struct, eq=False):
             self._figures = None
         absence = await self.presence.look()
         away = len(absence[1]) if absence is not None else 0
-        return render(FAMILIES, self._all({name: check.status for name, check in each(health).items()}, away))
+        states, newest = {name: check.status for name, check in each(health).items()}, await self.backups.newest()
+        return render(FAMILIES, self._all(states, away, newest[0] if newest is not None else None))
 
-    def _all(self, health: Mapping[str, str], away: int) -> Iterator[Samples]:
+    def _all(self, health: Mapping[str, str], away: int, backup_at: float | None) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
         yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
         yield "posd_clock_unsure", [((), not self.clock.sure)]
@@ -115,14 +123,16 @@ class Metrics(msgspec.Struct, eq=False):
         yield from self._storage()
         if self._figures is not None:
             yield from self._stored(self._figures)
-        yield from _files(self.database, self.backups)
-        yield from process_metrics.values("posd", self._started_at)
+        yield from _files(self.database)
+        if backup_at is not None:
+            yield "posd_backup_last_success_timestamp_seconds", [((), backup_at)]
+        yield from process_metrics.values("posd", self._started_at, output.writer.dropped)
 
     def _payments(self) -> Iterator[Samples]:
         tally, calls = self.tally, self.calls
         yield "posd_payments_started_total", list(tally.started.items())
         yield "posd_payments_ended_total", list(tally.ended.items())
-        yield "posd_start_refusals_total", _by_word(calls.refused)
+        yield "posd_start_refusals_total", _each((*REFUSALS, "internal_error"), calls.refused)
         yield "posd_payment_acknowledgement_seconds", [((), calls.acknowledged)]
         yield "posd_payment_outcome_seconds", [((result,), item) for result, item in tally.outcome_seconds.items()]
         yield "posd_searches_total", _by_word(self.searching.results)
@@ -134,9 +144,9 @@ class Metrics(msgspec.Struct, eq=False):
         replies = self.webhooks.replies.items()
         yield "posd_webhook_replies_total", [((channel, str(code)), count) for (channel, code), count in replies]
         yield "posd_webhook_seconds", [((channel,), item) for channel, item in self.webhooks.seconds.items()]
-        repeated = [((channel,), inbox.repeated) for channel, inbox in self.inboxes.items()]
+        repeated = [((channel,), inbox.callbacks.repeated) for channel, inbox in self.inboxes.items()]
         yield "posd_webhooks_repeated_total", repeated
-        yield "posd_listener_noise_total", _by_word(self.noise.counts)
+        yield "posd_listener_noise_total", _each(MISUSE, self.noise.counts)
         yield "posd_limit_reached_total", _by_word(self.reached.counts)
         yield "posd_listener_absences_total", [((), self.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
@@ -155,17 +165,14 @@ class Metrics(msgspec.Struct, eq=False):
 
     def _terminals(self) -> Iterator[Samples]:
         documents = list(self.fleet.documents({}, everything=False))
-        known = [(item.serial, item.reachable) for item in documents if item.reachable is not None]
-        yield "posd_terminal_reachable", [((serial,), reachable) for serial, reachable in known]
-        yield (
-            "posd_terminal_last_seen_timestamp_seconds",
-            [((item.serial,), parse_iso(item.last_seen).timestamp()) for item in documents if item.last_seen],
-        )
-
-        yield (
-            "posd_terminal_identity_conflict",
-            [((serial,), self.fleet.addresses.conflict(serial) is not None) for serial in self.fleet.serials],
-        )
+        yield "posd_terminal_reachable", [((item.serial,), bool(item.reachable)) for item in documents]
+        seen = ((item.serial, item.last_seen) for item in documents)
+        last_seen = [((serial,), parse_iso(at).timestamp() if at else 0) for serial, at in seen]
+        yield "posd_terminal_last_seen_timestamp_seconds", last_seen
+        conflicts = [((item.serial,), item.identity.conflict) for item in documents]
+        yield "posd_terminal_identity_conflict", conflicts
+        if (discovery := self.health.discovery) is not None:
+            yield "posd_discovery_ignored_total", [((), discovery.ignored)]
 
     def _storage(self) -> Iterator[Samples]:
         writer = self.store.writer
@@ -178,7 +185,7 @@ class Metrics(msgspec.Struct, eq=False):
         yield "posd_storage_write_failed", [((), self.store.write_error is not None)]
         yield "posd_storage_read_failed", [((), self._figures is None)]
 
-    def _stored(self, found: Figures) -> Iterator[Samples]:
+    def _stored(self, found: DatabaseGauges) -> Iterator[Samples]:
         yield "posd_payments_open", _each(OPEN_PHASES, found.open)
         oldest = min(found.oldest.values(), default=None)
         now = self.now()
@@ -192,7 +199,7 @@ class Metrics(msgspec.Struct, eq=False):
 
 
 def _age(at: str | None, now: datetime) -> float:
-    """Return how old it is, in seconds; 0 for nothing, and where the clock was set back."""
+    """Return the age of a time in seconds; 0 for None, and after the clock was set back."""
     return 0.0 if at is None else max(0.0, round((now - parse_iso(at)).total_seconds(), 3))
 
 
@@ -201,11 +208,11 @@ def _by_word(counts: Mapping[str, float]) -> list[Sample]:
 
 
 def _each(words: Iterable[str], counts: Mapping[str, int]) -> list[Sample]:
-    """Return a value for each word, 0 where nothing was counted, and for what only the database knows."""
+    """Return a value for each word, 0 without a count, and for the words that only the database has."""
     return _by_word({**dict.fromkeys(map(str, words), 0), **counts})
 
 
-def _files(database: Path, backups: Path) -> Iterator[Samples]:
+def _files(database: Path) -> Iterator[Samples]:
     with suppress(OSError):
         yield "posd_database_bytes", [((), database.stat().st_size)]
     with suppress(OSError):
@@ -214,22 +221,13 @@ def _files(database: Path, backups: Path) -> Iterator[Samples]:
         disk = os.statvfs(database.parent)
         yield "posd_disk_free_bytes", [((), disk.f_bavail * disk.f_frsize)]
         yield "posd_disk_size_bytes", [((), disk.f_blocks * disk.f_frsize)]
-    if (newest := newest_backup(backups)) is not None:
-        yield "posd_backup_last_success_timestamp_seconds", [((), newest)]
 
 
-def newest_backup(backups: Path) -> float | None:
-    """Return when the newest backup in a directory was made, in seconds since 1970; None where there is none."""
-    with suppress(OSError), os.scandir(backups) as entries:
-        return max((item.stat().st_mtime for item in entries if item.name.endswith(".db")), default=None)
-    return None
+# Further outputs of the metrics: a listener on this machine's loopback address, a text file.
 
-
-# Other ways to the metrics than the local API: a listener on this machine's loopback address, a text file.
-
-#: Connections to the loopback listener: Prometheus has one.
+#: Most connections of the loopback listener: Prometheus has one.
 MAX_CONNECTIONS = 8
-#: How long a connection may say nothing, in seconds; after an answer it is closed.
+#: Most seconds without a request; after a response the connection is closed.
 KEEP_ALIVE_SECONDS = 10.0
 
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -239,13 +237,13 @@ log = structlog.get_logger("posd.metrics")
 
 def metrics_listeners(
     config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic, tcp_socket: Callable[[str, int, str], socket]
-) -> list[Listener]:
-    """Return the loopback listener where the configuration wants one; `tcp_socket` binds it. Raise SocketError."""
+) -> list[HttpListener]:
+    """Return the loopback listener, if configured; `tcp_socket` binds it. Raise SocketError."""
     if config.listen is None:
         return []
     sock = tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
     return [
-        Listener(
+        HttpListener(
             MetricsApp(metrics),
             sock,
             name="metrics",
@@ -258,18 +256,18 @@ def metrics_listeners(
 
 
 def textfile(config: MetricsConfig, metrics: Metrics) -> "Textfile | None":
-    """Return what writes the text file, where the configuration wants one."""
+    """Return the writer of the text file, if configured."""
     return Textfile(metrics, config.textfile, config.textfile_seconds) if config.textfile is not None else None
 
 
 class MetricsApp:
-    """ASGI app of the loopback listener: nothing but GET /metrics."""
+    """ASGI app of the loopback listener: only GET /metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             return
         host = dict(scope["headers"]).get(b"host")
@@ -287,10 +285,10 @@ class MetricsApp:
 
 
 class Textfile:
-    """Rewrites a file for node_exporter. Run `run` as a task; cancel it to stop.
+    """Writer of a file for node_exporter. Run `run` as a task; cancel it to stop.
 
-    Under another name, then renamed: a reader finds the old text or the new one, whole. node_exporter reads `*.prom`
-    only, and runs as a user of its own.
+    It writes under another name, then renames: a reader finds the complete old or new text. node_exporter reads
+    `*.prom` only, as another user.
     """
 
     def __init__(self, metrics: Metrics, path: Path, seconds: float) -> None:
@@ -300,11 +298,11 @@ class Textfile:
         self._failing = False
 
     async def run(self) -> None:
-        """Write it now and then, until cancelled. A failure is told once, until it goes again."""
+        """Write the file regularly, until cancelled. A failure is logged once until a write succeeds."""
         while True:
             text = await self._metrics.text()
             try:
-                replace(self._path, text)
+                await asyncio.to_thread(replace, self._path, text)  # the disk of that directory may hang
             except OSError as error:
                 if not self._failing:
                     detail = "the directory has to be there, and writable for posd; it is tried again all the time"
@@ -319,7 +317,7 @@ class Textfile:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file as a whole, readable for all. Raise OSError."""
+    """Replace a file atomically, readable for all. Raise OSError."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:

@@ -1,14 +1,13 @@
-"""Whether posd listened while payments were open: notices what no event can tell (see `daemon.downtime`).
+"""Watch on whether posd listened while payments were open (see `daemon.downtime`).
 
-The last moment at which posd was surely there has to be known after a power cut, without a write to the flash for it.
-Every change of a payment says so by itself, in the database. Beside that, while payments are open and the listener
-accepts, posd touches a file every half a minute: only its time changes, nothing is synced, and what the power takes of
-it makes an absence look longer, never shorter. With nothing open it does not wake at all. An orderly stop touches it
-too. The file holds the id of the machine's boot: after another one the clock may be set right only later, so the length
-is judged anew with the clock of each look.
+The last sign of life must survive a power cut, without a write to the flash for it. Every change of a payment is one,
+in the database. While payments are open and the listener accepts, posd also touches a file every half a minute. Only
+its time changes, and nothing is synced: a touch lost to a power cut makes an absence longer, never shorter. Without
+open payments posd does not wake. An orderly stop touches the file too. The file holds the id of the machine's boot.
+After another boot the clock may be corrected late, so each look computes the length again.
 
-While posd runs, the clock that goes on when the machine sleeps tells of a suspended machine, and of a loop that stood
-still; a listener that cannot accept is away as if posd were.
+While posd runs, the boot clock, which includes sleep, shows a suspended machine and a blocked loop. A listener that
+cannot accept counts as absent.
 """
 
 import asyncio
@@ -26,19 +25,21 @@ from posd.base.clocks import monotonic
 from posd.base.times import iso, parse_iso
 from posd.clock import kernel
 from posd.daemon import downtime
-from posd.daemon.downtime import Absence, Cause, Seen
+from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence
 from posd.payments import rows
-from posd.payments.record import Moved
+from posd.payments.record import TransactionChanged
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
-#: How often posd says that it is there, while payments are open; in seconds.
+#: Seconds between two touches while payments are open.
 BEAT_SECONDS = 30.0
-#: The id of this boot of the machine (Linux), the same in every process until the next; and the variable in which the
-#: unit hands it to a service that may not see the file (ProcSubset=pid). One has hyphens, the other has not.
+#: File with the id of this boot (Linux).
+#:
+#: The unit passes the id in the variable to a service without access to the file (ProcSubset=pid). One form has
+#: hyphens, the other has not.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 
@@ -46,14 +47,14 @@ log = structlog.get_logger("posd.presence")
 
 
 class _Return(msgspec.Struct, frozen=True):
-    """A start with payments open: the last sign of life before it, and whether the machine was booted since."""
+    """Start with open payments: the last sign of life before it, and whether the machine was rebooted since."""
 
     last_sign: datetime
     rebooted: bool
     payments: Mapping[str, str | None]
 
 
-class Clock(msgspec.Struct, frozen=True):
+class PresenceClock(msgspec.Struct, frozen=True):
     """The wall clock, and two monotonic ones: `awake` stops while the machine is suspended, `elapsed` does not."""
 
     now: Callable[[], datetime]
@@ -62,10 +63,13 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Presence:
-    """`begin` before anything is recorded, `run` as a task, `end` when the listener closes."""
+    """Watch on the presence:
 
-    def __init__(self, store: Store, path: Path, accepting: Callable[[], bool], clock: Clock) -> None:
-        """`path`: the file that is touched. `accepting`: whether terminals can connect now."""
+    `begin` before anything is recorded, `run` as a task, `end` at the close of the listener.
+    """
+
+    def __init__(self, store: Store, path: Path, accepting: Callable[[], bool], clock: PresenceClock) -> None:
+        """`path`: the touched file. `accepting`: returns whether terminals can connect."""
         self._store = store
         self._path = path
         self._accepting = accepting
@@ -73,17 +77,17 @@ class Presence:
         self._began_at, self._began = clock.now(), clock.elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
-        self._here, self._awake = clock.elapsed(), clock.awake()  # when it last was surely there
+        self._here, self._awake = clock.elapsed(), clock.awake()  # time of the last certain presence
         self._deaf = False
         self._return: _Return | None = None
         self._absence: Absence | None = None
-        self._seen: Seen | None = None
-        #: How often it was away too long since the start of the process.
+        self._seen: EndedAbsence | None = None
+        #: Number of too long absences since the start of the process.
         self.absences = 0
-        store.hub.listen(self._changed, Moved)
+        store.hub.listen(self._changed, TransactionChanged)
 
     async def begin(self) -> None:
-        """Look at what an earlier process left: what was open, when it last was there. Raise StorageUnavailable."""
+        """Read what an earlier process left: open payments, last sign of life. Raise StorageUnavailable."""
         self._absence = await self._store.read(_kept)
         opened = await self._store.read(_open)
         newest = await self._store.read(changes.newest_at)
@@ -97,7 +101,7 @@ class Presence:
         self._note_open()
 
     async def run(self) -> None:
-        """Say from time to time that posd is there, while payments are open, until cancelled."""
+        """Touch the file regularly while payments are open, until cancelled."""
         await self.look()
         while True:
             await self._opened.wait()
@@ -108,7 +112,7 @@ class Presence:
             self._opened.clear()
 
     async def beat(self) -> None:
-        """Note that posd is there; find out whether it was, since the last time."""
+        """Record a sign of life, and detect an absence since the last one."""
         if not self._accepting():
             self._deaf = True
             return
@@ -116,9 +120,12 @@ class Presence:
         gap, slept = here - self._here, (here - self._here) - (awake - self._awake)
         self._here, self._awake = here, awake
         if self._deaf:
-            cause = Cause.DEAF
+            cause = DowntimeCause.DEAF
         else:
-            cause, gap = (Cause.SUSPENDED if slept > BEAT_SECONDS else Cause.HELD_UP), gap - BEAT_SECONDS
+            cause, gap = (
+                (DowntimeCause.SUSPENDED if slept > BEAT_SECONDS else DowntimeCause.HELD_UP),
+                gap - BEAT_SECONDS,
+            )
         self._deaf = False
         self._touch()
         if self._open and downtime.too_long(gap):
@@ -128,12 +135,12 @@ class Presence:
         await self.look()
 
     def end(self) -> None:
-        """Note that posd is there for the last time."""
+        """Record the last sign of life."""
         if self._open and self._accepting():
             self._touch()
 
     async def look(self) -> tuple[Absence, Sequence[str]] | None:
-        """Return the newest absence that still matters, and the payments of it that are not settled."""
+        """Return the newest absence that still matters, and its unsettled payments."""
         try:
             if self._return is not None:
                 await self._judge(self._return)
@@ -151,7 +158,7 @@ class Presence:
         return self._absence, list(left)
 
     async def _follow_clock(self, known: Absence) -> None:
-        """Tell and keep by the clock as it is now when the absence was, where the clock was set since."""
+        """Update the times of the absence after the clock was set."""
         if self._seen is None:
             return
         again = self._seen.now(self._clock.now(), self._clock.elapsed())
@@ -160,26 +167,26 @@ class Presence:
             await self._keep(again)
 
     async def _judge(self, item: _Return) -> None:
-        """Find out how long posd did not listen before this process."""
+        """Determine the length of the absence before this process."""
         running = timedelta(seconds=self._clock.elapsed() - self._began)
         back = self._clock.now() - running if item.rebooted else self._began_at
         seconds = downtime.away(item.last_sign, back)
         if downtime.too_long(seconds):
             self._return = None
-            absence = Absence(Cause.STOPPED, seconds, iso(back), dict(item.payments))
+            absence = Absence(DowntimeCause.STOPPED, seconds, iso(back), dict(item.payments))
             await self._found(absence, self._began, item.last_sign)
         elif not item.rebooted or not item.payments.keys() & self._open:
             self._return = None
 
     async def _found(self, found: Absence, ended: float, last_sign: datetime | None = None) -> None:
-        """Take an absence that has just ended, at `ended` by the clock that no one sets."""
+        """Record an absence that ended at `ended`, on the boot clock."""
         self.absences += 1
         old = self._absence
         if old is not None:
             left = await self._store.read(self._unsettled)
             old = msgspec.structs.replace(old, payments=left)
         self._absence = downtime.merged(old, found)
-        self._seen = Seen(found, ended, last_sign, old)
+        self._seen = EndedAbsence(found, ended, last_sign, old)
         log.warning(
             "listener.was_away",
             reason=found.cause,
@@ -190,9 +197,9 @@ class Presence:
         await self._keep(self._absence)
 
     async def _keep(self, item: Absence | None) -> None:
-        """Keep it over a restart, or forget it; where the disk does not take that, the next restart judges anew."""
+        """Store the absence over a restart, or remove it; without the disk, the next restart judges again."""
 
-        def work(unit: Unit) -> None:
+        def work(unit: WriteTransaction) -> None:
             marks.clear(unit.db, marks.AWAY)
             if item is not None:
                 marks.add(unit.db, iso(self._clock.now()), marks.AWAY, item)
@@ -201,7 +208,7 @@ class Presence:
             await self._store.write(work)
 
     def _unsettled(self, db: sqlite3.Connection) -> dict[str, str | None]:
-        """Return the payments of the absence that are not settled."""
+        """Return the unsettled payments of the absence."""
         item = self._absence
         left: dict[str, str | None] = {}
         for identity, searched in item.payments.items() if item else ():
@@ -212,7 +219,7 @@ class Presence:
                 left[identity] = searched
         return left
 
-    def _changed(self, changed: Sequence[Moved]) -> None:
+    def _changed(self, changed: Sequence[TransactionChanged]) -> None:
         for change in changed:
             if change.phase == Phase.FINAL:
                 self._open.discard(change.id)
@@ -225,13 +232,13 @@ class Presence:
             self._opened.set()
 
     def _touch(self) -> None:
-        """Set the time of the file; the disk may be full, and nothing depends on it until the next start."""
+        """Set the time of the file; a full disk is ignored, as only the next start needs the time."""
         moment = self._clock.now().timestamp()
         with suppress(OSError):
             os.utime(self._path, (moment, moment))
 
     def _last_touch(self) -> tuple[datetime | None, str | None]:
-        """Return when the file was touched last, and the boot that it names; None for what is not there."""
+        """Return the last touch of the file and its boot id, each None if missing."""
         try:
             touched = datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
             return touched, self._path.read_text("ascii").strip() or None
@@ -239,7 +246,7 @@ class Presence:
             return None, None
 
     def _write_boot(self, known: str | None) -> None:
-        """Name this boot in the file, where it names another."""
+        """Write this boot's id to the file, if it has another one."""
         current = _boot_id()
         with suppress(OSError):
             if known != current:
@@ -256,7 +263,7 @@ def _boot_id() -> str:
 
 
 def _open(db: sqlite3.Connection) -> dict[str, str | None]:
-    """Return the open payments: id -> when each was searched for last."""
+    """Return the open payments: id -> time of the newest search."""
     found = rows.open_ones(db)
     return {item.client_transaction_id: item.last_search.at if item.last_search else None for item in found}
 

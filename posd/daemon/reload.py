@@ -1,18 +1,19 @@
-"""Taking up a changed configuration while posd runs (SIGHUP): terminals, profile, log level, callback address, and the
-certificate. One that is wrong is refused as a whole, and what was in force before goes on.
+"""Reload of a changed configuration (SIGHUP): terminals, profile, log level, callback address, and the certificate.
+
+A wrong one is refused completely, and the present one stays in force.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from posd.api.certificate import Pair, ServedCertificate
-from posd.config import Config, ConfigError, ConfigProblem, HeaderError, load
+from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.config import Config, ConfigError, ConfigProblem, HeaderError, kept, load
 from posd.config.schema import SECTIONS, keys
 from posd.daemon.in_force import InForce, restart_words
 from posd.daemon.systemd import notify
@@ -20,43 +21,40 @@ from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
 
-#: Keys that are taken up while posd runs, beside the terminals and the profile; of a section, where no key is named.
+#: Keys that a reload applies, besides the terminals and the profile; a section's name covers all its keys.
 TAKEN_UP: Final = frozenset(
     {
         "logging",
         "terminal_defaults",
         "hash_encrypt",
         "print.document_member",
+        "relay.metadata",
         "webhooks.advertise_host",
         "webhooks.public_url",
         "webhooks.certificate",
         "webhooks.private_key",
     }
 )
-#: Read by the commands alone; of a section, all of it.
+#: Keys that only the commands read; a section's name covers all its keys.
 OF_COMMANDS: Final = frozenset({"print.text_member", "relay", "collect"})
 
 log = structlog.get_logger("posd.daemon")
 
 
 @dataclass(eq=False, slots=True)
-class Reloading:
-    """Run `run` as a task; `asked` is set to ask for it."""
+class Reloader:
+    """Reload of the configuration. Run `run` as a task; setting `asked` requests a reload."""
 
     running: Config
     in_force: InForce
     fleet: Fleet
     callback_urls: CallbackUrls
     certificate: ServedCertificate
-    pair: Callable[[Config], Pair]
+    pair: Callable[[Config], CertificatePair]
     status: Callable[[], str]
-    _newest: Config = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._newest = self.running
 
     async def run(self, asked: asyncio.Event) -> None:
-        """Reload whenever it is asked for, until cancelled."""
+        """Reload on each request, until cancelled."""
         while True:
             await asked.wait()
             asked.clear()
@@ -74,22 +72,26 @@ class Reloading:
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
             self.in_force.refuse(_problems(error, self.running.file))
             return
-        changed = taken_up(self._newest, new)
-        self._newest = new
+        changed = taken_up(self.in_force.config, new)
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
         self.certificate.use(self.pair(new))
         self.fleet.adopt(made, new.profiles)
-        await self.fleet.warm_up()
-        log.info(
-            "config.loaded",
-            detail="; ".join(changed) or "the same as before",
-            fleet=list(self.fleet.serials),
-        )
         keys = needs_restart(self.running, new)
-        self.in_force.load(keys)
+        self.in_force.load(new, keys)
+        await keep(new)
+        await self.fleet.warm_up()
+        log.info("config.loaded", detail="; ".join(changed) or "the same as before", fleet=list(self.fleet.serials))
         if keys:
             log.warning("config.needs_restart", detail=restart_words(keys))
+
+
+async def keep(config: Config) -> None:
+    """Store a working configuration, for a start with a mistake in its files."""
+    try:
+        await asyncio.to_thread(kept.keep, config)
+    except OSError as error:
+        log.warning("config.not_kept", error=str(error))
 
 
 def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
@@ -99,13 +101,13 @@ def _problems(error: Exception, file: Path) -> tuple[ConfigProblem, ...]:
 
 
 def needs_restart(running: Config, new: Config) -> tuple[str, ...]:
-    """Name the keys whose new values only a restart takes up."""
+    """Return the keys whose new values need a restart."""
     known = TAKEN_UP | OF_COMMANDS
     return tuple(key for key in _differing(running, new) if not {key, key.partition(".")[0]} & known)
 
 
 def taken_up(before: Config, new: Config) -> tuple[str, ...]:
-    """Say what changes at once, in words; nothing where nothing does."""
+    """Return the changes that apply at once, in words."""
     old = {terminal.serial: terminal for terminal in before.terminals}
     now = {terminal.serial: terminal for terminal in new.terminals}
     lists = {

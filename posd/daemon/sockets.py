@@ -1,4 +1,4 @@
-"""The listening sockets: their lock, their group and mode, and those that systemd passes."""
+"""Listening sockets: their lock, their group and mode, and those that systemd passes."""
 
 import grp
 import os
@@ -8,16 +8,16 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from posd.base import locks
+from posd.base import files
 
-#: The first descriptor that the service manager passes (SD_LISTEN_FDS_START).
+#: First descriptor that the service manager passes (SD_LISTEN_FDS_START).
 FIRST_DESCRIPTOR = 3
-#: Owner and group alone may connect.
+#: Only owner and group may connect.
 SOCKET_MODE = 0o660
 
 
 class SocketError(Exception):
-    """A socket cannot be had; the message says why and what to do."""
+    """Socket that is not available; the message has the reason and the cure."""
 
 
 class NoGroup(SocketError):
@@ -25,26 +25,27 @@ class NoGroup(SocketError):
 
 
 def descriptors(wanted: int) -> int:
-    """Return how many file descriptors this process may open, after raising that to as many as wanted, where it may."""
+    """Raise the limit of file descriptors to `wanted` if allowed; return the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < min(wanted, hard):
-        with suppress(OSError, ValueError):  # the unit's filter of system calls forbids it; the unit sets it itself
+        # the unit's filter of system calls forbids it; the unit itself sets the limit
+        with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def lock_directory(directory: Path) -> int:
-    """Take the lock of the socket directory, held for as long as the daemon lives; return its file descriptor.
+    """Lock the socket directory for the life of the daemon; return the file descriptor.
 
-    Raise SocketError where another daemon has it.
+    Raise SocketError if another daemon has the lock.
     """
     path = directory / "posd.lock"
     try:
         if not directory.exists():
             directory.mkdir(parents=True)
             directory.chmod(0o755)  # tills pass through it to their socket, with any umask
-        return locks.take(path)
-    except locks.Held:
+        return files.lock(path)
+    except files.LockHeld:
         raise SocketError(
             f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
             "local_api.directory"
@@ -56,14 +57,14 @@ def lock_directory(directory: Path) -> int:
         ) from error
 
 
-class Inherited:
-    """The listening sockets that the service manager has made and passed on (sd_listen_fds(3)), by path.
+class InheritedSockets:
+    """Listening sockets that the service manager passed (sd_listen_fds(3)), by path.
 
-    They outlive the daemon: while it is started again, tills wait in their queues.
+    They outlive the daemon: while it restarts, tills wait in their queues.
     """
 
     def __init__(self) -> None:
-        """Take them; no child of this process gets them."""
+        """Adopt the passed sockets; no child process inherits them."""
         count = os.environ.pop("LISTEN_FDS", "")
         for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
         os.environ.pop("LISTEN_FDNAMES", None)
@@ -74,12 +75,16 @@ class Inherited:
             passed = socket.socket(fileno=descriptor)
             self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
 
-    def take(self, path: Path) -> socket.socket | None:
-        """Return the socket of that path, None where it was not passed."""
-        return self._sockets.pop(os.path.realpath(path), None)
+    def take(self, path: Path, group: str) -> socket.socket | None:
+        """Return the socket of that path, owned by its group if possible; None if it was not passed."""
+        found = self._sockets.pop(os.path.realpath(path), None)
+        if found is not None:
+            with suppress(OSError, NoGroup):
+                _give(path, _gid(path, group))
+        return found
 
     def close(self) -> None:
-        """Raise SocketError where one was passed and not taken: a client that calls there would wait for ever."""
+        """Raise SocketError for an unused passed socket: a client of it would wait for ever."""
         if self._sockets:
             names = ", ".join(self._sockets)
             for passed in self._sockets.values():
@@ -95,22 +100,14 @@ def unix_socket(path: Path, group: str) -> socket.socket:
 
     Raise SocketError, NoGroup.
     """
+    gid = _gid(path, group)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        gid = grp.getgrnam(group).gr_gid if group else -1
-    except KeyError:
-        sock.close()
-        raise NoGroup(
-            f"the group {group} for {path} does not exist; create it (systemd-sysusers, or groupadd {group}), "
-            'or set the group in [local_api] to "" for the group of posd itself'
-        ) from None
     before = os.umask(0o177)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-            path.unlink()  # left by a daemon that was killed: the lock says that none lives
+            path.unlink()  # left by a killed daemon: the lock shows that none runs
         sock.bind(str(path))
-        os.chown(path, -1, gid)
-        path.chmod(SOCKET_MODE)
+        _give(path, gid)
     except OSError as error:
         sock.close()
         raise SocketError(
@@ -122,8 +119,25 @@ def unix_socket(path: Path, group: str) -> socket.socket:
     return sock
 
 
+def _gid(path: Path, group: str) -> int:
+    """Return the id of the group of a socket. Raise NoGroup."""
+    try:
+        return grp.getgrnam(group).gr_gid if group else os.getegid()
+    except KeyError:
+        raise NoGroup(
+            f"the group {group} for {path} does not exist; create it (systemd-sysusers, or groupadd {group}), "
+            'or set the group in [local_api] to "" for the group of posd itself'
+        ) from None
+
+
+def _give(path: Path, gid: int) -> None:
+    """Set the group of a socket, and mode 0660. Raise OSError."""
+    os.chown(path, -1, gid)
+    path.chmod(SOCKET_MODE)
+
+
 def tcp_socket(host: str, port: int, key: str) -> socket.socket:
-    """Bind the socket of a listener, of which `key` is where the configuration says so. Raise SocketError."""
+    """Bind the TCP socket of a listener; `key` is its key in the configuration. Raise SocketError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

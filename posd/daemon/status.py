@@ -1,4 +1,4 @@
-"""`GET /status`: what the parts of the daemon know, in one answer; also where the database cannot be read."""
+"""`GET /status`: the state of all parts in one response, also without a readable database."""
 
 import os
 import sqlite3
@@ -14,35 +14,49 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api.documents import Health, Version
-from posd.api.figures import Figures, read
+from posd.api.figures import DatabaseGauges, read
 from posd.api.service import CHECK_SECONDS, overall
 from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalStatus
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.daemon.metrics import Metrics, newest_backup
+from posd.daemon.metrics import Metrics
 from posd.payments.rows import leases
 from posd.records.model import Phase
 
+#: Payments that are searched for the last one of each terminal.
+RECENT = 1000
+_FIELDS = "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
+#: The newest of those recorded lately, by terminal: in the order of recording, which no wrong clock changes.
+_RECENT = (
+    f"SELECT terminal, max(rowid) FROM (SELECT rowid, terminal FROM transactions ORDER BY rowid DESC LIMIT {RECENT})"  # noqa: S608
+    " GROUP BY terminal"
+)
+_RECORDED = f"{_FIELDS} FROM transactions WHERE rowid = ?"
+#: Of a terminal that none of these is of.
 _LAST = (
-    "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
-    " FROM transactions INDEXED BY transactions_terminal WHERE terminal = ?"
+    f"{_FIELDS} FROM transactions INDEXED BY transactions_terminal WHERE terminal = ?"
     " ORDER BY created_at DESC, client_transaction_id DESC LIMIT 1"
 )
 
 
-class Stored(NamedTuple):
-    """What the database says; `last` and `held` by serial."""
+class StoredStatus(NamedTuple):
+    """Values from the database; `last` and `held` by serial."""
 
-    figures: Figures
+    figures: DatabaseGauges
     last: dict[str, LastPayment]
     held: dict[str, str]
 
 
-def stored(db: sqlite3.Connection, serials: Sequence[str]) -> Stored:
-    """Read what the database says of all and of these terminals."""
-    last = {serial: LastPayment(*row) for serial in serials for row in db.execute(_LAST, (serial,))}
-    return Stored(read(db), last, dict(leases(db)))
+def stored(db: sqlite3.Connection, serials: Sequence[str]) -> StoredStatus:
+    """Read the values of the database, for all and for these terminals."""
+    recent = dict(db.execute(_RECENT))
+    last = {
+        serial: LastPayment(*row)
+        for serial in serials
+        for row in (db.execute(_RECORDED, (recent[serial],)) if serial in recent else db.execute(_LAST, (serial,)))
+    }
+    return StoredStatus(read(db), last, dict(leases(db)))
 
 
 class StatusCalls:
@@ -53,7 +67,7 @@ class StatusCalls:
         self._version = version
 
     async def get_status(self, request: Request) -> Response:
-        """`GET /status`; `check=true` looks at the terminals first that were not looked at just now."""
+        """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
         parts, fleet = self._parts, self._parts.fleet
         if request.state.query["check"]:
             await fleet.addresses.check_stale(CHECK_SECONDS)
@@ -64,7 +78,7 @@ class StatusCalls:
             found = None
         terminals = fleet.documents(found.held if found else {}, everything=False)
         last = found.last if found else {}
-        backup = newest_backup(parts.backups)
+        newest = await parts.backups.newest()
         return json_response(
             DaemonStatus(
                 at=iso(parts.now()),
@@ -78,7 +92,7 @@ class StatusCalls:
                 restore=checks.restore,
                 relay=None,
                 disk=_disk(parts.database),
-                backup_at=None if backup is None else iso(datetime.fromtimestamp(backup, UTC)),
+                backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
                 counters=None if found is None else _counters(found.figures),
                 terminals=[
                     TerminalStatus(**msgspec.structs.asdict(item), last_payment=last.get(item.serial))
@@ -88,7 +102,7 @@ class StatusCalls:
         )
 
 
-def _counters(figures: Figures) -> Counters:
+def _counters(figures: DatabaseGauges) -> Counters:
     return Counters(
         open_payments=sum(figures.open.values()),
         in_doubt=figures.open.get(Phase.IN_DOUBT, 0),

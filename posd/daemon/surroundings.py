@@ -1,4 +1,4 @@
-"""What the daemon has around it, beside its event loop, its files and its environment: handed in where it is built."""
+"""Environment of the daemon besides its event loop, its files and its variables, injected where it is built."""
 
 import random
 import socket
@@ -20,40 +20,40 @@ from posd.storage.folder import Told
 from posd.terminals import interfaces
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
-from posd.terminals.interfaces import Interfaces, Snapshot
+from posd.terminals.interfaces import Interfaces, InterfaceSnapshot
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """By default the real things. A part is handed those that it needs, never all of them.
+    """The real environment by default. Each part gets only what it needs.
 
-    Timers, connections, DNS, threads, processes and signals are the event loop's, and so is the clock of durations
+    The event loop provides timers, connections, DNS, threads, processes, signals and the clock of durations
     (`posd.base.clocks.monotonic`).
     """
 
-    #: The wall clock: aware, in UTC.
+    #: Wall clock: aware, in UTC.
     now: Callable[[], datetime] = wall
-    #: Seconds since the boot, those included in which the machine slept; and when this process was started, by that.
+    #: Seconds since the boot, sleep included; and the start of this process on that clock.
     elapsed: Callable[[], float] = kernel.elapsed
     started: Callable[[], float] = kernel.started
-    #: Whether a time service keeps the clock that says so many seconds since 1970.
+    #: Returns whether a time service keeps a clock with so many seconds since 1970.
     kernel_state: Callable[[float], Kernel] = kernel.state
-    #: Return a random number from 0 to 1, for jitter; never for a secret.
+    #: Returns a random number from 0 to 1, for jitter; never for a secret.
     chance: Callable[[], float] = random.random
-    #: Bind a listening socket: host, port, and the key of the configuration that says so. Raise SocketError.
+    #: Binds a listening socket: host, port, and its key in the configuration. Raise SocketError.
     tcp_socket: Callable[[str, int, str], socket.socket] = sockets.tcp_socket
-    #: Bind a Unix socket for a group, "" for the daemon's own. Raise SocketError.
+    #: Binds a Unix socket for a group, "" for the daemon's own. Raise SocketError.
     unix_socket: Callable[[Path, str], socket.socket] = sockets.unix_socket
-    #: Raise the limit of file descriptors to this, where allowed; return the limit then in force.
+    #: Raise the limit of file descriptors to this, if allowed; return the limit in force.
     descriptors: Callable[[int], int] = sockets.descriptors
-    #: The network interfaces as they are now. Raise OSError where the system does not tell.
-    snapshot: Callable[[], Snapshot] = interfaces.snapshot
-    #: Yield at once, and when they may have changed. Raise OSError at the first step where the system does not tell.
+    #: Returns the present network interfaces. Raise OSError if the system does not report them.
+    snapshot: Callable[[], InterfaceSnapshot] = interfaces.snapshot
+    #: Yields at once, and after possible changes. Raise OSError at the first step if the system does not report them.
     reports: Callable[[], AsyncIterator[None]] = interfaces.reports
-    #: Tells that files come or go in a folder.
+    #: Reports files that appear or vanish in a folder.
     told: Told = folder.told
-    #: The addresses of this machine that its certificate is for.
+    #: Addresses of this machine for its certificate.
     local_addresses: Callable[[], Sequence[str]] = tls.local_addresses
-    #: This machine's address on the way to a terminal's base URL. Raise Problem terminal_offline.
+    #: Returns this machine's address on the route to a terminal's base URL. Raise Problem terminal_offline.
     facing: Callable[[str], Awaitable[str]] = callback_urls.facing
-    #: Make what hears announcements of terminals; it is told the wall clock.
+    #: Makes the receiver of announcements; its last argument is the wall clock.
     discovery: Callable[[DiscoveryConfig, Fleet, Interfaces, Callable[[], datetime]], Discovery] = Discovery

@@ -1,55 +1,71 @@
-"""What the service manager hears (sd_notify(3)): when posd is ready, and how it is; nothing where there is none."""
+"""Notices for the service manager (sd_notify(3)): readiness and status; none without it."""
 
 import asyncio
 import hashlib
 import os
 import socket
-import ssl
 from contextlib import suppress
 
 import structlog
 
 from posd.api.certificate import ServedCertificate
+from posd.base import tls_contexts
 from posd.base.ids import Channel
 from posd.base.text import shown
 from posd.daemon.in_force import InForce
 from posd.payments.reconcile import Reconciler
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
-from posd.tls import Served, server_hostname
+from posd.tls import ServingContext, server_hostname
 
-#: Seconds between two calls of posd's own to its webhook listener, until one comes through.
+#: Seconds between two calls of posd to its own webhook listener, until one succeeds.
 ANSWER_RETRY_SECONDS = 1.0
-#: An id that no payment has: what is called under it has no effect.
+#: Id that no payment has: a call with it has no effect.
 NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
-#: How long the answer may take, in seconds.
+#: Most seconds for the response.
 ANSWER_SECONDS = 5.0
-#: A listener on all addresses is asked at this one.
+#: Address for a call to a listener on all addresses.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
 
 log = structlog.get_logger("posd.daemon")
 
 
-def notify(**state: str) -> None:
-    """Tell the service manager, as in `notify(READY="1", STATUS="listening")`.
+#: Values that the service manager has not accepted yet: the newest of each name.
+_unsent: dict[str, str] = {}
 
-    A line feed in a value would begin another assignment: each value is one line.
+
+def notify(**state: str) -> bool:
+    """Send values to the service manager, as in `notify(READY="1", STATUS="listening")`; return whether it accepted
+    them.
+
+    A line feed in a value would begin another assignment, so each value is one line. A full socket is not waited for:
+    the next call sends the rest.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
-        return
+        return True
     if address.startswith("@"):
         address = "\0" + address[1:]
-    text = "\n".join(f"{name}={shown(value)}" for name, value in state.items())
+    waited = bool(_unsent)
+    for name, value in state.items():
+        _unsent.pop(name, None)
+        _unsent[name] = shown(value)
+    text = "\n".join(f"{name}={value}" for name, value in _unsent.items())
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:
-            sender.sendto(text.encode(), address)
+            sender.sendto(text.encode(), socket.MSG_DONTWAIT, address)
+        except BlockingIOError:
+            if not waited:
+                log.warning("manager.not_reading", detail=", ".join(_unsent))
+            return False
         except OSError:
-            return  # the manager went away; the daemon works on
+            pass  # the manager is gone; the daemon continues
+    _unsent.clear()
+    return True
 
 
 async def until_it_answers(host: str, port: int, certificate: ServedCertificate, urls: CallbackUrls) -> None:
-    """Return when the webhook listener answers as terminals call it: posd is not ready before."""
+    """Wait until the webhook listener responds to a terminal's call: posd is not ready before."""
     path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
     told = None
     while (trouble := await _trouble(host, port, certificate.served, path)) is not None:
@@ -65,14 +81,12 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
         await asyncio.sleep(ANSWER_RETRY_SECONDS)
 
 
-async def _trouble(host: str, port: int, served: Served, path: str) -> str | None:
-    """Ask the listener at an address; return in words why it does not answer as it should, None where it does.
+async def _trouble(host: str, port: int, served: ServingContext, path: str) -> str | None:
+    """Call the listener; return the fault of its response in words, or None.
 
-    `path` is an authentic callback address. It is asked for by GET, which is answered with 405 and has no effect.
+    `path` is an authentic callback address. The call is a GET, with the response 405 and no effect.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the certificate is compared: it is this one and no other
+    context = tls_contexts.unverified_client()  # the certificate is compared: exactly this one is accepted
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             at = _LOOPBACK.get(host, host)
@@ -84,7 +98,7 @@ async def _trouble(host: str, port: int, served: Served, path: str) -> str | Non
                 writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode("ascii"))
                 status = await reader.readline()
             finally:
-                with suppress(AttributeError):  # Python 3.11.2 (Debian 12): so it fails where it is closed
+                with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a closed transport raises it
                     writer.transport.abort()
     except TimeoutError:
         return f"no answer within {ANSWER_SECONDS:g} s"
@@ -94,7 +108,7 @@ async def _trouble(host: str, port: int, served: Served, path: str) -> str | Non
 
 
 def status(at: str, fleet: Fleet, reconciler: Reconciler, in_force: InForce) -> str:
-    """Say in one line how it is, for the service manager."""
+    """Return the state of posd in one line, for the service manager."""
     reachable = sum(map(fleet.addresses.reachable, fleet.serials))
     words = f"listening on {at}; {reachable} of {len(fleet.serials)} terminals reachable"
     if busy := reconciler.open_terminals():

@@ -1,7 +1,7 @@
 """Signs of life for the service manager (sd_notify(3), WatchdogSec= in the unit).
 
-One is given while the event loop turns and the thread that commits answers: if either hangs, systemd ends posd and
-starts it again, and what is open goes on. A disk that takes a commit and never returns is such a hang.
+Each requires that the event loop runs and the committing thread replies. If either hangs, systemd ends posd and starts
+it again, and open payments continue. A disk that never completes a commit is such a hang.
 """
 
 import os
@@ -13,16 +13,18 @@ from posd.base.clocks import tick
 from posd.daemon.systemd import notify
 from posd.storage.errors import StorageUnavailable
 
-#: Signs in the time within which one has to come: one that is late by a slow disk must not be the last.
+#: Signs within the required time, so that a slow disk may delay one.
 SIGNS = 3
-#: How often the status is told where no signs of life are asked for, in seconds.
+#: Seconds between two status notices without a watchdog.
 STATUS_SECONDS = 30.0
+#: Seconds to the next attempt if the service manager did not accept the last one.
+RETRY_SECONDS = 1.0
 
 log = structlog.get_logger("posd.watchdog")
 
 
 def pause() -> float | None:
-    """Return the seconds between two signs, as the environment asks for them; None without a service manager."""
+    """Return the seconds between two signs, from the environment; None without a service manager."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
     microseconds = os.environ.get("WATCHDOG_USEC", "")
@@ -32,7 +34,7 @@ def pause() -> float | None:
 
 
 async def run(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
-    """Give signs of life until cancelled, each after `alive` has returned, and the status in words."""
+    """Send signs of life until cancelled, each after `alive` has returned, and the status in words."""
     seconds = pause()
     while seconds is not None:
         try:
@@ -40,5 +42,5 @@ async def run(alive: Callable[[], Awaitable[None]], status: Callable[[], str]) -
         except StorageUnavailable as error:
             log.error("posd.hung", error=str(error), detail="the service manager starts posd again")  # noqa: TRY400
             return
-        notify(WATCHDOG="1", STATUS=status())
-        await tick(seconds)
+        taken = notify(WATCHDOG="1", STATUS=status())
+        await tick(seconds if taken else min(seconds, RETRY_SECONDS))

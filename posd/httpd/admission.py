@@ -1,14 +1,13 @@
-"""Admission to the webhook listener: which addresses may connect, how often, and a count of what is turned away.
+"""Admission to the webhook listener: which addresses may connect, how often, and counts of refused traffic.
 
-A stranger costs the most before its token is judged: the connection holds memory, and the TLS handshake is work. So a
-connection is worth little until it has shown a valid token. Connections that have shown none are kept within one rule,
-for each address and for all strangers together. It is a number of places, each of which is safe for `GRACE_SECONDS`
-only (then a new connection may take it), and a budget of connections that prove nothing, which lasts as long. So there
-is always a place for the next connection within the budget, however many places the others hold.
+An unproven connection costs most before its token is checked: it holds memory, and the TLS handshake is work. So one
+rule limits unproven connections, for each address and for all unknown addresses together. The rule has a number of
+places and a budget of unproven connections. A place is safe for `GRACE_SECONDS` only; then a new connection may take
+it. The budget refills within the same time. So the next connection within the budget always finds a place.
 
-A connection that shows a valid token gives its part of the budget back: honest traffic is not limited by it, however
-much it is. An address is known if it belongs to a terminal of the fleet, or has called back in the last day about what
-is open. Strangers can take the strangers' places and use up their budget; those of known addresses are not theirs.
+A connection with a valid token refunds its part of the budget, so the budget does not limit honest traffic. An address
+is known if it belongs to a terminal of the fleet. It is also known for a day after a callback about an open payment.
+Unknown addresses share places and a budget of their own. They cannot use those of known addresses.
 """
 
 import asyncio
@@ -20,85 +19,80 @@ from contextlib import suppress
 
 import structlog
 
-#: How long a connection that has proved nothing keeps its place where others want it, in seconds. An honest terminal
-#: has shown its token by then.
+from posd.httpd.allowance import Allowance
+
+#: Seconds for which an unproven connection keeps its place against others. An honest terminal has shown its token by
+#: then.
 GRACE_SECONDS = 2.0
-#: What a known address may hold: terminals behind one address translation share them.
+#: Places of a known address; terminals behind one address translation share them.
 PLACES_OF_KNOWN = 64
-#: What an address may hold that is not known, and all such together. As many in two seconds is all the work, too, that
-#: strangers can impose: a TLS handshake takes about a millisecond.
+#: Places of an unknown address, and of all unknown addresses together. They also bound the work of strangers: so many
+#: TLS handshakes in two seconds, about a millisecond each.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
-#: How long an address is known after such a callback, in seconds; and how many are remembered.
+#: Seconds for which an address is known after such a callback, and most addresses remembered.
 KNOWN_SECONDS = 86_400.0
 MAX_KNOWN = 512
-#: Addresses whose budget is remembered: a network has addresses without end.
+#: Addresses with a remembered budget. A network can have any number of addresses.
 MAX_ADDRESSES = 1024
-#: How often the addresses of the fleet are looked at, in seconds.
+#: Seconds between two reads of the addresses of the fleet.
 FLEET_SECONDS = 1.0
-#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
+#: Addresses whose plain form is cached; each connection of a flood needs it.
 MAX_PLAIN = 1024
-#: A flood is one line a minute of each kind, in seconds.
+#: Seconds between two log lines of the same kind during a flood.
 LINE_EVERY_SECONDS = 60.0
 
 log = structlog.get_logger("posd.listener")
 
 
-class Share:
-    """The places and the budget of one address, or of all strangers together."""
+class AddressQuota:
+    """Places and budget of one address, or of all unknown addresses together."""
 
-    def __init__(self, places: int, now: float) -> None:
+    def __init__(self, places: int, clock: Callable[[], float]) -> None:
         self._places = places
-        self._budget = float(places)
-        self._filled_at = now
+        self._budget = Allowance(places, places / GRACE_SECONDS, clock)
         self._held = 0
-        self._unproven: dict[Place, None] = {}  # in the order in which they came
+        self._unproven: dict[ConnectionSlot, None] = {}  # in the order of arrival
 
     def resize(self, places: int) -> None:
-        """Let it have another number of places, and the budget that goes with it."""
-        self._budget += places - self._places
-        self._places = places
+        """Set the number of places, and the budget that belongs to it."""
+        self._places = self._budget.room = places
+        self._budget.rate = places / GRACE_SECONDS
 
-    def idle(self, now: float) -> bool:
-        """Whether nothing is held and nothing is owed: it is as good as a new one."""
-        self._fill(now)
-        return not self._held and self._budget >= self._places
+    @property
+    def idle(self) -> bool:
+        """Whether no place is held and the budget is full, as in a new share."""
+        return not self._held and not self._budget.used()
 
     def has_room(self, now: float) -> bool:
-        """Whether one more may come, if need be in the place of one that has proved nothing for too long."""
-        self._fill(now)
-        return self._budget >= 1 and (self._held < self._places or self._overdue(now) is not None)
+        """Return whether one more connection may enter, if need be in place of an overdue unproven one."""
+        return not self._budget.seconds_until() and (self._held < self._places or self._overdue(now) is not None)
 
     def make_room(self, now: float) -> None:
-        """Cut the connection that has proved nothing for the longest time, where no place is free."""
+        """Cut the connection that is unproven for the longest time, if no place is free."""
         if self._held >= self._places and (oldest := self._overdue(now)) is not None:
             oldest.cut()
 
-    def take(self, place: "Place") -> None:
-        """Give a place away."""
+    def take(self, place: "ConnectionSlot") -> None:
+        """Occupy a place."""
         self._held += 1
-        self._budget -= 1
+        self._budget.take()
         self._unproven[place] = None
 
-    def keep(self, place: "Place") -> None:
-        """Do not cut this one."""
+    def keep(self, place: "ConnectionSlot") -> None:
+        """Protect a place from being cut."""
         self._unproven.pop(place, None)
 
     def refund(self) -> None:
-        """Give back what an honest connection has used of the budget."""
-        self._budget = min(self._places, self._budget + 1)
+        """Refund the budget that an honest connection used."""
+        self._budget.give_back()
 
-    def give_back(self, place: "Place") -> None:
-        """Take a place back."""
+    def give_back(self, place: "ConnectionSlot") -> None:
+        """Free a place."""
         self._held -= 1
         self._unproven.pop(place, None)
 
-    def _fill(self, now: float) -> None:
-        earned = (now - self._filled_at) * self._places / GRACE_SECONDS
-        self._budget = min(self._places, self._budget + earned)
-        self._filled_at = now
-
-    def _overdue(self, now: float) -> "Place | None":
+    def _overdue(self, now: float) -> "ConnectionSlot | None":
         oldest = next(iter(self._unproven), None)
         return oldest if oldest is not None and now - oldest.came_at >= GRACE_SECONDS else None
 
@@ -107,10 +101,10 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-class Place:
-    """The place of one connection. `on_cut` is called if another connection gets it."""
+class ConnectionSlot:
+    """Place of one connection. `on_cut` is called if another connection gets it."""
 
-    def __init__(self, gate: "Gate", address: str, shares: list[Share], now: float) -> None:
+    def __init__(self, gate: "AdmissionGate", address: str, shares: list[AddressQuota], now: float) -> None:
         self.came_at = now
         self._proven = False
         self.on_cut: Callable[[], None] = _nothing
@@ -119,38 +113,41 @@ class Place:
         self._shares = shares
 
     def keep(self) -> None:
-        """A valid token was shown on this connection: its place is not given to others."""
+        """Protect the place: the connection has shown a valid token."""
         for share in self._shares:
             share.keep(self)
 
     def prove(self) -> None:
-        """A whole callback of what is open came: its address is no stranger's."""
+        """Refund the budget and free the strangers' place: a complete callback with a valid token arrived."""
         if not self._proven:
             self._proven = True
             for share in self._shares:
                 share.keep(self)
                 share.refund()
-            for share in self._shares[1:]:  # the strangers'
+            for share in self._shares[1:]:  # the share of the strangers
                 share.give_back(self)
             self._shares = self._shares[:1]
+
+    def know(self) -> None:
+        """Mark the address as known for a day: its callback concerned an open payment."""
         self._gate.know(self._address)
 
     def leave(self) -> None:
-        """The connection has ended."""
+        """Free the place: the connection has ended."""
         for share in self._shares:
             share.give_back(self)
         self._shares = []
-        self.on_cut = _nothing  # it keeps the connection
+        self.on_cut = _nothing  # it holds a reference to the connection
 
     def cut(self) -> None:
-        """End the connection: another one gets its place."""
+        """End the connection, so that another one gets its place."""
         on_cut = self.on_cut
         self.leave()
         on_cut()
 
 
-class Gate:
-    """Gives places away."""
+class AdmissionGate:
+    """Admission of connections to places, by address."""
 
     def __init__(
         self,
@@ -161,37 +158,37 @@ class Gate:
         of_strangers: int = PLACES_OF_STRANGERS,
         clock: Callable[[], float],
     ) -> None:
-        """`fleet` returns the addresses of the terminals as they are known now. `clock`: monotonic seconds."""
+        """`fleet`: returns the present addresses of the terminals. `clock`: monotonic seconds."""
         self._fleet = fleet
         self._of_known = of_known
         self._of_stranger = of_stranger
         self._clock = clock
-        self._strangers = Share(of_strangers, clock())
-        self._addresses: dict[str, Share] = {}
+        self._strangers = AddressQuota(of_strangers, clock)
+        self._addresses: dict[str, AddressQuota] = {}
         self._known: dict[str, float] = {}
         self._of_fleet: frozenset[str] = frozenset()
         self._looked_at = -FLEET_SECONDS
 
-    def admit(self, peer: str) -> Place | None:
-        """Return a place for a connection of an address, None where there is none for it."""
+    def admit(self, peer: str) -> ConnectionSlot | None:
+        """Return a place for a connection from `peer`, or None if it has none."""
         now, address = self._clock(), plain(peer)
         known = self._is_known(address, now)
         places = self._of_known if known else self._of_stranger
-        of_address = self._addresses.get(address) or Share(places, now)
+        of_address = self._addresses.get(address) or AddressQuota(places, self._clock)
         of_address.resize(places)
         shares = [of_address] if known else [of_address, self._strangers]
         if not all(share.has_room(now) for share in shares):
             return None
         for share in shares:
             share.make_room(now)
-        self._remember(address, of_address, now)
-        place = Place(self, address, shares, now)
+        self._remember(address, of_address)
+        place = ConnectionSlot(self, address, shares, now)
         for share in shares:
             share.take(place)
         return place
 
     def know(self, address: str) -> None:
-        """Record the address from which a callback of an open payment came."""
+        """Record the address that sent a callback of an open payment."""
         self._known.pop(address, None)
         self._known[address] = self._clock()
         if len(self._known) > MAX_KNOWN:
@@ -204,41 +201,42 @@ class Gate:
             self._of_fleet, self._looked_at = frozenset(self._fleet()), now
         return address in self._of_fleet
 
-    def _remember(self, address: str, share: Share, now: float) -> None:
-        """Keep the share of an address, last in the order; forget those that are as good as new ones."""
+    def _remember(self, address: str, share: AddressQuota) -> None:
+        """Store the share of an address as the latest; drop shares that equal new ones."""
         self._addresses.pop(address, None)
         self._addresses[address] = share
         if len(self._addresses) > MAX_ADDRESSES:
-            self._addresses = {key: item for key, item in self._addresses.items() if not item.idle(now)}
+            self._addresses = {key: item for key, item in self._addresses.items() if not item.idle}
 
 
 @functools.lru_cache(MAX_PLAIN)
 def plain(peer: str) -> str:
-    """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
+    """Return an address in plain form: IPv4 for a mapped IPv6 address, without a zone."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 
 
 class RejectedTraffic:
-    """Counts refused connections and requests, and tells of them now and then.
+    """Counts of refused connections and requests, and their log lines.
 
-    The first of a kind is told at once; what follows is told as a number when its minute is over.
+    The first of a kind is logged at once. Later ones are logged as a number when the minute ends, by a timer. An
+    `Allowance` reports whether there is room, not how many were refused.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        #: What was not told yet, of the kinds whose minute runs: how many, the newest peer and its detail.
+        #: Unlogged refusals of the kinds whose minute runs: count, newest peer, and its detail.
         self._untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
-        """Count one more of a kind; a line names the newest peer and how many there were since the last line."""
+        """Count one refusal; a log line has the newest peer and the count since the last line."""
         self.counts[kind] += 1
         if (untold := self._untold.get(kind)) is not None:
             self._untold[kind] = (untold[0] + 1, peer, detail)
             return
         _tell(kind, 1, peer, detail)
-        with suppress(RuntimeError):  # without a loop no timer comes back to it
+        with suppress(RuntimeError):  # without a loop there is no timer
             asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
             self._untold[kind] = (0, peer, detail)
 
@@ -250,7 +248,7 @@ class RejectedTraffic:
             asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
 
     def tell(self) -> None:
-        """Tell what is left: posd stops."""
+        """Log the remaining counts, because posd stops."""
         for kind, (count, peer, detail) in self._untold.items():
             if count:
                 _tell(kind, count, peer, detail)

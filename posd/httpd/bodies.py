@@ -1,6 +1,6 @@
-"""Request bodies, read whole within a size and a time limit; and answers that are sent before a body was read.
+"""Request bodies, read completely within a size and a time limit; and early responses before the end of a body.
 
-An app that answers early takes what still comes of the body while the answer goes out, and the connection closes then.
+After an early response the rest of the body is read and dropped, and then the connection closes.
 """
 
 import asyncio
@@ -8,22 +8,22 @@ from collections.abc import Callable
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-#: Of the state of a request: the body, where all of it has come before the app starts.
+#: Key in the state of a request: the body, if all of it arrived before the app starts.
 WHOLE = "whole"
-#: How long a refused sender is listened to while the answer goes out, in seconds.
+#: Seconds for which the body of a refused sender is still read while the response goes out.
 DRAIN_SECONDS = 2.0
 
 
-class TooLarge(Exception):
-    """The body is over the limit."""
+class BodyTooLarge(Exception):
+    """Body over the limit."""
 
 
-class TooSlow(Exception):
-    """The body did not come in time."""
+class BodyTooSlow(Exception):
+    """Body that did not arrive in time."""
 
 
-class Gone(Exception):
-    """The client hung up before the body was whole."""
+class BodyAborted(Exception):
+    """Client that disconnected before the end of the body."""
 
 
 async def read(
@@ -37,39 +37,39 @@ async def read(
 
     Raise TooLarge, TooSlow, Gone.
 
-    `take` is called with the size of each piece before it is kept; what it raises ends the reading.
+    `take` is called with the size of each piece before it is stored; its exception ends the reading.
     """
     whole: bytes | None = scope["state"].get(WHOLE)
     if whole is not None:
         if len(whole) > limit:
-            raise TooLarge
+            raise BodyTooLarge
         take(len(whole))
         return whole
     announced = dict(scope["headers"]).get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:
-        raise TooLarge
+        raise BodyTooLarge
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise Gone
+                    raise BodyAborted
                 piece = message.get("body", b"")
                 if len(body) + len(piece) > limit:
-                    raise TooLarge
+                    raise BodyTooLarge
                 take(len(piece))
                 body += piece
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError as error:
-        raise TooSlow from error
+        raise BodyTooSlow from error
 
 
 async def answer(
     send: ASGISendCallable, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """Send a whole answer."""
+    """Send a complete response."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [length, *headers], "trailers": False})
     await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -82,9 +82,10 @@ async def answer_early(
     body: bytes = b"",
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> None:
-    """Send an answer while the body was not read to its end; the connection closes after it.
+    """Send a response before the body is read to its end; then the connection closes.
 
-    The close waits until the client has heard: one that is still sending would meet a reset instead of the answer.
+    The close waits until the client has received it: a client that still sends would get a reset in place of the
+    response.
     """
     draining = asyncio.create_task(_drain(receive))
     length = (b"content-length", str(len(body)).encode())
@@ -102,7 +103,7 @@ async def answer_early(
 async def refuse(
     receive: ASGIReceiveCallable, send: ASGISendCallable, status: int, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """Send an answer to a stranger; nothing more is read of what it sends, and the connection closes."""
+    """Send a response to an unknown sender, drop further data from it, and close the connection."""
     draining = asyncio.create_task(_drain(receive))
     try:
         await answer(send, status, headers=(*headers, (b"connection", b"close")))
@@ -111,7 +112,7 @@ async def refuse(
 
 
 async def _drain(receive: ASGIReceiveCallable) -> None:
-    """Take what comes of the body until it ends or the client hangs up."""
+    """Read and drop the body until it ends or the client disconnects."""
     while True:
         message = await receive()
         if message["type"] != "http.request" or not message.get("more_body", False):

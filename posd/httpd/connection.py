@@ -1,17 +1,18 @@
-"""One connection: HTTP/1.1 on Hypercorn's TCP server. The only module of posd's server that knows Hypercorn.
+"""One connection: HTTP/1.1 on Hypercorn's TCP server. The only module that depends on Hypercorn.
 
-Hypercorn's `TCPServer` knows the addresses, holds the tasks of the requests, closes, and has the context of the
-orderly stop. In five places it takes a part of ours:
+Hypercorn's `TCPServer` has the addresses, the tasks of the requests, the close, and the context of the orderly stop.
+Five of its parts are replaced:
 
-- `protocol`: `Connection` is its own. Hypercorn's stands on h11, which takes 43 µs to read a request and to frame its
-  answer; llhttp and `Answer` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs where `Exchange` takes 5, has a
-  task for each request, and holds 3 KB for as long as a till waits. Its way to send and to be idle takes 7 µs more.
-- `_read_data`: `Connection` reads by itself. Hypercorn wraps each read into a wait, and what came into an event.
-- `writer`: `Writer` does not wait for ever for a client that does not read.
-- `idle_task`: `Idle` is a timer. Hypercorn starts and cancels a task with each request, a tenth of what it costs.
-- `context`: `Context` can end the connections on which nothing is under way, and those only.
+- `protocol`: `HttpConnection` itself. Hypercorn's uses h11, which takes 43 µs to read a request and to frame its
+response;
+  llhttp and `ResponseEncoder` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs, `HttpExchange` takes 5. It has
+  a task for each request, and holds 3 KB while a till waits. Its sending and idling take 7 µs more.
+- `_read_data`: `HttpConnection` reads directly. Hypercorn wraps each read into a wait, and the data into an event.
+- `writer`: `BoundedWriter` limits the wait for a client that does not read.
+- `idle_task`: `IdleTimeout` is a timer. Hypercorn starts and cancels a task for each request, a tenth of its cost.
+- `context`: `ListenerContext` can end only the idle connections.
 
-tests/web/test_hypercorn.py fails where Hypercorn changes one of these places.
+tests/web/test_hypercorn.py fails if Hypercorn changes one of these parts.
 """
 
 import asyncio
@@ -23,7 +24,6 @@ import termios
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
-from urllib.parse import unquote
 
 import structlog
 from hypercorn.app_wrappers import ASGIWrapper
@@ -35,36 +35,42 @@ from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
 from posd.httpd.bodies import WHOLE
-from posd.httpd.messages import Answer, End, Head, Heads, Refused, Requests
+from posd.httpd.messages import (
+    EndOfRequest,
+    RefusedRequest,
+    RequestHead,
+    RequestParser,
+    ResponseEncoder,
+    ResponseHeads,
+    path_of,
+)
 
-#: So much of what was received is looked at at a time, in bytes: a client that sends many requests at once does not
-#: hold up all others by it.
+#: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
 PIECE_BYTES = 2048
-#: So much is read at a time, at most, in bytes; the reader keeps less than that.
-READ_BYTES = 65_536
-#: So long a request waits that came before the answer to the one before. No terminal and no till is in such haste, and
-#: each of them would take turns of the loop that others wait for.
+#: Most bytes of one read. A client that sends ahead holds this, and as much in the reader.
+READ_BYTES = 8 * 1024
+#: Delay of a request that arrived before the response to the previous one, in seconds. No terminal and no till
+#: pipelines, and each such request delays other tasks of the loop.
 HASTE_SECONDS = 0.005
-#: A client that takes nothing for so long is cut off, in seconds: longer than a till waits for its disk or a collection
-#: of its garbage, short enough that forgotten streams do not gather. If it takes something, it has as long again. The
-#: kernel counts in pieces of up to 32 KiB, so less than that may be nothing.
+#: Seconds without progress after which a slow reader is disconnected. Longer than a till waits for its disk or its
+#: garbage collection, and short enough that forgotten streams do not gather. Progress starts the time again. The kernel
+#: counts in pieces of up to 32 KiB, so less progress may not show.
 TAKE_SECONDS = 30.0
-#: What was left for a client that was cut off waits so long for it to read on, in seconds; then the connection is
-#: aborted. So does the rest of any answer whose connection ends.
+#: Seconds that a disconnected slow reader has to read the rest; then the connection is aborted. The same holds for the
+#: rest of any response whose connection ends.
 LINGER_SECONDS = 60.0
 
-#: What the ioctl TIOCOUTQ gives: bytes that the other side has not taken (on a Unix socket with the kernel's overhead).
+#: Result of the ioctl TIOCOUTQ: bytes that the peer has not acknowledged (on a Unix socket with the kernel's overhead).
 _OUTQ = struct.Struct("i")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST = Head("GET", b"/", "1.1", [], keep_alive=False, expects=False)
-_PERCENT = ord("%")  # bytes look for a number without a detour
+_LAST = RequestHead("GET", b"/", "1.1", [], keep_alive=False, expects=False)
 _GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 
 log = structlog.get_logger("posd.web")
 
 
 def http_config(keep_alive_seconds: float) -> Config:
-    """Return Hypercorn's settings: quiet, and idle or half-sent requests closed in time."""
+    """Return Hypercorn's settings: no logs, and a time limit on idle and half-sent requests."""
     config = Config()
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
@@ -73,30 +79,30 @@ def http_config(keep_alive_seconds: float) -> Config:
     return config
 
 
-class Untaken(OSError):
-    """A client does not take what is written to it."""
+class SlowReader(OSError):
+    """Client that does not read the data written to it."""
 
 
-class Writer(asyncio.StreamWriter):
-    """Writes to a client that must take some of it at least.
+class BoundedWriter(asyncio.StreamWriter):
+    """Writer that disconnects a client which reads nothing.
 
-    asyncio waits for ever for a client that does not read, with all that it was to be sent. A till that hangs, or
-    forgot a stream that it had opened, would hold memory and a connection until it ends.
+    asyncio waits for such a client without limit, with all data for it. A hanging till or a forgotten stream would hold
+    memory and a connection until it ends.
     """
 
     _lying = 0
     _timer: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write. Raise ConnectionResetError where it is closed: asyncio would log a line for each answer too late."""
+        """Write. Raise ConnectionResetError if closed: asyncio would log a line for each late response."""
         if self.is_closing():
             raise ConnectionResetError
         super().write(data)
 
     async def drain(self) -> None:
-        """Wait until there is room for more to write. Raise Untaken, or OSError where the connection is lost."""
+        """Wait until there is room for more data. Raise Untaken, or OSError if the connection is lost."""
         if not self.transport.get_write_buffer_size():
-            return  # it has gone out, or the connection is lost: who reads hears of that
+            return  # all is sent, or the connection is lost, which the reader reports
         lying = untaken(self.transport)
         while True:
             try:
@@ -105,13 +111,13 @@ class Writer(asyncio.StreamWriter):
                     return
             except TimeoutError:
                 if not bound.expired():
-                    raise  # the kernel's own: the connection is lost
+                    raise  # from the kernel: the connection is lost
             before, lying = lying, untaken(self.transport)
             if lying >= before:
-                raise Untaken(f"{lying} bytes are not taken")
+                raise SlowReader(f"{lying} bytes are not taken")
 
     def close(self) -> None:
-        """Close, when the client has taken what was written; abort where it takes nothing."""
+        """Close after the client has read the data; abort if it reads nothing."""
         if self._timer is None and not self.is_closing() and self.transport.get_write_buffer_size():
             self._lying = untaken(self.transport)
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
@@ -125,13 +131,13 @@ class Writer(asyncio.StreamWriter):
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
 
     def forget(self) -> None:
-        """Drop the timer: the connection is over."""
+        """Cancel the timer of an ended connection."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def untaken(transport: asyncio.WriteTransport) -> int:
-    """Return how many bytes lie in the socket and before it; 0 where the connection is over."""
+    """Return the unread bytes in the socket and in the transport; 0 after the end of the connection."""
     sock = transport.get_extra_info("socket")
     try:
         (lying,) = _OUTQ.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_OUTQ.size)))
@@ -140,34 +146,34 @@ def untaken(transport: asyncio.WriteTransport) -> int:
     return transport.get_write_buffer_size() + int(lying)
 
 
-class Context(WorkerContext):
-    """Hypercorn's context of a listener, with the heads of its answers and its connections that are idle."""
+class ListenerContext(WorkerContext):
+    """Hypercorn's context of a listener, with the response heads and the idle connections."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(None)
-        self.heads = Heads(now)
-        self.idle: dict[Idle, None] = {}  # in the order in which they became so
+        self.heads = ResponseHeads(now)
+        self.idle: dict[IdleTimeout, None] = {}  # in the order in which they became idle
 
     async def terminate_idle(self) -> None:
-        """End the connections on which nothing is under way, and each other one after its request."""
+        """End idle connections at once, and each other one after its request."""
         await self.terminated.set()
         for idle in list(self.idle):
             idle.end()
 
 
-class Idle:
-    """Ends a connection on which nothing is under way for too long, or when posd stops."""
+class IdleTimeout:
+    """Timer that ends a connection after a time without requests, or at the stop of posd."""
 
-    def __init__(self, context: Context, seconds: float, end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, context: ListenerContext, seconds: float, end: Callable[[], Awaitable[None]]) -> None:
         self._context = context
         self._seconds = seconds
         self._end: Callable[[], Awaitable[None]] | None = end
-        self._since: float | None = None  # when it became idle, by the loop's clock
+        self._since: float | None = None  # time at which it became idle, on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
     async def restart(self, *_: object) -> None:
-        """Begin to wait, anew."""
+        """Start the idle time again."""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
         if self._context.terminated.is_set():
@@ -178,12 +184,12 @@ class Idle:
             self._timer = loop.call_later(self._seconds, self._look)
 
     async def stop(self) -> None:
-        """Wait no more."""
+        """Stop the idle time."""
         self._since = None
         self._context.idle.pop(self, None)
 
     def _look(self) -> None:
-        """End the connection where it has been idle for so long: one timer for many requests."""
+        """End the connection if it is idle for too long. One timer serves many requests."""
         self._timer = None
         if self._since is None:
             return
@@ -201,56 +207,61 @@ class Idle:
             self._ending = asyncio.get_running_loop().create_task(self._finish())
 
     async def _finish(self) -> None:
-        if self._since is not None and self._end is not None:  # else a request has come at this very moment
+        if self._since is not None and self._end is not None:  # a request arrived meanwhile
             await self._end()
 
     def forget(self) -> None:
-        """Drop the timer and the connection: it is over."""
+        """Cancel the timer and drop the reference to the ended connection."""
         self._end = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-class Connection(TCPServer):
-    """One request after the other, each answered before the next is looked at.
+class HttpConnection(TCPServer):
+    """Connection that serves one request after the other.
 
-    A client that asks for HTTP/2 or a WebSocket is answered as if the question were not there. When the client has
-    closed its side and nothing is under way, the connection ends.
+    A request for HTTP/2 or a WebSocket is served as HTTP/1.1. The connection ends when the client has closed its side
+    and no request is open.
     """
 
-    writer: Writer
+    writer: BoundedWriter
 
     def __init__(
         self,
         app: ASGIFramework,
         config: Config,
-        context: Context,
+        context: ListenerContext,
         state: dict[str, Any],
         reader: asyncio.StreamReader,
-        writer: Writer,
+        writer: BoundedWriter,
         *,
         in_turn: bool,
+        unreadable: Callable[[RefusedRequest], Awaitable[int]],
     ) -> None:
-        """`in_turn`: what comes behind a whole request is read when that is answered, and not before."""
+        """`in_turn`: data behind a complete request is read after its response.
+
+        `unreadable`: called with unparsable input; returns the status of the response.
+        """
         super().__init__(ASGIWrapper(app), asyncio.get_running_loop(), config, context, state, reader, writer)
-        self._idle = self.idle_task = Idle(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
+        self._idle = self.idle_task = IdleTimeout(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
         self.asgi = app
         self.in_turn = in_turn
+        self._unreadable = unreadable
         self._heads = context.heads
-        self._requests = Requests()
-        self._exchange: Exchange | None = None
+        self._requests = RequestParser()
+        self._exchange: HttpExchange | None = None
         self._over = False
-        self._said = False  # whether an answer said that it is the last one
-        #: Set while no request is being answered.
+        self._said = False  # whether a response announced the close
+        #: Set while no request is open.
         self._free = asyncio.Event()
         self._free.set()
-        #: Whether it was ended because an answer was not taken.
+        #: Whether it ended because the client did not read a response.
         self.untaken = False
 
     @property  # type: ignore[override]
-    def protocol(self) -> "Connection":
-        """The protocol to which Hypercorn hands what it receives: the connection itself."""
+    def protocol(self) -> "HttpConnection":
+        """Protocol to which Hypercorn passes received data: the connection itself."""
         return self
 
     @protocol.setter
@@ -260,14 +271,14 @@ class Connection(TCPServer):
         self.spawn = hypercorns.task_group.spawn
 
     async def serve(self) -> None:
-        """Serve until either side closes. Raise OSError or ExceptionGroup where the connection breaks."""
+        """Serve until either side closes. Raise OSError or ExceptionGroup if the connection breaks."""
         try:
             await self.run()
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Break circles of references: its buffers are freed at once, not when garbage is looked for."""
+        """Break the reference cycles, so that buffers are freed at once."""
         self._idle.forget()
         self.writer.forget()
         self._requests.end()
@@ -276,20 +287,20 @@ class Connection(TCPServer):
             error.__traceback__ = error.__context__ = None
 
     async def initiate(self) -> None:
-        """Do nothing: the client begins."""
+        """Do nothing: the client sends first."""
 
     async def _read_data(self) -> None:
         while not self.reader.at_eof():
             try:
                 data = await self.reader.read(READ_BYTES)
-            except OSError:  # those of TLS among them
+            except OSError:  # TLS errors are among them
                 break
             if not self._over:
                 await self._take(data)
         await self._gone()
 
     async def handle(self, event: Event) -> None:
-        """Take that the connection is closed."""
+        """Handle the close of the connection."""
         if isinstance(event, Closed):
             await self._gone()
 
@@ -305,7 +316,7 @@ class Connection(TCPServer):
         for begin in range(0, len(data), PIECE_BYTES):
             events = self._requests.feed(data[begin : begin + PIECE_BYTES])
             for event in events:
-                if isinstance(event, Head):
+                if isinstance(event, RequestHead):
                     heads += 1
                     if heads > 1:
                         await asyncio.sleep(HASTE_SECONDS)
@@ -313,11 +324,11 @@ class Connection(TCPServer):
                     await self._open(event)
                     if event.expects and event is events[-1] and self._exchange is not None:
                         await self.send(_CONTINUE)
-                elif isinstance(event, Refused):
-                    await self._refuse(event.status)
+                elif isinstance(event, RefusedRequest):
+                    await self._refuse(await self._unreadable(event))
                 elif self._exchange is None:
-                    continue  # it was answered before it was whole, and the connection is over
-                elif isinstance(event, End):
+                    continue  # it got an early response, and the connection is over
+                elif isinstance(event, EndOfRequest):
                     await self._exchange.end()
                 else:
                     await self._exchange.take(event)
@@ -326,10 +337,10 @@ class Connection(TCPServer):
         if self._exchange is not None and not self._exchange.whole:
             await self._exchange.begin()
 
-    async def _open(self, head: Head) -> None:
-        exchange = Exchange(self, self._scope(head), Answer(self._heads, head))
-        if self._over:  # it came with one before it, and the client has gone
-            if not self._said:  # else it is as if it had not come (RFC 9112, 9.6)
+    async def _open(self, head: RequestHead) -> None:
+        exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self._heads, head))
+        if self._over:  # it was pipelined, and the client has disconnected
+            if not self._said:  # after an announced close a request counts as not received (RFC 9112, 9.6)
                 await exchange.gone()
             return
         self._free.clear()
@@ -337,7 +348,7 @@ class Connection(TCPServer):
         self._exchange = exchange
 
     async def _refuse(self, status: int) -> None:
-        """Answer what is no request, unless a request before it is being answered."""
+        """Reply to unparsable input, after a pending response."""
         exchange = self._exchange
         if exchange is not None and exchange.whole:
             await self._free.wait()
@@ -345,30 +356,30 @@ class Connection(TCPServer):
         if self._over:
             return
         if exchange is not None:
-            await exchange.gone()  # the app hears of a request that does not become whole
+            await exchange.gone()  # the app must learn that this request stays incomplete
         if exchange is None or not exchange.answer.started:
-            await self.send(Answer(self._heads, _LAST).empty(status))
+            await self.send(ResponseEncoder(self._heads, _LAST).empty(status))
         await self._end()
         self._over = True
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. Raise Untaken where the client does not take them."""
+        """Send bytes. Raise Untaken if the client does not read them."""
         try:
             self.writer.write(data)
             if self.writer.transport.get_write_buffer_size():
                 await self.writer.drain()
-        except Untaken:
+        except SlowReader:
             raise
         except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError
             await self._gone()
 
     def abort(self) -> None:
-        """End the connection at once: the client does not take the answer."""
+        """Abort the connection, because the client does not read the response."""
         self.untaken = True
         self.writer.transport.abort()
 
     async def answered(self) -> None:
-        """Turn to the next request, or end the connection where the answer or an end of posd's own asks for it."""
+        """Continue with the next request, or end the connection if the response or the stop of posd requires it."""
         exchange, self._exchange = self._exchange, None
         stays = exchange is not None and exchange.whole and not exchange.answer.closes
         if stays and not self.context.terminated.is_set():
@@ -381,7 +392,7 @@ class Connection(TCPServer):
             await self._end()
 
     async def _end(self) -> None:
-        """Close the connection when the client has taken what was written."""
+        """Close the connection after the client has read all data."""
         try:
             await self.protocol_send(Closed())
         except OSError:
@@ -391,16 +402,16 @@ class Connection(TCPServer):
         await self._gone()
         self.writer.close()
 
-    def _scope(self, head: Head) -> HTTPScope:
-        path, _, query = head.target.partition(b"?")
+    def _scope(self, head: RequestHead) -> HTTPScope:
+        raw_path, _, query = head.target.partition(b"?")
         return {
             "type": "http",
             "http_version": head.version,
             "asgi": {"spec_version": "2.1", "version": "3.0"},
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(path.decode("ascii")) if _PERCENT in path else path.decode("ascii"),
-            "raw_path": path,
+            "path": path_of(head.target),
+            "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
             "headers": head.headers,
@@ -411,33 +422,34 @@ class Connection(TCPServer):
         }
 
 
-class Exchange:
-    """One request and its answer, between the connection and the app (ASGI). Its state has the `pieces` of it.
+class HttpExchange:
+    """One request and its response, between the connection and the app (ASGI). The state of the request has its
+    `pieces`.
 
-    What posd is asked is small and comes whole: then the app starts when all is there. Where no part of its answer
-    depends on whether the client still listens (`in_turn`), it needs no task either. A body that does not come at once
-    is handed over in pieces, so that it can be refused before it is whole.
+    Most requests are small and arrive complete: then the app starts after the last byte. If the response does not
+    depend on the client's presence (`in_turn`), it needs no task. A longer body is passed on in pieces, so that the app
+    can refuse it early.
     """
 
-    def __init__(self, connection: Connection, scope: HTTPScope, answer: Answer) -> None:
+    def __init__(self, connection: HttpConnection, scope: HTTPScope, answer: ResponseEncoder) -> None:
         self._connection = connection
         self._scope = scope
         self._body = bytearray()
-        self._pieces: Pieces | None = None  # None: the app has not started
+        self._pieces: BodyChannel | None = None  # None: the app has not started
         self._closed = False
         self.answer = answer
-        #: Whether all of the request has come.
+        #: Whether the request has arrived completely.
         self.whole = False
 
     async def take(self, piece: bytearray) -> None:
-        """Take a piece of the body."""
+        """Store a piece of the body, or pass it to the app."""
         if self._pieces is None:
             self._body += piece
         else:
             await self._pieces.bring(_piece(piece, more=True))
 
     async def end(self) -> None:
-        """Take the end of the body."""
+        """End the body, and start the app if it has not started."""
         self.whole = True
         if self._pieces is not None:
             await self._pieces.bring(_piece(b"", more=False))
@@ -449,26 +461,26 @@ class Exchange:
             self._connection.spawn(self._run, pieces)
 
     async def begin(self) -> None:
-        """Start the app although there is more to come; do nothing where it has started."""
+        """Start the app before the body is complete; do nothing if it has started."""
         if self._pieces is None:
             self._connection.spawn(self._run, self._hand_over(more=True))
 
     async def gone(self) -> None:
-        """Tell the app that the client has gone, or was answered without it; what it sends from now on is nothing."""
+        """Report to the app that the client is gone or has its response; drop all that the app sends later."""
         if not self._closed:
-            await self.begin()  # that it was asked and the client has gone is for the app to know
+            await self.begin()  # the app must record the request and the disconnect
             self._closed = True
             if self._pieces is not None:
                 self._pieces.end()
 
-    def _hand_over(self, *, more: bool) -> "Pieces":
+    def _hand_over(self, *, more: bool) -> "BodyChannel":
         body, self._body = bytes(self._body), bytearray()
         if not more:
             self._scope["state"][WHOLE] = body
-        self._pieces = self._scope["state"]["pieces"] = Pieces(_piece(body, more=more))
+        self._pieces = self._scope["state"]["pieces"] = BodyChannel(_piece(body, more=more))
         return self._pieces
 
-    async def _run(self, pieces: "Pieces") -> None:
+    async def _run(self, pieces: "BodyChannel") -> None:
         try:
             await self._connection.asgi(self._scope, pieces.take, self._send)
         except Exception:
@@ -478,7 +490,7 @@ class Exchange:
                 await self._end()
 
     async def _end(self) -> None:
-        """End it where the app did not."""
+        """End the response if the app did not."""
         answer = self.answer
         answer.closes = True
         if not answer.started:
@@ -486,7 +498,7 @@ class Exchange:
         await self._finish()
 
     async def _send(self, message: ASGISendEvent) -> None:
-        """Take what the app sends (ASGI `send`)."""
+        """Process a message of the app (ASGI `send`)."""
         if self._closed:
             return
         if message["type"] == "http.response.start" and not self.answer.started:
@@ -498,7 +510,7 @@ class Exchange:
         try:
             if data:
                 await self._connection.send(data)
-        except Untaken:
+        except SlowReader:
             self._cut_off()
         else:
             if self._pieces is not None:
@@ -507,12 +519,12 @@ class Exchange:
             await self._finish()
 
     def _cut_off(self) -> None:
-        """End an answer that is not taken: with the app's last words where it has some, else at once."""
+        """End an unread response: with the app's last words if it has some, else at once."""
         answer, pieces = self.answer, self._pieces
         if pieces is not None and pieces.last_words is not None and not answer.over:
             pieces.cut_off = True
             self._connection.writer.write(answer.piece(pieces.last_words(), more=False))
-        elif pieces is None or not pieces.cut_off:  # else they were written just now
+        elif pieces is None or not pieces.cut_off:  # otherwise the last words were just written
             self._connection.abort()
         answer.over = answer.closes = True
 
@@ -527,12 +539,11 @@ def _piece(body: bytes | bytearray, *, more: bool) -> ASGIReceiveEvent:
     return {"type": "http.request", "body": bytes(body), "more_body": more}
 
 
-class Pieces:
-    """The pieces of a request's body, and whether its client has gone. One task takes them, one brings them.
+class BodyChannel:
+    """Pieces of a request's body, and whether its client is gone. One task takes them, another one adds them.
 
-    At most one piece waits to be taken; the connection waits with the next one until it is. It takes the place of a
-    queue: a till that waits would hold its 3 KB, and a client that goes while the queue is full would leave a
-    connection and its tasks behind.
+    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
+    A client that disconnects while a queue is full would leave a connection and its tasks behind.
     """
 
     __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")
@@ -541,20 +552,19 @@ class Pieces:
         self._piece: ASGIReceiveEvent | None = first
         self._taker: asyncio.Future[None] | None = None
         self._bringer: asyncio.Future[None] | None = None
-        #: Whether the client has hung up, or was answered.
+        #: Whether the client disconnected or got its response.
         self.gone = False
-        #: Whether what was sent last went to the client's socket, as far as the kernel tells.
+        #: Whether the newest data reached the client's socket, as far as the kernel reports.
         self.delivered = False
-        #: Called when that comes about.
+        #: Called when `gone` is set.
         self.on_gone: Callable[[], None] | None = None
-        #: Called where the client does not take the answer: what is sent in place of the rest of it. Without it,
-        #: nothing is.
+        #: Returns the data to send in place of an unread rest. None: nothing is sent.
         self.last_words: Callable[[], bytes] | None = None
-        #: Whether that came about.
+        #: Whether the response was cut off.
         self.cut_off = False
 
     async def take(self) -> ASGIReceiveEvent:
-        """Return the next piece (ASGI `receive`); when the client has gone, that, however often it is asked."""
+        """Return the next piece (ASGI `receive`), or the disconnect, at each call, once the client is gone."""
         while self._piece is None:
             if self.gone:
                 return _GONE
@@ -566,7 +576,7 @@ class Pieces:
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Bring a piece; where the client has gone, it is not kept."""
+        """Add a piece, once there is room; drop it if the client is gone."""
         while self._piece is not None and not self.gone:
             self._bringer = asyncio.get_running_loop().create_future()
             await self._bringer
@@ -575,7 +585,7 @@ class Pieces:
             _wake(self._taker)
 
     def end(self) -> None:
-        """Tell that the client has gone, or was answered: no other piece is kept."""
+        """Set `gone`: the client disconnected or got its response. Later pieces are dropped."""
         self.gone = True
         _wake(self._bringer)
         if self.on_gone is not None:

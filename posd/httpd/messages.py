@@ -1,94 +1,114 @@
-"""Requests read by llhttp, and answers framed (RFC 9112). No I/O: bytes in and events out, and the other way round.
+"""Requests parsed by llhttp, and responses framed (RFC 9112). No I/O: bytes to events and back.
 
-What breaks the protocol or a limit ends the requests of a connection: nothing behind it can be trusted to begin
-another one.
+An error of protocol or a passed limit ends the requests of a connection: the bytes behind it cannot be trusted.
 
-An answer with a length goes out in one piece where it is whole. One without is a stream: chunks, or for an HTTP/1.0
-client all that comes until the connection closes.
+A complete response with a length goes out in one piece. One without a length is a stream: chunks, or for an HTTP/1.0
+client all data until the close.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from email.utils import formatdate
+from enum import StrEnum
 from http import HTTPStatus
+from urllib.parse import unquote
 
 import httptools
 import msgspec
 
-#: Target and headers together, with what comes behind the body, in bytes; ours are a few hundred.
+#: Most bytes of target, headers and trailers together; ours are a few hundred.
 MAX_HEADER_BYTES = 16 * 1024
-#: Headers, with those behind the body: a small one takes more memory than it has bytes.
+#: Most headers and trailers: a small one takes more memory than its bytes.
 MAX_HEADERS = 256
-#: What may come without anything coming of it, in bytes: half a head, headers behind a body, extensions of chunks. No
-#: head within the limits is longer, unless it is padded with space.
+#: Most bytes without an event: half a head, trailers, extensions of chunks. No head within the limits is longer, unless
+#: it is padded with space.
 MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
-#: Requests that may come at once, each before the answer to the one before. No terminal and no till does that.
-MAX_AT_ONCE = 32
+#: Most pipelined requests. No terminal and no till pipelines.
+MAX_AT_ONCE = 8
 
-#: Different heads that are kept; those of one second are few.
+#: Cached response heads; those of one second are few.
 MAX_HEADS = 64
-#: Statuses of answers that never have a body.
+#: Statuses of responses without a body.
 _BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
+#: A target in absolute-form (RFC 9112, 3.2.2): its authority is ignored; path and query count.
+_ABSOLUTE = re.compile(rb"https?://[^/?]*(.*)", re.IGNORECASE)
+#: The target in a request line for which the parser reports none.
+_LINE = re.compile(rb"\s*[!-~]+[ \t]+([!-~]+)")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Head(msgspec.Struct):
-    """What stands before the body: names of headers in lower case, values without space around them."""
+class RequestHead(msgspec.Struct):
+    """Head of a request: names of headers in lower case, values without surrounding space."""
 
     method: str
-    target: bytes
+    target: bytes  # in origin-form, or "*"
     version: str
     headers: list[tuple[bytes, bytes]]
     keep_alive: bool
-    expects: bool  # it waits to be told to go on before it sends the body (RFC 9110, 10.1.1)
+    expects: bool  # the client waits for 100 Continue before it sends the body (RFC 9110, 10.1.1)
 
 
-class End(msgspec.Struct):
-    """The request is whole."""
+class EndOfRequest(msgspec.Struct):
+    """End of a complete request."""
 
 
-class Refused(msgspec.Struct):
-    """It is no request that can be served: the HTTP status of the answer. Nothing comes after it."""
+class RefusalKind(StrEnum):
+    """Reason why input cannot be served as a request."""
+
+    MALFORMED = "malformed_request"
+    LARGE_HEAD = "large_head"
+    UNSUPPORTED = "unsupported_request"
+    AT_ONCE = "requests_at_once"
+
+
+class RefusedRequest(msgspec.Struct):
+    """Input that cannot be served, and the HTTP status of the response. No event follows.
+
+    `kind` and `detail` give the reason; `path` is that of the request as far as it could be read.
+    """
 
     status: int
+    kind: RefusalKind
+    detail: str = ""
+    path: str = ""
 
 
-#: Of one request: its head, pieces of its body, its end.
-Event = Head | bytearray | End | Refused
+#: Events of one request: its head, pieces of its body, its end.
+Event = RequestHead | bytearray | EndOfRequest | RefusedRequest
 
-_END = End()
+_END = EndOfRequest()
 
 
 class _Refusal(Exception):
-    """Ends the parsing, from within one of its callbacks."""
+    """End of the parsing, raised within a callback of the parser."""
 
 
-class Requests:
-    """Reads the requests of one connection."""
+class RequestParser:
+    """Parser of the requests of one connection."""
 
     def __init__(self) -> None:
         self._parser = self._new_parser()
         self._events: list[Event] = []
-        self._status = 400
+        self._refused = RefusedRequest(400, RefusalKind.MALFORMED)
         self._over = False
-        self._unused = 0  # bytes, since the last event
+        self._unused = 0  # bytes since the last event
         self._at_once = 0
         self.on_message_begin()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
-        # Chunks count where there is a length too (RFC 9112, 6.1): no proxy stands between, to which the length counts.
+        # Chunks take precedence over a length (RFC 9112, 6.1): no proxy between us uses the length.
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take what was received, and return what came of it."""
+        """Parse received data, and return its events."""
         events: list[Event] = []
         if self._over:
             return events
@@ -99,24 +119,32 @@ class Requests:
             while rest:
                 rest = self._parse(rest)
             self._unused = 0 if events else self._unused + len(data)
-            if self._unused > MAX_UNUSED_BYTES:  # the parser keeps a header until it is whole
-                self._refuse(431)
-        except (httptools.HttpParserError, _Refusal):
-            events.append(Refused(self._status))
-            self.end()
+            if self._unused > MAX_UNUSED_BYTES:  # the parser stores a header until it is complete
+                self._refuse(431, RefusalKind.LARGE_HEAD)
+        except (httptools.HttpParserCallbackError, _Refusal):
+            self._end_with(self._refused, data)
+        except httptools.HttpParserError as error:
+            self._end_with(RefusedRequest(400, RefusalKind.MALFORMED, str(error)), data)
         return events
 
+    def _end_with(self, refused: RefusedRequest, data: bytes) -> None:
+        target = self._target
+        if not target and not self._events and (line := _LINE.match(data)):
+            target = line[1]
+        self._events.append(msgspec.structs.replace(refused, path=path_of(_origin_form(target))))
+        self.end()
+
     def end(self) -> None:
-        """Read nothing more. The parser and this know each other: together they would live on as garbage."""
+        """End the parsing, and break the reference cycle with the parser, so that buffers are freed at once."""
         if not self._over:
             self._over = True
             del self._parser
 
     def _parse(self, data: bytes) -> bytes:
-        """Parse; return what has to be parsed anew.
+        """Parse; return the bytes that have to be parsed again.
 
-        A request that asks for another protocol is served as if it did not. The parser would take all that follows its
-        head, the body with it, for the other protocol's: so it gets the head again, without the question.
+        A request for another protocol is served as HTTP/1.1. The parser would count all that follows its head as the
+        other protocol. So it parses the head again, without that header.
         """
         try:
             self._parser.feed_data(data)
@@ -126,27 +154,27 @@ class Requests:
         return b""
 
     def on_message_begin(self) -> None:
-        """Begin a request. Callback of the parser, as the following."""
+        """Reset the state for a new request (callback of the parser, as the following methods)."""
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = True
         self._hosts = self._framings = 0
         self._expects = False
-        self._anew = b""  # the head, where it has to be read once more
-        self._size = self._count = 0  # of what was read of the head: bytes, headers
+        self._anew = b""  # the head, if it has to be parsed again
+        self._size = self._count = 0  # bytes and headers of the head so far
 
     def on_url(self, part: bytes) -> None:
         self._target += part
         self._size += len(part)
         if self._size > MAX_HEADER_BYTES:
-            self._refuse(431)
+            self._refuse(431, RefusalKind.LARGE_HEAD)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value)
         self._count += 1
         if self._size > MAX_HEADER_BYTES or self._count > MAX_HEADERS:
-            self._refuse(431)
-        if not self._in_head:  # behind the body: the app does not get it
+            self._refuse(431, RefusalKind.LARGE_HEAD)
+        if not self._in_head:  # a trailer, which the app does not get
             return
         name, value = name.lower(), value.strip(b" \t")
         self._headers.append((name, value))
@@ -159,41 +187,41 @@ class Requests:
         elif name == b"transfer-encoding":
             self._framings += 1
             if value.lower() != b"chunked":
-                self._refuse(501)
+                self._refuse(501, RefusalKind.UNSUPPORTED, "Transfer-Encoding")
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         version, method = self._parser.get_http_version(), self._parser.get_method()
         recent = version == "1.1"
         if self._hosts != 1 and (recent or self._hosts):  # RFC 9112, 3.2
-            self._refuse(400)
+            self._refuse(400, RefusalKind.MALFORMED, "not one Host")
         if version not in ("1.0", "1.1") or not _TARGET.fullmatch(self._target):
-            self._refuse(400)
+            self._refuse(400, RefusalKind.MALFORMED, "version or target")
         if self._parser.should_upgrade():
             if method == b"CONNECT":
-                self._refuse(501)
+                self._refuse(501, RefusalKind.UNSUPPORTED, "CONNECT")
             fields = [b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade"]
             line = b"%b %b HTTP/%b\r\n" % (method, self._target, version.encode("ascii"))
             self._anew = line + b"".join(fields) + b"\r\n"
             return
         self._events.append(
-            Head(
+            RequestHead(
                 method=method.decode("ascii"),
-                target=self._target,
+                target=_origin_form(self._target),
                 version=version,
                 headers=self._headers,
-                # One of HTTP/1.0 would have to be told that the connection stays.
+                # An HTTP/1.0 client would need a header that the connection stays.
                 keep_alive=recent and self._framings <= 1 and self._parser.should_keep_alive(),
                 expects=self._expects and recent,
             )
         )
         self._at_once += 1
-        if self._at_once > MAX_AT_ONCE:  # behind its head, so that it is known to whom it was
-            self._refuse(503)
+        if self._at_once > MAX_AT_ONCE:  # checked after the head, so that the path is known
+            self._refuse(503, RefusalKind.AT_ONCE)
 
     def on_body(self, piece: bytes) -> None:
         last = self._events[-1] if self._events else None
-        if isinstance(last, bytearray):  # one thing to handle, however small the chunks are
+        if isinstance(last, bytearray):  # one event, however small the chunks are
             last += piece
         else:
             self._events.append(bytearray(piece))
@@ -202,13 +230,26 @@ class Requests:
         if not self._anew:
             self._events.append(_END)
 
-    def _refuse(self, status: int) -> None:
-        self._status = status
+    def _refuse(self, status: int, kind: RefusalKind, detail: str = "") -> None:
+        self._refused = RefusedRequest(status, kind, detail)
         raise _Refusal
 
 
-class Heads:
-    """Makes the heads of answers, each once a second: they have the time in them."""
+def path_of(target: bytes) -> str:
+    """Return the decoded path of a target in origin-form."""
+    return unquote(target.partition(b"?")[0].decode("latin-1"))
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Return a target without its scheme and authority."""
+    if (absolute := _ABSOLUTE.fullmatch(target)) is None:
+        return target
+    rest = absolute[1]
+    return rest if rest.startswith(b"/") else b"/" + rest
+
+
+class ResponseHeads:
+    """Cache of response heads for one second: they contain the time."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -217,7 +258,7 @@ class Heads:
         self._made: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], bytes] = {}
 
     def make(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-        """Return status line and headers, with the date. Raise ValueError where a header would be more than one."""
+        """Return status line and headers, with the date. Raise ValueError if a header contains a line break."""
         second = int(self._now().timestamp())
         if second != self._second or len(self._made) >= MAX_HEADS:
             self._second, self._made = second, {}
@@ -234,23 +275,24 @@ class Heads:
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-class Answer:
-    """One answer: `start`, then `piece` until the last. `closes`: the connection has to end with it."""
+class ResponseEncoder:
+    """One response: `start`, then `piece` until the last. `closes`: the connection has to end with it."""
 
-    def __init__(self, heads: Heads, request: Head) -> None:
+    def __init__(self, heads: ResponseHeads, request: RequestHead) -> None:
         self._heads = heads
         self._request = request
         self._head = b""
         self._chunked = self._bodyless = False
-        self._left: int | None = None  # bytes of the body that are to come, None in a stream
+        self._left: int | None = None  # remaining bytes of the body, None in a stream
         self.closes = not request.keep_alive
-        #: Whether it has begun, and whether all of it was given out.
+        #: Whether the response has begun, and whether all of it was returned.
         self.started = self.over = False
 
     def start(self, status: int, headers: Headers) -> bytes:
-        """Begin; return what can be sent: nothing where a body of known length follows, to go with its first piece.
+        """Start the response; return the bytes to send. A head before a body of known length is returned with its first
+        piece.
 
-        Raise ValueError where the app's headers or status are none; then it has not begun.
+        Raise ValueError if the app's headers or status are invalid; then the response has not begun.
         """
         self._left, self._chunked = None, False
         self._bodyless = self._request.method == "HEAD" or status in _BODYLESS
@@ -271,7 +313,7 @@ class Answer:
         return self._given() if self._left is None else b""
 
     def piece(self, data: bytes, *, more: bool) -> bytes:
-        """Return what can be sent with a piece of the body. Raise ValueError where it is longer than its length."""
+        """Return the bytes to send for a piece of the body. Raise ValueError if it exceeds the announced length."""
         self.over = not more
         given = self._given()
         if self._bodyless:
@@ -287,7 +329,7 @@ class Answer:
         return given + data
 
     def empty(self, status: int) -> bytes:
-        """Return a whole answer without a body."""
+        """Return a complete response without a body."""
         return self.start(status, [(b"content-length", b"0")]) + self.piece(b"", more=False)
 
     def _given(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The listener: it accepts connections, admits them, and ends them at a stop. Hypercorn has no place for these limits.
+"""The listener: it accepts connections, admits them, and ends them at a stop. Hypercorn has no such limits.
 
-They are the number of connections (of all, and those of the LAN by `admission.Gate`), a short TLS handshake, and an
-orderly stop that no idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
+The limits: the number of connections (of all, and on the LAN by `admission.Gate`), a short TLS handshake, and a stop
+that no idle client can delay. The protocol of a connection is in `posd.httpd.connection`.
 """
 
 import asyncio
@@ -9,52 +9,58 @@ import ctypes
 import socket
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.admission import Gate, Place, RejectedTraffic
-from posd.httpd.connection import Connection, Context, Writer, http_config, untaken
-from posd.httpd.senders import Sender, Senders, sender_of
+from posd.httpd.admission import AdmissionGate, ConnectionSlot, RejectedTraffic
+from posd.httpd.connection import BoundedWriter, HttpConnection, ListenerContext, http_config, untaken
+from posd.httpd.messages import RefusedRequest
+from posd.httpd.peers import PeerQuotas, SocketPeer, sender_of
 
-#: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
+#: Longest TLS handshake, in seconds. A terminal's takes well under a second; a half one must not hold a place longer.
 TLS_HANDSHAKE_SECONDS = 10.0
-#: How long the shutdown of a TLS connection may take, in seconds: less than the stop may take.
+#: Longest shutdown of a TLS connection, in seconds: less than the stop may take.
 TLS_SHUTDOWN_SECONDS = 0.3
-#: After running out of file descriptors, how long until the next try to accept, in seconds.
+#: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
-#: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is answered so or
-#: served. What else there is to do comes after each turn, however much the LAN sends; on the LAN a pause follows, in
-#: seconds.
+#: Work of one turn of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
+#: each turn, at any load from the LAN. On the LAN a pause follows, in seconds.
 TURN_WORK = 32
 ADMISSION_WORK = 8
 ANSWER_WORK = 4
 LAN_PAUSE_SECONDS = 0.002
-#: What is read of a connection before the app wants it, in bytes; asyncio keeps up to twice as much and a TLS record.
-READ_AHEAD_BYTES = 4 * 1024
-#: What a TLS connection holds that was not deciphered, in bytes, while what came before it is not wanted: more than a
-#: record. asyncio's own is 256 KiB, and all of it is deciphered at once.
+#: Bytes read before the app asks for them. asyncio stores up to twice as much, of terminals a TLS record too. With less
+#: of a terminal, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
+#: response.
+TILL_AHEAD_BYTES = 2 * 1024 - 1
+TERMINAL_AHEAD_BYTES = 4 * 1024
+#: Bytes of one receive. asyncio's default is 256 KiB, for each of hundreds of connections.
+READ_BYTES = 4 * 1024
+#: Bytes of undeciphered TLS data before reading pauses: more than a record. asyncio's default is 256 KiB, deciphered at
+#: once.
 TLS_AHEAD_BYTES = 32 * 1024
-#: What is written to a connection beside one piece of an answer, and not taken, in bytes; our answers to terminals are
-#: a few hundred. Before that the kernel holds as much as it likes (net.core.wmem_default, 208 KiB).
-WRITE_AHEAD_BYTES = 16 * 1024
-#: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
+#: Bytes written beyond one piece of a response and not yet read. Our responses to terminals have a few hundred. The
+#: kernel buffers more before that (net.core.wmem_default, 208 KiB).
+WRITE_AHEAD_BYTES = 4 * 1024
+#: Buffer of each TLS connection, in bytes: a record. asyncio's default is 256 KiB, for each of hundreds.
 TLS_BUFFER_BYTES = 16 * 1024
-#: How long the connections that were accepted last have to send a request before idle ones are closed at a stop, in
-#: seconds: a client that has just connected to a socket is about to send one.
+#: Seconds that the last accepted connections have to send a request before a stop closes idle ones. A client that just
+#: connected is about to send.
 LAST_WORDS_SECONDS = 0.05
-#: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
+#: Connections that wait for accept on the LAN: room for a burst of terminals after an outage.
 LAN_BACKLOG = 1024
-#: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
-#: cap it (somaxconn).
+#: Connections that wait for accept on a Unix socket: a thousand tills at once. A non-blocking connect fails at once if
+#: the queue is full. The kernel may reduce it (somaxconn).
 LOCAL_BACKLOG = 4096
-#: After so many connections of the LAN have ended, memory is given back, so many seconds later. That takes a few
-#: milliseconds, too much for each payment. What fewer leave behind is a few megabytes, and the next ones use it.
+#: Ended connections after which memory is returned to the system, and the delay in seconds. That takes a few
+#: milliseconds, too much for each payment. Fewer connections leave a few megabytes, which the next ones use.
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
@@ -62,83 +68,99 @@ sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
 def _no_refusal(_peer: str, _error: BaseException | None) -> bool:
-    """Tell that the client did not refuse our certificate: without TLS it cannot."""
+    """Return False: without TLS no client refuses our certificate."""
     return False
 
 
+async def _its_status(refused: RefusedRequest, _peer: str) -> int:
+    """Return the status that the parser chose."""
+    return refused.status
+
+
 @dataclass(eq=False)
-class Listener:
+class HttpListener:
     """One listening socket and its connections.
 
-    `gate` says who may connect; a place of it is the request's state `place`, None without a gate. On a Unix socket
-    `senders` does; who is at the other end is the state `sender`, None on the LAN. `in_turn`: the app
-    need not hear that a client has gone while it answers. `refused` is told what broke a connection, and returns
-    whether the client refused our certificate by it.
+    `gate` admits connections on the LAN; the request's state `place` is the place, None without a gate. `senders`
+    admits them on a Unix socket; the state `sender` is the peer, None on the LAN. `in_turn`: the app does not need to
+    learn of a disconnect before its response. `refused` is called with the error that broke a connection, and returns
+    whether the client refused our certificate. `unreadable` is called with unparsable input and the peer, and returns
+    the status of the response.
     """
 
     app: ASGIFramework
     sock: socket.socket
     _: KW_ONLY
-    #: What it is called in logs and metrics.
+    #: Name in logs and metrics.
     name: str
     noise: RejectedTraffic
-    #: The wall clock, for the Date of answers.
+    #: Wall clock, for the Date of responses.
     now: Callable[[], datetime]
     keep_alive_seconds: float
     max_connections: int
     in_turn: bool = False
-    gate: Gate | None = None
-    senders: Senders | None = None
+    gate: AdmissionGate | None = None
+    senders: PeerQuotas | None = None
     tls: ssl.SSLContext | None = None
     refused: Callable[[str, BaseException | None], bool] = _no_refusal
+    unreadable: Callable[[RefusedRequest, str], Awaitable[int]] = _its_status
     state: dict[str, Any] = field(default_factory=dict)
-    #: Why the newest try to accept failed, None where it did not.
+    #: Error of the newest accept, None if it succeeded.
     accept_error: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._config = http_config(self.keep_alive_seconds)
-        self._context = Context(self.now)
+        self._context = ListenerContext(self.now)
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
-        self._ended = 0  # connections of the LAN, since memory was given back
+        self._ended = 0  # connections since memory was returned
         self._trimming: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None
+        self._file: tuple[int, int] | None = None
 
     @property
     def port(self) -> int:
-        """The TCP port that it listens on."""
+        """TCP port of the socket."""
         port: int = self.sock.getsockname()[1]
         return port
 
     @property
     def listening(self) -> bool:
-        """Whether it accepts connections."""
+        """Whether the listener accepts connections."""
         return self._accepting is not None and not self._accepting.done()
 
     @property
     def accepting(self) -> bool:
-        """Whether a client that connects now is served: it listens, and the newest try to accept did not fail."""
+        """Whether a new client is served: the listener accepts, and the newest accept did not fail."""
         return self.listening and self.accept_error is None
 
     @property
+    def lost_path(self) -> str | None:
+        """Path of its Unix socket if that path does not lead to this socket; else None."""
+        path = self.sock.getsockname()
+        lost = isinstance(path, str) and (self._file is None or _file_at(path) != self._file)
+        return path if lost else None
+
+    @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._connections)
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Serve connections that are accepted from now on with another context; open ones keep theirs."""
+        """Set the TLS context of new connections; open ones keep theirs."""
         self.tls = context
 
     def start(self) -> None:
         """Listen and accept."""
         self.sock.setblocking(False)
         self.sock.listen(LOCAL_BACKLOG if self.gate is None else LAN_BACKLOG)
+        self._file = _file_at(self.sock.getsockname())
         self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self.name}")
 
     async def close(self, grace_seconds: float) -> None:
-        """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
+        """Stop accepting, close idle connections, let open requests end, then abort the rest."""
         if self._accepting is not None and not self._accepting.done():
-            # First the reader, then a turn: a connection of this very moment would be accepted for a future that is
-            # cancelled. Once more with the cancellation: in that turn it may have begun to wait again.
+            # Remove the reader first, then yield: a connection accepted at this moment would be lost with the cancelled
+            # future. Remove it again with the cancellation: the task may have begun to wait again.
             loop = asyncio.get_running_loop()
             loop.remove_reader(self.sock)
             await asyncio.sleep(0)
@@ -168,7 +190,7 @@ class Listener:
         while True:
             try:
                 work = self._take(*await loop.sock_accept(self.sock))
-                with suppress(BlockingIOError):  # no more of them wait
+                with suppress(BlockingIOError):  # no more connections wait
                     while work < TURN_WORK:
                         work += self._take(*self.sock.accept())
                     await asyncio.sleep(pause)
@@ -176,10 +198,10 @@ class Listener:
                 self.noise.note("accept_failed", self.name, error.strerror)
                 self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                self.accept_error = None  # the next try is made in this same step
+                self.accept_error = None  # the next accept follows in the same step
 
     def _take(self, connection: socket.socket, address: Any) -> int:
-        """Serve a connection or turn it away; return how much work that is."""
+        """Serve or refuse a connection; return the amount of work."""
         peer = address[0] if isinstance(address, tuple) else "local"
         full = len(self._connections) >= self.max_connections
         sender, place = sender_of(connection), None
@@ -197,32 +219,35 @@ class Listener:
             place.on_cut = partial(self._crowd_out, task, peer)
         return ADMISSION_WORK
 
-    def _forget(self, place: Place | None, sender: Sender | None, task: asyncio.Task[None]) -> None:
+    def _forget(self, place: ConnectionSlot | None, sender: SocketPeer | None, task: asyncio.Task[None]) -> None:
         del self._connections[task]
         if self.senders is not None and sender is not None:
             self.senders.leave(sender)
         if place is not None:
             place.leave()
+        if place is not None or len(self._connections) >= TRIM_CONNECTIONS:  # a few tills leave little memory behind
             self._ended += 1
             if self._ended >= TRIM_CONNECTIONS and self._trimming is None:
                 self._trimming = asyncio.get_running_loop().call_later(TRIM_SECONDS, self._trim)
 
     def _trim(self) -> None:
-        """Give memory that a flood has used back to the system: hundreds of TLS connections leave megabytes behind."""
+        """Return freed memory to the system: hundreds of TLS connections leave megabytes."""
         self._trimming, self._ended = None, 0
         give_memory_back()
 
     def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
-        """End a connection that has proved nothing, at once."""
+        """Abort an unproven connection at once."""
         self.noise.note("unproven_cut", peer)
         transport = self._connections.get(task)
         if transport is not None:
             _cut(transport)
         task.cancel()
 
-    async def _serve(self, connection: socket.socket, peer: str, place: Place | None, sender: Sender | None) -> None:
+    async def _serve(
+        self, connection: socket.socket, peer: str, place: ConnectionSlot | None, sender: SocketPeer | None
+    ) -> None:
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(READ_AHEAD_BYTES)
+        reader = asyncio.StreamReader(TERMINAL_AHEAD_BYTES if self.tls else TILL_AHEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
             transport, _ = await loop.connect_accepted_socket(
@@ -236,45 +261,69 @@ class Listener:
             if not self.refused(peer, error):
                 self.noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
             connection.close()
-            error.__traceback__ = None  # asyncio keeps the error, and this the connection, until garbage is looked for
+            # asyncio keeps the error, which would keep the connection until the next garbage collection
+            error.__traceback__ = None
             return
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
         if self.tls is not None:
             transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
-        writer = Writer(transport, protocol, reader, loop)
+        writer = BoundedWriter(transport, protocol, reader, loop)
         state = self.state | {
             "uid": sender.uid if sender is not None else None,
             "sender": sender,
             "place": place,
             "untaken": partial(untaken, transport),
         }
-        served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
+        served = HttpConnection(
+            self.app,
+            self._config,
+            self._context,
+            state,
+            reader,
+            writer,
+            in_turn=self.in_turn,
+            unreadable=partial(self._answer_unreadable, peer),
+        )
         try:
             await served.serve()
         except asyncio.CancelledError as error:
-            error.__traceback__ = None  # the error and the task group know each other, and both the connection
+            error.__traceback__ = None  # breaks the reference cycle of error and task group, which keeps the connection
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self.noise.note("connection_broke", peer, type(error).__name__)
         finally:
             if served.untaken:
                 self.noise.note("untaken_answer", peer)
-            self.refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
+            self.refused(peer, reader.exception())  # under TLS 1.3 it may arrive after our side's handshake
             _cut(transport)
+
+    async def _answer_unreadable(self, peer: str, refused: RefusedRequest) -> int:
+        self.noise.note(refused.kind, peer, refused.detail or None)
+        return await self.unreadable(refused, peer)
+
+
+def _file_at(address: object) -> tuple[int, int] | None:
+    """Return device and inode of a Unix socket's path, or None."""
+    with suppress(OSError):
+        if isinstance(address, str):
+            found = Path(address).stat()
+            return found.st_dev, found.st_ino
+    return None
 
 
 def _cut(transport: asyncio.Transport) -> None:
     """Abort a connection, open or not."""
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
         transport.abort()
 
 
 def give_memory_back() -> None:
-    """Give back to the system what the C library keeps of freed memory, in pieces between what is not. A few ms.
+    """Return memory that the C library keeps after frees to the system. Takes a few ms.
 
-    glibc does so when it is told to (malloc_trim(3)); other C libraries do so by themselves, or have no such call.
+    glibc does so on request (malloc_trim(3)). Other C libraries do so themselves, or have no such call.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

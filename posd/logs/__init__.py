@@ -1,1 +1,1 @@
-"""The log: JSON lines with allow-listed fields; the table of its events; what repeats is counted."""
+"""The log: JSON lines with allow-listed fields, the table of its events, and counts of repeated lines."""

@@ -1,18 +1,18 @@
-"""Every line that the daemon can log: its event's name, its levels and fields, what it says and what to do.
+"""Every line that the daemon can log: its event's name, levels, fields, meaning and cure.
 
-To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`), add its row
-here, a new field to `posd.logs.output.FIELDS`, and write the page anew (`python -m tests.logs`). A test holds the three
-together. The daemon does not import this; `posd logs` does.
+To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`). Add its row
+here, and a new field to `posd.logs.output.FIELDS`. Write the page anew (`python -m tests.logs`). A test compares the
+three. The daemon does not import this; `posd logs` does.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class Event(NamedTuple):
-    """A row. `says` is the line as a sentence with {field}s; a part in [ ] is left out where a field of it is.
+class LogEvent(NamedTuple):
+    """A row. `says`: the line as a sentence with {field}s; a part in [ ] is left out if a field in it is.
 
-    `do` is for people to do, or why there is nothing to do; every warning and error has it.
+    `do`: the next step, or why there is none; every warning and error has it.
     """
 
     levels: tuple[str, ...]
@@ -21,13 +21,13 @@ class Event(NamedTuple):
     do: str = ""
 
 
-def _row(levels: str, fields: str, says: str, do: str = "") -> Event:
-    return Event(tuple(levels.split()), tuple(fields.split()), says, do)
+def _row(levels: str, fields: str, says: str, do: str = "") -> LogEvent:
+    return LogEvent(tuple(levels.split()), tuple(fields.split()), says, do)
 
 
 _DISK = "Check the disk of the database: space, and errors in the kernel's log (journalctl -k). "
 
-EVENTS: Final[Mapping[str, Event]] = {
+EVENTS: Final[Mapping[str, LogEvent]] = {
     # The daemon itself
     "posd.started": _row(
         "info",
@@ -53,15 +53,31 @@ EVENTS: Final[Mapping[str, Event]] = {
         "[ in a call {method}][ of {peer}][: {detail}]",
         "Look at the payment (posd show); what was acknowledged is on disk. Report the fault with this line.",
     ),
+    "posd.failing": _row(
+        "error", "error detail", "payments cannot be made: {error}; {detail}", "Do what the line says; posd status."
+    ),
+    "posd.recovered": _row("info", "", "payments can be made again"),
     "posd.hung": _row(
         "error",
         "error detail",
         "posd gives no sign of life any more: {error}; {detail}",
         _DISK + "posd could not reach its database.",
     ),
+    "manager.not_reading": _row(
+        "warning",
+        "detail",
+        "the service manager does not read what posd notifies ({detail}); posd goes on, and tells it again",
+        "Where it comes again and again, look at systemd itself: systemctl status, journalctl -b _PID=1.",
+    ),
     "config.loaded": _row("info", "detail fleet", "the configuration was loaded: {detail}; the fleet is {fleet}"),
     "config.refused": _row(
         "error", "error detail", "the changed configuration is refused: {error}; {detail}", "Do what the line says."
+    ),
+    "config.not_kept": _row(
+        "warning",
+        "error",
+        "the configuration in force could not be kept for the next start: {error}",
+        "Check the disk. Until then a start needs a configuration without mistakes.",
     ),
     "config.needs_restart": _row("warning", "detail", "{detail}", "Do what the line says, when no payment is open."),
     "posd.library": _row(
@@ -76,6 +92,12 @@ EVENTS: Final[Mapping[str, Event]] = {
         "{count} more lines {kind} were left out[ for payment {transaction}][ for print job {print_job}]"
         "[ of terminal {terminal}][ ({code})][ ({result})][ ({status})]",
         "Look at the lines of that event before this one: the same happened again and again.",
+    ),
+    "log.dropped": _row(
+        "warning",
+        "count",
+        "{count} lines of the log were dropped here: its reader stood still, or the disk was full",
+        "Look at what reads the log: systemctl status systemd-journald, and the disk that it writes to.",
     ),
     # Payments
     "payment.started": _row(
@@ -166,6 +188,12 @@ EVENTS: Final[Mapping[str, Event]] = {
         "a callback from {peer} is larger than {limit_bytes} bytes and was refused",
         "The terminal is asked by itself. For events raise webhooks.max_body_bytes if they are rightly so large.",
     ),
+    "webhook.unreadable": _row(
+        "warning",
+        "transaction print_job reason detail peer",
+        "a callback from {peer} was refused: {reason}[ ({detail})]",
+        "The terminal is asked by itself. Tell its vendor what it sends.",
+    ),
     "webhook.not_stored": _row(
         "warning",
         "transaction print_job error detail",
@@ -174,13 +202,6 @@ EVENTS: Final[Mapping[str, Event]] = {
     ),
     # Print jobs
     "print.started": _row("info", "print_job terminal", "the print job was sent to terminal {terminal}"),
-    "print.unknown_command": _row(
-        "warning",
-        "print_job terminal detail",
-        "the print job has commands that posd does not know; they go to terminal {terminal} as they are: {detail}",
-        "Correct a misspelt word where the till makes the receipt; posd print --preview shows the paper. "
-        "Where the terminal knows the command there is nothing to do.",
-    ),
     "print.answered": _row(
         "info",
         "print_job terminal judgement phase reason http_status",
@@ -265,11 +286,11 @@ EVENTS: Final[Mapping[str, Event]] = {
     "listener.was_away": _row(
         "warning",
         "reason count seconds detail",
-        "nobody took the terminals' events[ for {seconds} s] while {count} payments were open: {detail}",
+        "nobody took the terminals' events[ for {seconds} s] while payments were open ({count}): {detail}",
         "Look at posd status and posd list --open; ask for each with posd reconcile ID.",
     ),
     "listener.caught_up": _row(
-        "info", "count", "each of the {count} payments has ended, or was found, since the listener was away"
+        "info", "count", "the payments that were open while the listener was away have ended, or were found ({count})"
     ),
     "metrics.not_written": _row(
         "warning",
@@ -318,6 +339,7 @@ EVENTS: Final[Mapping[str, Event]] = {
         "the changed certificate cannot be used: {error}[; {detail}][; posd looks again in {retry_s} s]",
         "Put a certificate and the private key that belongs to it in place; posd takes it up by itself.",
     ),
+    "certificate.ca_lost": _row("error", "detail", "{detail}", "Do what the line says."),
     "certificate.ends": _row("warning", "detail expires", "{detail} (it ends {expires})", "Do what the line says."),
     # Terminals on the network
     "discovery.started": _row(
@@ -336,7 +358,7 @@ EVENTS: Final[Mapping[str, Event]] = {
         "warning",
         "terminal host count detail",
         "{detail}",
-        "Find out which device is the right one; give it a base_url or a fingerprint_sha256 in the configuration.",
+        "Find out which device is the right one; give it a base_url or pin it in the configuration.",
     ),
     "terminal.identity_conflict": _row(
         "warning",
@@ -391,14 +413,14 @@ EVENTS: Final[Mapping[str, Event]] = {
     "clock.sure": _row("info", "reason", "the clock of this machine is believed again, by {reason}"),
     "clock.confirmed": _row("info", "uid", "a person (user id {uid}) says that the clock of this machine is right"),
     # The database
-    "store.backup": _row("info", "database count", "a backup was written to {database}: {count} payments"),
+    "store.backup": _row("info", "database count", "a backup was written to {database}; payments in it: {count}"),
     "store.backups_unusable": _row(
         "warning", "directory detail", "in {directory}: {detail}", "Look at them with posd verify; remove what is none."
     ),
     "store.pruned": _row(
         "info",
         "count print_jobs quarantined kept bytes_returned before",
-        "{count} payments and {print_jobs} print jobs of before {before} were removed",
+        "what ended before {before} was removed: payments {count}, print jobs {print_jobs}",
     ),
     "store.not_pruned": _row("warning", "error", "nothing was removed: {error}", "Check the disk; posd prune."),
     "store.log_not_emptied": _row(
@@ -417,7 +439,7 @@ EVENTS: Final[Mapping[str, Event]] = {
     "store.gone_back": _row(
         "error",
         "count detail",
-        "the database has gone back in time; {count} payments were taken over in doubt. {detail}",
+        "the database has gone back in time; payments taken over in doubt: {count}. {detail}",
         "Compare with the terminals. Record what was paid (posd resolve); then posd restore --seen --operator NAME.",
     ),
     "witness.unusable": _row(
@@ -435,9 +457,9 @@ EVENTS: Final[Mapping[str, Event]] = {
     "store.restore_seen": _row(
         "info", "uid count", "a person (user id {uid}) has seen to what {count} restores asked for"
     ),
-    "store.reprocessed": _row("info", "count kind", "{count} payments were derived anew from their events: {kind}"),
+    "store.reprocessed": _row("info", "count kind", "payments derived anew from their events: {count} ({kind})"),
     "store.print_jobs_reprocessed": _row(
-        "info", "count kind", "{count} print jobs were derived anew from their webhooks: {kind}"
+        "info", "count kind", "print jobs derived anew from their webhooks: {count} ({kind})"
     ),
     "store.difference": _row(
         "error",

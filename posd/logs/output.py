@@ -1,8 +1,8 @@
 """Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (architecture, Rules that hold everywhere).
 
-A field that is not in `FIELDS` is dropped and named in `dropped`, so that no token, header, metadata, e-mail or raw
-body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. What
-repeats without end is told a few times, then counted. Every event that is logged has its row in `posd.logs.events`.
+A field outside of `FIELDS` is dropped and named in `dropped`, so that no careless call can log a token, header,
+metadata, e-mail or raw body. The same holds for exceptions and libraries, which quote data. Endless repetition is
+logged a few times, then counted. Every logged event has its row in `posd.logs.events`.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ import structlog
 from posd.base.clocks import monotonic, wall
 from posd.base.redaction import REDACTOR
 from posd.base.text import escaped
+from posd.logs.writer import LogWriter
 
 _FIELDS = """
 before bytes_returned code count database detail directory error error_id evidence expires fingerprint_sha256 fleet
@@ -39,12 +40,12 @@ host http_status in_fleet interfaces judgement kept kind limit_bytes listen meth
 print_jobs quarantined reason result retry_s seconds service_types signal status terminal transaction type uid
 verdict version
 """
-#: Every field that a log line may have, beside event, level, logger, timestamp and exception.
+#: Every allowed field of a log line, besides event, level, logger, timestamp and exception.
 FIELDS = frozenset(_FIELDS.split())
 
-#: Those that hold words; a device or a library may have had a part in them.
+#: Fields with text, possibly from a device or a library.
 TEXTS = frozenset({"code", "detail", "error", "reason", "status"})
-#: Longest text and list that a line has, in characters and items. The journal cuts a line that is over 48 KiB.
+#: Longest text and list in a line, in characters and items. The journal cuts a line over 48 KiB.
 MAX_TEXT = 2000
 MAX_ITEMS = 200
 
@@ -52,7 +53,7 @@ _OWN = frozenset({"event", "level", "logger", "timestamp", "exc_info"})
 _ALLOWED = FIELDS | _OWN
 _E_MAIL = re.compile(r"[^\s@<>\"',;:()]+@[^\s@<>\"',;:()]+")
 
-#: level -> what begins its lines where the journal reads them: how important they are (sd-daemon(3)).
+#: level -> prefix of its lines for the journal: their priority (sd-daemon(3)).
 PREFIXES: Mapping[str, bytes] = {
     "debug": b"<7>",
     "info": b"<6>",
@@ -61,7 +62,7 @@ PREFIXES: Mapping[str, bytes] = {
     "critical": b"<2>",
 }
 
-#: What a logger is told lines by.
+#: Methods of a logger that log a line.
 _METHODS = ("debug", "info", "warning", "error", "exception", "critical")
 
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
@@ -70,7 +71,7 @@ log = structlog.get_logger("posd.logs")
 
 
 def to_journal(stream: TextIO | None) -> bool:
-    """Whether what is written to a stream goes to the journal by itself (JOURNAL_STREAM of systemd.exec(5))."""
+    """Return whether a stream is connected to the journal (JOURNAL_STREAM of systemd.exec(5))."""
     if stream is None:
         return False
     try:
@@ -81,7 +82,7 @@ def to_journal(stream: TextIO | None) -> bool:
 
 
 def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put time, level and event first; drop fields that no log line may have, and those that say nothing (None)."""
+    """Return the fields with time, level and event first, without forbidden ones and None values."""
     kept: dict[str, Any] = {
         "timestamp": moment if moment.microsecond else _written(moment),
         "level": level,
@@ -101,93 +102,95 @@ def allow_listed(moment: datetime, logger: str, level: str, fields: Mapping[str,
 
 
 def _written(moment: datetime) -> str:
-    """Return a moment as msgspec writes it, in all six digits: where they are zeros, it leaves them out."""
+    """Return a moment in msgspec's format, with all six digits, which msgspec omits if they are zeros."""
     return f"{moment.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def _text(value: str) -> str:
-    """Return a text as a line may have it: not too long, and without e-mail addresses."""
+    """Return a text for a line: not too long, and without e-mail addresses."""
     if len(value) > MAX_TEXT:
         value = f"{value[:MAX_TEXT]}…"
     return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
 
 
-# What repeats without end is told a few times and then counted: how many lines of a kind a log takes.
+# Limits of repeated lines: a few of a kind are logged, then counted.
 #
-# A window of a key begins with its first line. So many lines pass in it; the rest are counted, and told as one
-# number when the window ends. The table is bounded: what is over it shares one key.
+# A window of a key begins with its first line. A number of lines passes in it; the rest is counted, and logged as one
+# number when the window ends. The table is bounded: further keys share one.
 
-#: Keys that are counted apart. A shop has fewer open payments; a flood of keys is a flood as well.
+#: Keys that are counted separately. A shop has fewer open payments; a flood of keys is a flood as well.
 MAX_KEYS = 512
 
-#: How long a table that was found full is taken to be full, in seconds: a burst of a thousand payments would otherwise
-#: look through all of it for each of its lines.
+#: Seconds for which a full table counts as full: otherwise a burst of a thousand payments would scan all of it for each
+#: line.
 FULL_SECONDS = 1.0
 
 #: A minute and an hour, in seconds.
 MINUTE = 60.0
 HOUR = 3600.0
 
-#: Levels whose lines are all limited.
+#: Levels with a limit on all lines.
 SEVERE = frozenset({"warning", "error", "critical"})
 
 
-class Limit(NamedTuple):
-    """How many `lines` of one event pass in `seconds`; those that differ in one of the fields `by` count apart."""
+class LineLimit(NamedTuple):
+    """Limit of an event: `lines` in `seconds`; lines that differ in a field of `by` count separately."""
 
     lines: int
     seconds: float
     by: tuple[str, ...] = ()
 
 
-#: What a line is about, one of these: a flood about one of them hides nothing of another.
+#: Subjects of a line: a flood about one of them hides nothing about another.
 SUBJECT = ("transaction", "print_job", "terminal")
 
-#: A warning or an error without a row below. A fault that meets everything, as a full disk, is not told per payment.
-TROUBLE: Final = Limit(20, MINUTE)
+#: Limit of a warning or an error without a row below. A fault of everything, such as a full disk, is not logged for
+#: each payment.
+TROUBLE: Final = LineLimit(20, MINUTE)
 
-#: event -> its limit. An info line that is not here is written however often it comes: each is a fact of its own.
-LIMITS: Final[Mapping[str, Limit]] = MappingProxyType(
+#: event -> its limit. An info line without a row is always written: each is a fact of its own.
+LIMITS: Final[Mapping[str, LineLimit]] = MappingProxyType(
     {
-        # Facts about one payment each: however many payments meet it at once, each is told.
-        "payment.attention": Limit(5, MINUTE, (*SUBJECT, "code")),
-        "print.attention": Limit(5, MINUTE, (*SUBJECT, "code")),
-        "print.outcome": Limit(5, MINUTE, SUBJECT),
-        "store.difference": Limit(50, MINUTE),
-        # What a proven terminal may send in a loop.
-        "webhook.event": Limit(30, MINUTE, SUBJECT),
-        "webhook.print": Limit(30, MINUTE, SUBJECT),
-        "webhook.quarantined": Limit(5, MINUTE, SUBJECT),
-        "webhook.too_large": Limit(5, MINUTE, SUBJECT),
-        # What a till or an operator may call in a loop.
-        "stream.cut_off": Limit(5, MINUTE, ("kind",)),
-        "payment.abort": Limit(10, MINUTE, SUBJECT),
-        "payment.operator": Limit(10, MINUTE, SUBJECT),
-        "print.operator": Limit(10, MINUTE, SUBJECT),
-        # What posd asks again and again for as long as a terminal is away: hours.
-        "payment.search": Limit(10, HOUR, (*SUBJECT, "result")),
-        "print.poll": Limit(10, HOUR, (*SUBJECT, "result", "status")),
-        # What a flapping network or a device that announces itself without end causes.
-        "discovery.claim": Limit(5, HOUR, SUBJECT),
-        "discovery.gone": Limit(10, HOUR, SUBJECT),
-        "discovery.started": Limit(10, HOUR),
-        "discovery.unavailable": Limit(10, HOUR),
-        "interfaces.polled": Limit(5, HOUR),
-        "interfaces.unreadable": Limit(5, HOUR),
-        # Limited where they are written: posd.httpd.admission and posd.terminals.certificate_refusals.
-        "listener.refused": Limit(1000, MINUTE),
-        "listener.distrusted": Limit(1000, MINUTE),
+        # Facts about one payment each: all are logged, at any number of payments.
+        "payment.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
+        "print.attention": LineLimit(5, MINUTE, (*SUBJECT, "code")),
+        "print.outcome": LineLimit(5, MINUTE, SUBJECT),
+        "store.difference": LineLimit(50, MINUTE),
+        # Data that a proven terminal may send in a loop.
+        "webhook.event": LineLimit(30, MINUTE, SUBJECT),
+        "webhook.print": LineLimit(30, MINUTE, SUBJECT),
+        "webhook.quarantined": LineLimit(5, MINUTE, SUBJECT),
+        "webhook.too_large": LineLimit(5, MINUTE, SUBJECT),
+        "webhook.unreadable": LineLimit(5, MINUTE, SUBJECT),
+        # Calls that a till or an operator may make in a loop.
+        "stream.cut_off": LineLimit(5, MINUTE, ("kind",)),
+        "payment.abort": LineLimit(10, MINUTE, SUBJECT),
+        "payment.operator": LineLimit(10, MINUTE, SUBJECT),
+        "print.operator": LineLimit(10, MINUTE, SUBJECT),
+        # Queries that posd repeats while a terminal is away: hours.
+        "payment.search": LineLimit(10, HOUR, (*SUBJECT, "result")),
+        "print.poll": LineLimit(10, HOUR, (*SUBJECT, "result", "status")),
+        # Effects of an unstable network or of a device with endless announcements.
+        "discovery.claim": LineLimit(5, HOUR, SUBJECT),
+        "discovery.gone": LineLimit(10, HOUR, SUBJECT),
+        "discovery.started": LineLimit(10, HOUR),
+        "discovery.unavailable": LineLimit(10, HOUR),
+        "interfaces.polled": LineLimit(5, HOUR),
+        "interfaces.unreadable": LineLimit(5, HOUR),
+        # Limited at their source: posd.httpd.admission and posd.terminals.certificate_refusals.
+        "listener.refused": LineLimit(1000, MINUTE),
+        "listener.distrusted": LineLimit(1000, MINUTE),
     }
 )
 
-#: The event, the level, and the values of the fields by which its lines count apart, None where a line has it not.
+#: The event, the level, and the values of the fields that separate its lines, None if missing.
 Key = tuple[Any, ...]
-#: So many parts of a key say what kind of line it is.
+#: Parts of a key that identify the kind of line.
 KIND = 2
 
 
-def limit_of(event: str, level: str) -> Limit | None:
-    """Return the limit of a line; None where it is written in any case."""
+def limit_of(event: str, level: str) -> LineLimit | None:
+    """Return the limit of a line; None if it is always written."""
     limit = LIMITS.get(event)
     return TROUBLE if limit is None and level in SEVERE else limit
 
@@ -198,16 +201,20 @@ class _Window(msgspec.Struct):
     left_out: int = 0
 
 
-class Windows:
-    """Counts lines by key; times are on the monotonic clock, in seconds."""
+class LineCounter:
+    """Counts of lines by key; times are on the monotonic clock, in seconds.
+
+    No `Allowance`: it would admit lines one by one as room returns. A window ends at one moment, and reports then how
+    many lines it left out. So a window without that report cannot be forgotten.
+    """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
         self._windows: dict[Key, _Window] = {}
         self._full_until = 0.0
 
-    def admit(self, key: Key, limit: Limit, now: float) -> bool:
-        """Whether a line passes; one that does not is counted."""
+    def admit(self, key: Key, limit: LineLimit, now: float) -> bool:
+        """Return whether a line passes; count one that does not."""
         window = self._windows.get(key)
         if window is None or (window.ends <= now and not window.left_out):
             window = self._begin(key, limit, now)
@@ -217,10 +224,10 @@ class Windows:
         window.left_out += 1
         return False
 
-    def _begin(self, key: Key, limit: Limit, now: float) -> _Window:
-        """Return a new window of a key; where there is no room, the window that the keys of its kind share.
+    def _begin(self, key: Key, limit: LineLimit, now: float) -> _Window:
+        """Return a new window of a key; without room, the shared window of its kind.
 
-        A window that has ended counts on until what it left out is told.
+        An ended window counts on until its number is logged.
         """
         if len(self._windows) >= self._max_keys and not self._make_room(now):
             key = key[:KIND]
@@ -231,7 +238,7 @@ class Windows:
         return window
 
     def _make_room(self, now: float) -> bool:
-        """Drop the windows that ended with nothing to tell; whether there is room now."""
+        """Drop ended windows without omitted lines; return whether there is room."""
         if now < self._full_until:
             return False
         self._windows = {key: item for key, item in list(self._windows.items()) if item.ends > now or item.left_out}
@@ -241,35 +248,35 @@ class Windows:
         return False
 
     def next_end(self) -> float | None:
-        """When the first window ends that has something to tell; None where none has."""
+        """Return the end of the first window with omitted lines, or None."""
         return min((item.ends for item in list(self._windows.values()) if item.left_out), default=None)
 
     def take(self, now: float) -> list[tuple[Key, int]]:
-        """Take out the windows that ended: the keys of which lines were left out, and how many."""
+        """Remove ended windows; return the keys with omitted lines, and their numbers."""
         over = [(key, item.left_out) for key, item in list(self._windows.items()) if item.ends <= now]
         for key, _ in over:
             del self._windows[key]
         return [(key, count) for key, count in over if count]
 
 
-class Floods:
-    """Leaves out what repeats without end, and tells when its time is over how much that was (`posd.logs.output`)."""
+class FloodFilter:
+    """Filter of endless repetition, which logs the omitted number when the window ends (`posd.logs.output`)."""
 
     def __init__(self) -> None:
-        # Garbage collection can run here, and an object that fails at its end is a line as well.
+        # Garbage collection can run inside, and a failing finalizer logs a line as well.
         self._lock = threading.RLock()
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, on the loop that runs then."""
-        self._windows = Windows()
+        """Reset, for the loop that runs then."""
+        self._windows = LineCounter()
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, fields: Mapping[str, Any], now: float) -> None:
-        """Let a line pass, by the monotonic clock. Raise DropEvent where there were too many of its kind."""
+        """Count a line, by the monotonic clock. Raise DropEvent after too many of its kind."""
         event, level = fields["event"], fields["level"]
         limit = limit_of(event, level)
-        if limit is None or event == "log.collapsed":
+        if limit is None or event in ("log.collapsed", "log.dropped"):
             return
         key = (event, level, *map(fields.get, limit.by))
         with self._lock:
@@ -279,7 +286,7 @@ class Floods:
             raise structlog.DropEvent
 
     def _wait(self) -> None:
-        """See to it that the end of the window is told; off the loop the next line on it sees to that."""
+        """Set the timer for the end of the window; off the loop, the next line on it does so."""
         if self._timer is not None:
             return
         with suppress(RuntimeError), self._lock:
@@ -294,38 +301,38 @@ class Floods:
         self._wait()
 
     def tell(self, now: float = float("inf")) -> None:
-        """Tell what was left out of the windows that have ended; by default of all."""
+        """Log the omitted numbers of ended windows; by default of all."""
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
             limit = limit_of(event, level)
-            named = zip(limit.by if limit is not None else (), about, strict=False)  # of a shared window nothing is
+            named = zip(limit.by if limit is not None else (), about, strict=False)  # a shared window has no values
             fields = dict(named) | {"kind": event, "count": count}
             (log.warning if level in SEVERE else log.info)("log.collapsed", **fields)
 
 
-floods = Floods()
+floods = FloodFilter()
 
 
-# Faults as the log may show them: where they happened and of what kind, without the values that met there.
+# Faults in the log: their place and type, without values.
 #
-# The message of an exception quotes what it failed on: a body, a key, a text of the till's. So it is left out,
-# except where Python or SQLite make it of names in the code alone.
+# The message of an exception quotes its data: a body, a key, a till's text. So it is omitted, unless Python or SQLite
+# compose it of names in the code.
 
-#: The newest calls of a traceback that are told, and the exceptions of a chain: a line has to fit into the journal.
+#: Most calls of a traceback, and most exceptions of a chain: a line has to fit into the journal.
 MAX_FRAMES = 20
 MAX_CHAIN = 4
 
-#: Kinds whose messages name types, attributes and columns, never a value; their subclasses may be otherwise.
+#: Types whose messages name types, attributes and columns, never a value; their subclasses may differ.
 PLAIN = frozenset({TypeError, AttributeError, NameError, RecursionError, MemoryError, ZeroDivisionError})
 PLAIN_SQL = frozenset({sqlite3.OperationalError, sqlite3.DatabaseError, sqlite3.IntegrityError})
 
-#: Where the package is; what is not in it is told by its last two names.
+#: Folder of the package; other files are shown by their last two parts.
 _HERE = Path(__file__).parents[2]
 
 
 def exception_words(error: BaseException) -> list[dict[str, Any]]:
-    """Return an exception and what it came from, the newest first: type, message where it can be told, frames."""
+    """Return an exception and its causes, the newest first: type, message if allowed, frames."""
     chain: list[dict[str, Any]] = []
     item: BaseException | None = error
     while item is not None and len(chain) < MAX_CHAIN:
@@ -358,7 +365,7 @@ def frames(trace: TracebackType | None) -> list[str]:
 
 
 def place(filename: str) -> str:
-    """Return a file's name as it is told: from the package on, or of others the last two parts."""
+    """Return a file's name for display: from the package on, or of others the last two parts."""
     path = Path(filename)
     try:
         return str(path.relative_to(_HERE))
@@ -367,24 +374,24 @@ def place(filename: str) -> str:
 
 
 def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Take the exception out of a line, in words: where and of what kind, not what it was about; None without one."""
+    """Remove the exception from a line; return it in words: place and type, without values; None without one."""
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
     return exception_words(error) if isinstance(error, BaseException) else None
 
 
-# How lines are written, and what else than posd's own loggers writes them.
+# Writing of lines, from posd's own loggers and from others.
 
 
-#: A line that is to be written: by the monotonic clock it returns its text, without its end, or raises DropEvent.
+#: A line to write: called with the monotonic time it returns its text without its end, or raises DropEvent.
 Line = Callable[[float], bytes]
 
 
 class Renderer:
-    """Makes a line of what was logged: all steps in one, for a payment has some ten lines.
+    """Renderer of a logged line: all steps in one, because a payment has some ten lines.
 
-    A line is one line wherever it is read: what is not printable in it is escaped. For the journal it has its level in
-    front, which the journal takes off again.
+    A line stays one line for every reader: unprintable characters are escaped. For the journal it has a level prefix,
+    which the journal removes.
     """
 
     def __init__(self, prefixes: Mapping[str, bytes], now: Callable[[], datetime]) -> None:
@@ -392,7 +399,10 @@ class Renderer:
         self._now = now
 
     def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> tuple[tuple[Line], dict[str, Any]]:
-        """Return what `Lines.write` is called with. The text is made when it is written: a terminal may be waiting."""
+        """Return the arguments of `LineSink.write`.
+
+        The text is made at the write, because a terminal may be waiting.
+        """
         return (partial(self._text, self._now(), logger.name, level, fields, taken_out(fields)),), {}
 
     def _text(
@@ -404,55 +414,52 @@ class Renderer:
         exception: list[dict[str, Any]] | None,
         now: float,
     ) -> bytes:
-        """Return the text of a line. Raise DropEvent where there were too many of its kind."""
+        """Return the text of a line. Raise DropEvent after too many of its kind."""
         fields = allow_listed(moment, logger, level, given)
         floods.admit(fields, now)
         if exception is not None:
             fields["exception"] = exception
         try:
             line = _ENCODER.encode(fields)
-        except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+        except UnicodeEncodeError:  # a lone surrogate, as in a file's name that is not UTF-8
             fields["timestamp"] = _written(moment)
             line = json.dumps(fields, default=repr).encode()
-        if not line.isascii() or 0x7F in line:  # JSON itself escapes only what is below a space
+        if not line.isascii() or 0x7F in line:  # JSON itself escapes only characters below a space
             line = escaped(line.decode()).encode()
         line = REDACTOR.body(line)
         return self._prefixes.get(fields["level"], b"") + line
 
 
-class Lines:
-    """Writes whole lines to stdout, those of one turn of the event loop at once.
-
-    A reader that is gone is no reason to fail a payment.
-    """
+class LineSink:
+    """Collector of lines, which passes those of one turn of the event loop to the writer at once."""
 
     waiting: ClassVar[list[Line]] = []
-    #: The loop at the end of whose turn they are written.
+    #: The loop whose turn ends with the write.
     turn: ClassVar[asyncio.AbstractEventLoop | None] = None
 
     def __init__(self, name: str = "posd") -> None:
         self.name = name
 
     def write(self, line: Line) -> None:
-        """Write one line: on the event loop at the end of this turn of it, elsewhere now."""
-        Lines.waiting.append(line)
+        """Write one line: at the end of the turn on the event loop, elsewhere at once."""
+        LineSink.waiting.append(line)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # there is none, or this is another thread
             flush()
             return
-        if Lines.turn is not loop:
-            Lines.turn = loop
+        if LineSink.turn is not loop:
+            LineSink.turn = loop
             loop.call_soon(flush)
 
     debug = info = warning = error = critical = write
 
 
 def flush() -> None:
-    """Write the lines that wait."""
-    Lines.turn = None
-    lines = Lines.waiting[:]
-    del Lines.waiting[: len(lines)]
+    """Pass the waiting lines to the writer."""
+    LineSink.turn = None
+    lines = LineSink.waiting[:]
+    del LineSink.waiting[: len(lines)]
     texts: list[bytes] = []
     now = monotonic()
     for line in lines:
@@ -460,21 +467,40 @@ def flush() -> None:
             texts.append(line(now) + b"\n")
         except structlog.DropEvent:  # not `suppress`: that costs as much as a third of a line
             continue
-    with suppress(AttributeError, OSError, ValueError):  # the first where neither is open
-        stream = (sys.stdout or sys.stderr).buffer
-        stream.write(b"".join(texts))
-        stream.flush()
+    if texts:
+        writer.put(texts)
 
 
-class Libraries(logging.Handler):
-    """Hears what libraries log by themselves, from warnings on.
+def _descriptor() -> int:
+    """Return the output descriptor. Raise ValueError if none is open."""
+    stream = sys.stdout or sys.stderr
+    if stream is None:
+        raise ValueError("there is no output")
+    return stream.fileno()
 
-    A message of theirs may quote anything. Of one that is filled in only the pattern is told, and where it is from.
+
+def _tell_dropped(count: int) -> None:
+    log.warning("log.dropped", count=count)
+
+
+#: Writer of this process's lines.
+writer = LogWriter(_descriptor, _tell_dropped)
+
+
+#: A value in a pattern of the standard library's logging.
+_FIELD = re.compile(r"%(\(\w+\))?[-+ #0]*\d*(\.\d+)?[a-zA-Z]")
+
+
+class LibraryHandler(logging.Handler):
+    """Handler of library logs, from warnings on.
+
+    A library's message may quote anything. If it has arguments, only its source and its pattern are logged, with "…"
+    for each value.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it as a line of ours."""
-        pattern = record.msg if isinstance(record.msg, str) and record.args else None
+        """Write the record as one of posd's lines."""
+        pattern = _FIELD.sub("…", record.msg) if isinstance(record.msg, str) and record.args else None
         error = record.exc_info[1] if record.exc_info else None
         where = f"{record.name} ({record.module}:{record.lineno})"
         try:
@@ -492,31 +518,31 @@ def warned(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Tell of a warning of Python's: of what kind, and where."""
+    """Log a Python warning: its type and place."""
     log.warning("posd.library", kind=f"{category.__name__} ({place(filename)}:{lineno})")
 
 
 def crashed(error: BaseException, detail: str) -> None:
-    """Log an exception that was not handled, once and with an id."""
+    """Log an unhandled exception, once and with an id."""
     log.error("posd.internal_error", error_id=secrets.token_hex(8), detail=detail, exc_info=error)
 
 
 def set_level(level: str) -> None:
-    """Change the level at which lines are written, of all loggers at once: each keeps its class."""
+    """Set the log level of all loggers at once: each keeps its class."""
     leveled = structlog.make_filtering_bound_logger(level)
     for method in _METHODS:
         setattr(structlog.get_config()["wrapper_class"], method, getattr(leveled, method))
 
 
 def _logger_class(level: str) -> type[Any]:
-    """Return a class of our own: the classes of structlog are shared by all who use it."""
+    """Return a class of our own: all users of structlog share its classes."""
     return type("Logger", (structlog.make_filtering_bound_logger(level),), {"_proxy_to_logger": _hand_over})
 
 
 def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any) -> None:
-    """Write a line by structlog's processors, as its BoundLoggerBase does, where the last one returns arguments.
+    """Write a line by structlog's processors, as its BoundLoggerBase does if the last one returns arguments.
 
-    That copies the fields twice on the way, and asks of what type the result is.
+    The original copies the fields twice, and checks the type of the result.
     """
     if logger._context:
         fields = {**logger._context, **fields}
@@ -532,20 +558,21 @@ def _hand_over(logger: Any, level: str, event: str | None = None, **fields: Any)
 
 
 def configure(level: str, now: Callable[[], datetime] = wall) -> None:
-    """Send every log line, ours and the libraries', to stdout as JSON."""
-    # Not by way of the standard library's loggers: a payment has some ten lines, and theirs cost five times as much.
+    """Configure all logs, posd's and the libraries', as JSON on stdout."""
+    # Not by the standard library's loggers: a payment has some ten lines, and theirs cost five times as much.
     floods.forget()
+    writer.start()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
     structlog.configure(
         processors=[Renderer(prefixes, now)],
-        logger_factory=Lines,
+        logger_factory=LineSink,
         wrapper_class=_logger_class(level),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
-    root.handlers = [Libraries()]
+    root.handlers = [LibraryHandler()]
     root.setLevel(logging.WARNING)
-    # What Python itself would write to stderr, values and all.
+    # Python itself would write these to stderr, with values.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
     warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "it came where nothing can be raised")

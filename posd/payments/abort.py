@@ -23,11 +23,12 @@ from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import CallsInFlight, free_if_ended, record
 from posd.records import pruned
 from posd.records.model import Phase
+from posd.records.quotas import Quotas
 from posd.records.start import identity_conflict
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-from posd.terminals.attempt import Attempt, NotSent, Replied
+from posd.storage.writer import WriteTransaction
+from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
 from posd.terminals.fleet import Fleet
 
 #: The codes of the problems with which an abort is refused, beside those of an id that is not known.
@@ -41,13 +42,24 @@ REFUSED = (
     "not_configured",
 )
 
+#: Of the answer to an abort so much is kept, in bytes: it is a status and a short error.
+MAX_REPLY_BYTES = 4 * 1024
+
 log = structlog.get_logger("posd.aborts")
 
 
 class Aborts:
     """Use case of the till: abort. The reconciler uses it as a probe."""
 
-    def __init__(self, store: Store, fleet: Fleet, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        outstanding: CallsInFlight,
+        now: Callable[[], datetime],
+        intake: Quotas | None = None,
+    ) -> None:
+        self._intake = intake or Quotas()
         self._store = store
         self._fleet = fleet
         self._outstanding = outstanding
@@ -55,6 +67,7 @@ class Aborts:
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
         """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
+        self._intake.require_calls(client_transaction_id, "cannot abort")
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
             _require_open(after)  # it may have ended while the abort was under way: that says more
@@ -102,7 +115,8 @@ class Aborts:
                 detail = f"cannot abort now: {error}; nothing was sent. Try again, and check the disk"
                 raise Problem("storage_unavailable", detail) from error
             crash_point("abort.fenced")
-            attempt = await self._send(transaction)
+            attempt = cut(await self._send(transaction), MAX_REPLY_BYTES)
+            self._intake.keep_event(transaction.terminal, size_of(attempt))
             crash_point("abort.replied")
         after = transaction
         # The abort is under way, also where the disk fails now. A lease that is left is taken over by the next start.
@@ -141,11 +155,11 @@ class Aborts:
         request = self._fleet.request(terminal, "abort", newest[0])
         return await self._fleet.contact.call(request, same_as=same if isinstance(same, str) else None)
 
-    def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:
+    def _fence(self, unit: WriteTransaction, client_transaction_id: str, request: AbortRequested) -> Transaction:
         """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
         transaction = rows.get(unit.db, client_transaction_id)
         if transaction is None:
-            raise pruned.missing_payment(unit.db, client_transaction_id, "cannot abort: ")
+            raise pruned.PAYMENTS.missing(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(
@@ -172,12 +186,12 @@ class Aborts:
             )
         return record(unit, transaction, request, self._now(), self._outstanding)
 
-    def _free(self, unit: Unit, client_transaction_id: str) -> None:
+    def _free(self, unit: WriteTransaction, client_transaction_id: str) -> None:
         transaction = rows.get(unit.db, client_transaction_id)
         if transaction is not None:
             free_if_ended(unit, transaction, self._outstanding)
 
-    def _settle(self, unit: Unit, client_transaction_id: str, attempt: Attempt) -> Transaction:
+    def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
         """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
         transaction = rows.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed

@@ -1,7 +1,7 @@
 """What the answer to an abort says (its answers are not published).
 
 Abort is a request: after every answer the outcome is still awaited. Only "nothing is running" is used further,
-as a part of the proof in `posd.payments.schedule`.
+as a part of the proof in `payments.missing_proof`.
 
 Source: terminal API, Calls to a terminal.
 """
@@ -9,7 +9,7 @@ Source: terminal API, Calls to a terminal.
 from enum import StrEnum
 from typing import assert_never
 
-from posd.terminals.attempt import UNAUTHENTICATED, UNDECIDED_CLIENT_ERRORS, Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import UNAUTHENTICATED, UNDECIDED_CLIENT_ERRORS, Attempt, NotSent, Replied, ReplyLost
 from posd.terminals.envelope import read_envelope
 
 
@@ -45,7 +45,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
             return AbortAnswer.UNKNOWN if error and error.certain else AbortAnswer.TAKEN
         case Replied(status=status) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
             return AbortAnswer.NOT_TAKEN
-        case Replied() | Lost():
+        case Replied() | ReplyLost():
             return AbortAnswer.UNKNOWN
         case _:
             assert_never(attempt)

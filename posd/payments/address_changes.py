@@ -23,7 +23,7 @@ from posd.payments.record import CallsInFlight, record
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.interfaces import Interfaces
 
 #: While the disk is full, how often it is tried again, in seconds.
@@ -79,7 +79,7 @@ class AddressChanges:
                 identity = item.client_transaction_id
                 await self._store.write(partial(self._record, identity=identity, lost=lost))
 
-    def _record(self, unit: Unit, identity: str, lost: bool) -> None:
+    def _record(self, unit: WriteTransaction, identity: str, lost: bool) -> None:
         before = rows.get(unit.db, identity)
         assert before is not None  # noqa: S101 - started ids are never removed
         if before.phase is Phase.FINAL or before.callback_host is None:

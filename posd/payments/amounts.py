@@ -121,8 +121,8 @@ def _unknown(place: tuple[str, ...], known: Sequence[str]) -> str:
     names = known if len(place) > 1 else (*known, NESTED)
     key = NESTED if len(place) > 1 else "members"
     return (
-        "is not a member that is known here, so it might be charged to no customer. "
-        f"{did_you_mean(place[-1], names)}Known are {', '.join(names)}; [amounts] {key} in the configuration admits "
+        f"is not a member that is known here{did_you_mean(place[-1], names)}, so it might be charged to no customer. "
+        f"Known are {', '.join(names)}; [amounts] {key} in the configuration admits "
         "further ones"
     )
 

@@ -1,10 +1,10 @@
 """Which transactions derive from which, and where a new one stands among them: inside the commit of its intent."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import suppress
 from datetime import tzinfo
-from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from posd.payments.model import OperationType, Outcome, Transaction, undecided
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records import pruned
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 # A reference is the acquirer's word and no identity. It links only where one payment here gave it, or one payment on
 # the same terminal. What the till named by id, or was linked when it started, is linked by `derives_from` alone.
@@ -27,19 +27,21 @@ from posd.storage.writer import Unit
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL AND derives_from IS NULL"
 
 
-class Repeated(msgspec.Struct, frozen=True):
+class RepeatedReference(msgspec.Struct, frozen=True):
     """Several payments gave the same reference: it links nothing. `ids`: the two oldest."""
 
     ids: list[str]
 
 
-def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | Repeated | None:
+def with_reference(
+    db: sqlite3.Connection, reference: str, terminal: str | None
+) -> Transaction | RepeatedReference | None:
     """Return the one transaction that gave a reference, of several the one on that terminal; None where none did."""
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
         return found[0] if found else None
     own = list(rows.where(db, "given_reference = upper(?) AND +terminal = ? LIMIT 2", (reference, terminal)))
-    return own[0] if len(own) == 1 else Repeated([item.client_transaction_id for item in found])
+    return own[0] if len(own) == 1 else RepeatedReference([item.client_transaction_id for item in found])
 
 
 def another_with_reference(db: sqlite3.Connection, transaction: Transaction) -> str | None:
@@ -62,30 +64,8 @@ def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
 
     What was sent under its reference before it was known here counts too.
     """
-    found = _derived(db, transaction)
+    found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
-
-
-def _derived(db: sqlite3.Connection, transaction: Transaction) -> dict[int, str]:
-    """Return rowid -> id of what derives from a transaction, by its id or by the reference that it gave."""
-    found = _ids(db, "derives_from = ?", transaction.client_transaction_id)
-    reference = transaction.given_reference
-    if reference is None:
-        return found
-    match with_reference(db, reference, transaction.terminal):
-        case Transaction(client_transaction_id=identity) if identity == transaction.client_transaction_id:
-            sent = _ids(db, _SENT_UNDER, reference)
-            if sent and isinstance(with_reference(db, reference, None), Repeated):
-                sent = _ids(db, f"{_SENT_UNDER} AND +terminal = ?", reference, transaction.terminal)
-            return found | sent
-        case _:
-            return found
-
-
-def _ids(db: sqlite3.Connection, condition: str, *parameters: str) -> dict[int, str]:
-    """Return rowid -> id of what meets a condition that one index serves: SQLite would look for two among all."""
-    query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition}"  # noqa: S608 - of this file
-    return dict(db.execute(query, parameters).fetchall())
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
@@ -108,23 +88,7 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
 
     Of an original that is not known: what was sent under the same reference, and what derives from that.
     """
-    found: dict[int, str] = {}
-    if original is None:
-        found |= _ids(db, _SENT_UNDER, reference.upper()) if reference else {}
-    else:
-        found |= _derived(db, original)
-        if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-            found |= _ids(db, _SENT_UNDER, original.transaction_reference.upper())  # beside what it re-authorized
-    known: dict[int, Transaction] = {}
-    while waiting := found.keys() - known.keys():
-        for rowid in waiting:
-            if (item := rows.get(db, found[rowid])) is None:
-                del found[rowid]
-                continue
-            known[rowid] = item
-            if item.type is OperationType.RE_AUTH:
-                found |= _derived(db, item)
-    return [known[rowid] for rowid in sorted(known)]
+    return list(ChainLinks(db).members(original, reference).values())
 
 
 def read_original(db: sqlite3.Connection, transaction: Transaction) -> Transaction | None:
@@ -137,42 +101,139 @@ def original_facts(db: sqlite3.Connection, transaction: Transaction, original: T
     """Return what `counting` needs of the original that `read_original` returned."""
     if original is None:
         return None
-    before = takewhile(
-        lambda item: item.client_transaction_id != transaction.client_transaction_id, members(db, original)
-    )
-    return counting.original_of(original, before)
+    own = rows.number(db, transaction.client_transaction_id)
+    found = ChainLinks(db, only=_CHANGES_ORIGINAL).members(original)
+    return counting.original_of(original, (item for number, item in found.items() if own is None or number < own))
 
 
-#: Transactions of a chain that are looked at; a restaurant's bill has three.
-MAX_CHAIN = 100_000
+#: Of all that derives from an original, only these change what it came to: refunds without end are not read.
+_CHANGES_ORIGINAL = "type IN ('re-auth', 'post-tip')"
+#: Transactions of a chain that are looked at before another operation; a restaurant's bill has three.
+MAX_CHAIN = 300
+#: Payments that gave one reference, where what was sent under it is not linked otherwise.
+MAX_GIVERS = 5000
 
 
-def whole(db: sqlite3.Connection, transaction: Transaction, most: int = MAX_CHAIN) -> list[Transaction]:
-    """Return all that a transaction is linked with, itself first. Of more than `most` no more are looked for.
+class ChainTooLong(Exception):
+    """More is linked than may be looked at, so what is allowed cannot be told."""
 
-    It need not be recorded yet.
+
+class ChainLinks:
+    """The links between transactions, each of which is read once: for one look at a chain.
+
+    `most`: raise ChainTooLong where more is linked; without it, nothing is too long. `only`: an SQL condition of what
+    derives from others.
     """
-    found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
-    references: set[str] = set()
-    while waiting and len(found) <= most:
-        item = waiting.pop()
-        for identity in _beside(db, item, references):
-            if identity not in found and (other := rows.get(db, identity)) is not None:
-                found[identity] = other
-                waiting.append(other)
-    return list(found.values())
 
+    def __init__(self, db: sqlite3.Connection, most: int | None = None, only: str = "1") -> None:
+        self._db = db
+        self._most = most
+        self._only = only
+        self._known: dict[str, Transaction | None] = {}
+        self._sent: dict[str, dict[int, str]] = {}
+        self._givers: dict[str, dict[str, list[str]]] = {}
+        self._walked: set[str] = set()
 
-def _beside(db: sqlite3.Connection, item: Transaction, references: set[str]) -> Iterator[str]:
-    """Yield the ids next to a transaction in its chain; `references` of unknown originals are looked up once."""
-    yield from _derived(db, item).values()
-    if (original := original_of(db, item)) is not None:
-        yield original
-    above = (item.derives_from or item.original) is None and item.transaction_reference
-    if above and above.upper() not in references:
-        references.add(above.upper())
-        if with_reference(db, above, None) is None:
-            yield from _ids(db, _SENT_UNDER, above.upper()).values()
+    def derived(self, transaction: Transaction) -> dict[int, str]:
+        """Return rowid -> id of what derives from a transaction, by its id or by the reference that it gave."""
+        found = self._ids("derives_from = ?", transaction.client_transaction_id)
+        reference, own = transaction.given_reference, transaction.terminal
+        if reference is None or not (sent := self._sent_under(reference)):
+            return found
+        if self._giver(reference, own) != transaction.client_transaction_id:
+            return found
+        if len(self._given(reference)) > 1:
+            sent = {rowid: item for rowid, item in sent.items() if (known := self._get(item)) and known.terminal == own}
+        return found | sent
+
+    def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
+        """Return rowid -> transaction of what `chains.members` returns, oldest first."""
+        found: dict[int, str] = {}
+        if original is None:
+            found |= self._sent_under(reference.upper()) if reference else {}
+        else:
+            found |= self.derived(original)
+            if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
+                found |= self._sent_under(original.transaction_reference.upper())  # beside what it re-authorized
+        known: dict[int, Transaction] = {}
+        while waiting := found.keys() - known.keys():
+            for rowid in waiting:
+                if (item := self._get(found[rowid])) is None:
+                    del found[rowid]
+                    continue
+                known[rowid] = item
+                if item.type is OperationType.RE_AUTH:
+                    found |= self.derived(item)
+        return dict(sorted(known.items()))
+
+    def whole(self, transaction: Transaction) -> list[Transaction]:
+        """Return all that a transaction is linked with, itself first. It need not be recorded yet."""
+        found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
+        while waiting:
+            item = waiting.pop()
+            for identity in self._beside(item):
+                if identity not in found and (other := self._get(identity)) is not None:
+                    found[identity] = other
+                    waiting.append(other)
+        return list(found.values())
+
+    def _beside(self, item: Transaction) -> Iterator[str]:
+        """Yield the ids next to a transaction in its chain."""
+        yield from self.derived(item).values()
+        if (named := item.original or item.derives_from) is not None:
+            yield named
+        elif item.transaction_reference is not None:
+            reference = item.transaction_reference.upper()
+            giver = self._giver(reference, item.terminal)
+            if giver is not None and (found := self._get(giver)) is not None:
+                yield _root(found)
+            elif not self._given(reference) and reference not in self._walked:
+                self._walked.add(reference)
+                yield from self._sent_under(reference).values()
+
+    def _get(self, identity: str) -> Transaction | None:
+        if identity not in self._known:
+            self._known[identity] = rows.get(self._db, identity)
+            self._refuse_too_many(self._known)
+        return self._known[identity]
+
+    def _sent_under(self, reference: str) -> dict[int, str]:
+        """Return rowid -> id of what was sent under a reference and is linked by nothing else."""
+        if reference not in self._sent:
+            self._sent[reference] = self._ids(_SENT_UNDER, reference)
+        return self._sent[reference]
+
+    def _giver(self, reference: str, terminal: str) -> str | None:
+        """Return the id of the one payment that gave a reference, of several the one on that terminal."""
+        found = self._given(reference)
+        ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
+        return ids[0] if len(ids) == 1 else None
+
+    def _given(self, reference: str) -> dict[str, list[str]]:
+        """Return terminal -> ids of the payments that gave a reference."""
+        if reference not in self._givers:
+            found: dict[str, list[str]] = {}
+            query = "SELECT client_transaction_id, terminal FROM transactions WHERE given_reference = ? LIMIT ?"
+            most = -1 if self._most is None else MAX_GIVERS + 1
+            ids = self._db.execute(query, (reference, most)).fetchall()
+            if self._most is not None and len(ids) > MAX_GIVERS:
+                raise ChainTooLong
+            for identity, terminal in ids:
+                found.setdefault(terminal, []).append(identity)
+            self._givers[reference] = found
+        return self._givers[reference]
+
+    def _ids(self, condition: str, parameter: str) -> dict[int, str]:
+        """Return rowid -> id of what meets a condition that one index serves: SQLite would look for two among all."""
+        most = -1 if self._most is None else self._most + 1
+        query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition} AND {self._only} LIMIT ?"  # noqa: S608
+        found = dict(self._db.execute(query, (parameter, most)).fetchall())
+        self._refuse_too_many(found)
+        return found
+
+    def _refuse_too_many(self, found: Sized) -> None:
+        if self._most is not None and len(found) > self._most:
+            raise ChainTooLong
 
 
 # Placing what is to be started in its chain, inside the commit of its intent. The rules: `payments.operations`,
@@ -182,32 +243,61 @@ def _beside(db: sqlite3.Connection, item: Transaction, references: set[str]) -> 
 MAX_SHOWN = 20
 
 
-def place(unit: Unit, transaction: Transaction, zone: tzinfo, amounts: AmountRules) -> Transaction:
-    """Return it with the reference to send and with what it derives from.
+class ChainPlace(NamedTuple):
+    """A transaction with the reference to send and with what it derives from; and the ids of its chain."""
+
+    transaction: Transaction
+    chain: frozenset[str]
+
+
+def place(unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountRules) -> ChainPlace:
+    """Return it in its place.
 
     Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds: nothing is sent.
     """
     kind = transaction.type or OperationType.CHARGE
     if not OPERATIONS[kind].originals:
-        return transaction
-    placed = _under_original(unit, transaction, kind)
+        return ChainPlace(transaction, frozenset({transaction.client_transaction_id}))
+    try:
+        return _place(unit, transaction, kind, zone, amounts)
+    except ChainTooLong:
+        raise Problem(
+            "chain_conflict",
+            f"cannot start: more than {MAX_CHAIN} operations are linked with the payment that it names, failed ones "
+            f"too, so posd cannot tell what is allowed. Do the {kind} on the terminal or with the acquirer, and look "
+            f"at what this till repeats. No {kind} was sent",
+            transactions=[],
+        ) from None
+
+
+def _place(
+    unit: WriteTransaction, transaction: Transaction, kind: OperationType, zone: tzinfo, amounts: AmountRules
+) -> ChainPlace:
+    links = ChainLinks(unit.db, MAX_CHAIN)
+    placed = _under_original(unit, transaction, kind, links)
     original = rows.get(unit.db, placed.derives_from) if placed.derives_from else None
-    beside = members(unit.db, original, placed.transaction_reference)
-    _refuse_beside(kind, beside, whole(unit.db, placed)[1:], repeat=placed.repeat)
+    beside = list(links.members(original, placed.transaction_reference).values())
+    chain = links.whole(placed)
+    _refuse_beside(kind, beside, chain[1:], repeat=placed.repeat)
+    ids = frozenset(item.client_transaction_id for item in chain)
     if original is None:
-        return placed
+        return ChainPlace(placed, ids)
     _refuse_excess(placed, original, beside, amounts)
-    if kind is not OperationType.VOID or original.outcome is None or original.type is OperationType.RE_AUTH:
-        return placed  # a re-authorization is of another day than what it re-authorized
-    return msgspec.structs.replace(placed, same_day_until=_same_day_until(unit, original, original.outcome, zone))
+    if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
+        # A re-authorization is of another day than what it re-authorized.
+        until = _same_day_until(unit, original, original.outcome, zone)
+        placed = msgspec.structs.replace(placed, same_day_until=until)
+    return ChainPlace(placed, ids)
 
 
-def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
+def _under_original(
+    unit: WriteTransaction, transaction: Transaction, kind: OperationType, links: ChainLinks
+) -> Transaction:
     if transaction.original is None:
         return _under_reference(unit, transaction, kind)
     original = rows.get(unit.db, transaction.original)
     if original is None:
-        if (removed := pruned.payment(unit.db, transaction.original)) is not None:
+        if (removed := pruned.PAYMENTS.find(unit.db, transaction.original)) is not None:
             raise _unknown(
                 kind,
                 f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed when "
@@ -219,15 +309,15 @@ def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -
     if fault := rules.misfit(kind, original):
         raise _unknown(kind, fault + _named_instead(unit, kind, original))
     try:
-        reference = rules.reference(kind, original, members(unit.db, original))
-    except rules.Misfit as error:
+        reference = rules.reference(kind, original, list(links.members(original).values()))
+    except rules.NotDerivable as error:
         raise _unknown(kind, str(error)) from error
     return msgspec.structs.replace(
         transaction, transaction_reference=reference, derives_from=original.client_transaction_id
     )
 
 
-def _named_instead(unit: Unit, kind: OperationType, original: Transaction) -> str:
+def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transaction) -> str:
     """Say what to name instead of a re-authorization: its pre-authorization."""
     fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
     if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
@@ -237,13 +327,13 @@ def _named_instead(unit: Unit, kind: OperationType, original: Transaction) -> st
     return f"; name its pre-auth, {original.derives_from}" if known else ""
 
 
-def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
+def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: OperationType) -> Transaction:
     """The till names the reference itself: it is sent as it is; what it belongs to is found where it is known here."""
     reference = transaction.transaction_reference or ""
     match with_reference(unit.db, reference, transaction.terminal):
         case None:
             return transaction
-        case Repeated(ids=ids):
+        case RepeatedReference(ids=ids):
             raise _unknown(
                 kind,
                 f"several payments were approved with the reference {reference} ({', '.join(ids)}, …), so it does not "
@@ -270,7 +360,7 @@ def _refuse_beside(
     )
 
 
-def _why(found: rules.InTheWay) -> str:
+def _why(found: rules.BlockingOperation) -> str:
     if found.code == "already_derived":
         return "for the same original there is already"
     if undecided(found.others[0]):
@@ -278,7 +368,7 @@ def _why(found: rules.InTheWay) -> str:
     return "the chain does not go on after"
 
 
-def _what_to_do(kind: OperationType, found: rules.InTheWay) -> str:
+def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
     other = found.others[0]
     if other.outcome is None:
         return "Wait for its outcome first, or have it aborted; nothing lifts this before."
@@ -312,7 +402,7 @@ def _standing(transaction: Transaction) -> str:
     return transaction.outcome.result if transaction.outcome else "open"
 
 
-def _same_day_until(unit: Unit, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
+def _same_day_until(unit: WriteTransaction, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
     """Return when the day ends on which it was approved, by the terminal: it can have told posd much later."""
     body = journal.final_event(unit.db, original)
     with suppress(NotAnEvent, ValueError, OverflowError):  # the latter: a day that no calendar has

@@ -59,7 +59,7 @@ class Section(StrEnum):
     OPEN = "open"  # no outcome yet
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class CountedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of an operation that count. `requested`: the sum of the till's amount, its tip included, 0 for none.
 
     `added_tip`: what the cardholder added at the terminal.
@@ -105,10 +105,10 @@ class Effect(msgspec.Struct, frozen=True):
         return self.amount if self.section is Section.COUNTED else None
 
 
-def operation_of(transaction: Transaction) -> Operation:
+def operation_of(transaction: Transaction) -> CountedOperation:
     """Return the facts of a transaction that count."""
     outcome = transaction.outcome
-    return Operation(
+    return CountedOperation(
         type=transaction.type,
         result=outcome.result if outcome else None,
         requested=transaction.total,
@@ -124,14 +124,14 @@ def requested_tip(transaction: Transaction) -> Decimal:
     return read_money(exact(transaction.amount.decode()).get(TIP)) or ZERO
 
 
-def effect(operation: Operation, original: Original | None) -> Effect:
+def effect(operation: CountedOperation, original: Original | None) -> Effect:
     """Return what an operation came to; `original` is None where it has none, or none that is known."""
     kind, of = _kind(operation, original), _of(operation, original)
     amount, basis = _amount(operation, original)
     return Effect(kind, of, amount, basis, _section(operation, of, amount))
 
 
-def _kind(operation: Operation, original: Original | None) -> str:
+def _kind(operation: CountedOperation, original: Original | None) -> str:
     if operation.type is not VOID:
         return operation.type or "unknown"
     of = _of(operation, original)
@@ -140,7 +140,7 @@ def _kind(operation: Operation, original: Original | None) -> str:
     return "release" if of is Of.RESERVATION else operation.reversal or "void"
 
 
-def _of(operation: Operation, original: Original | None) -> Of | None:
+def _of(operation: CountedOperation, original: Original | None) -> Of | None:
     named = operation.type
     if named is VOID:
         named = original.type if original else None
@@ -149,7 +149,7 @@ def _of(operation: Operation, original: Original | None) -> Of | None:
     return Of.RESERVATION if named in RESERVING else Of.PAYMENT
 
 
-def _section(operation: Operation, of: Of | None, amount: Decimal | None) -> Section:
+def _section(operation: CountedOperation, of: Of | None, amount: Decimal | None) -> Section:
     if operation.result is None:
         return Section.OPEN
     if operation.result is not Result.APPROVED:
@@ -159,7 +159,7 @@ def _section(operation: Operation, of: Of | None, amount: Decimal | None) -> Sec
     return Section.RESERVED if of is Of.RESERVATION else Section.COUNTED
 
 
-def _amount(operation: Operation, original: Original | None) -> tuple[Decimal | None, Basis]:
+def _amount(operation: CountedOperation, original: Original | None) -> tuple[Decimal | None, Basis]:
     asked, said = operation.requested, operation.authorized
     came_to = original.came_to if original else None
     if operation.type in REVERSING:
@@ -183,7 +183,8 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return what an operation is done to. `members`: what derives from the original, before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    came_to = effect(operation_of(standing), None).amount if approved(standing) else None
+    took = approved(standing) and original.type not in REVERSING  # nobody can say what undoing a reversal came to
+    came_to = effect(operation_of(standing), None).amount if took else None
     return Original(original.type, came_to, total(item.total for item in found[POST_TIP]))
 
 

@@ -8,26 +8,21 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-import structlog
-
-from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import rows
-from posd.payments.entries import Dismissed, Released, Resolved
+from posd.payments.entries import Dismissed, Released
 from posd.payments.model import OperationType, Transaction
 from posd.payments.record import CallsInFlight, begin, record
 from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records import pruned
+from posd.records.decide import decide, require_attention
 from posd.records.model import Phase
-from posd.records.request import Fault, check
+from posd.records.request import RequestFault, check
 from posd.records.start import Missing, not_here, require_same
-from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
-
-log = structlog.get_logger("posd.operators")
 
 
 class Operators:
@@ -50,33 +45,16 @@ class Operators:
         `facts`: what the person says that the payment was.
         """
         work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision, facts=facts)
-        crash_point("operator.before_commit")
-        try:
-            after = await self._store.write(work)
-        except (StorageUnavailable, CommitUncertain) as error:
-            detail = f"cannot do it now: {error}; look at the transaction, and try again. Check the disk"
-            raise Problem("storage_unavailable", detail) from error
-        crash_point("operator.committed")
-        log.info(
-            "payment.operator",
-            transaction=client_transaction_id,
-            terminal=after.terminal,
-            kind=decision.__struct_config__.tag,
-            uid=decision.uid,
-            code=decision.code if isinstance(decision, Dismissed) else None,
-            result=decision.result if isinstance(decision, Resolved) else None,
-        )
-        return after
+        return await decide(rows.PAYMENT, self._store, client_transaction_id, decision, work)
 
     def _decide(
-        self, unit: Unit, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None
+        self, unit: WriteTransaction, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None
     ) -> Transaction:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
             before = self._begin_lost(unit, client_transaction_id, facts)
         elif isinstance(decision, Dismissed):
-            if before.attention_of(decision.code) is None:
-                raise Problem("not_found", f"attention {decision.code} is not open on {client_transaction_id}")
+            require_attention(before, decision.code, client_transaction_id)
         else:
             self._require_open_and_quiet(before)
             differing = list(contradicted(before, facts)) if facts else ()
@@ -86,14 +64,16 @@ class Operators:
             rows.give_up_leases(unit, client_transaction_id)
         return after
 
-    def _begin_lost(self, unit: Unit, identity: str, facts: PaymentFacts | None) -> Transaction:
+    def _begin_lost(self, unit: WriteTransaction, identity: str, facts: PaymentFacts | None) -> Transaction:
         """Record a payment that is not known, of which a restore may have lost the record. Raise Problem."""
         missing = self._missing()
-        problem = not_here(pruned.missing_payment(unit.db, identity), missing)
+        problem = not_here(pruned.PAYMENTS.missing(unit.db, identity), missing)
         if facts is None or missing is None or problem.code != "not_found":
             raise problem
         if facts.amount == b"{}":
-            lacks = Fault("/amount", f"is required: {identity} is not known here, and a restore may have lost it")
+            lacks = RequestFault(
+                "/amount", f"is required: {identity} is not known here, and a restore may have lost it"
+            )
             check((lacks,), "cannot resolve")
         terminal, at = self._fleet.resolve(facts.terminal), iso(self._now())
         lost = Transaction(

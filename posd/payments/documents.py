@@ -13,13 +13,13 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from posd.base.damaged_json import presentable
-from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, Wire
+from posd.base.json_types import AMOUNT, Amount, Moment, Uuid, WireFormat
 from posd.base.negotiation import Language
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model
 from posd.payments.abort_reply import AbortAnswer
 from posd.payments.display import Display, display
-from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Quarantined, Searched
+from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.missing_proof import MissingProof
@@ -33,8 +33,9 @@ from posd.payments.model import (
     Result,
     SearchResult,
 )
-from posd.payments.search_reply import RESULTS, NoAnswer
+from posd.payments.search_reply import RESULTS, SearchFailed
 from posd.payments.wire import NAMES
+from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
@@ -56,7 +57,7 @@ Operation = Annotated[
 ]
 Sale = Annotated[str | None, Meta(description="the till's key for what is being paid")]
 AmountAsked = Annotated[
-    Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
+    Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
 ]
 PhaseNow = Annotated[
     Phase,
@@ -90,7 +91,7 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
         ),
     ] = None
     final_event: Annotated[
-        Annotated[Raw, Wire(dict[str, object])] | None,
+        Annotated[Raw, WireFormat(dict[str, object])] | None,
         Meta(
             description="the terminal's final event as it came, with `[redacted]` for a callback token; null where "
             "there is none. In a damaged one U+FFFD or null stands for what cannot be read"
@@ -124,8 +125,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
     missing_proof: MissingNow
     amount: AmountAsked
-    metadata: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
-    options: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
+    metadata: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
+    options: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     transaction_reference: Annotated[str | None, Meta(description="the acquirer's, of what it is derived from")]
     original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
     derived: Annotated[list[Uuid], Meta(description="what is derived from it")]
@@ -151,8 +152,8 @@ class Event(msgspec.Struct, frozen=True):
 
     seq: Annotated[int, Meta(description="its number: of one payment, ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it came")]
-    verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
-    event: Annotated[Raw, Wire(dict[str, object]), Meta(description="the event as it came; see `final_event`")]
+    verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
+    event: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the event as it came; see `final_event`")]
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -172,7 +173,7 @@ class EventLine(Line, frozen=True, kw_only=True):
     kind: Literal["event"] = "event"
     seq: Annotated[int, Meta(description="its place in `events`")]
     status: Annotated[str, Meta(description="the state that it states, known or not")]
-    verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it")]
+    verdict: Annotated[str, WireFormat(Verdict), Meta(description="what became of it")]
 
 
 class InterruptedLine(Line, frozen=True, kw_only=True):
@@ -444,8 +445,8 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Unlikely: UnlikelyLine,
     entries.CallbackBrokeOff: BrokeOffLine,
     entries.Overrun: EventLimitLine,
-    entries.TakenOver: TakenOverLine,
-    entries.Reapplied: ReappliedLine,
+    TakenOver: TakenOverLine,
+    Reapplied: ReappliedLine,
     entries.AddressLost: partial(AddressLine, kind="address_changed"),
     entries.AddressBack: partial(AddressLine, kind="address_back"),
     entries.Disputed: DisputedLine,
@@ -464,7 +465,7 @@ def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
         case AbortAnswered(attempt=attempt):
             return AbortAnsweredLine(at=at, answer=entry.answer, **_attempt(attempt))
         case Searched(answer=answer):
-            reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
+            reason, status = (answer.reason, answer.status) if isinstance(answer, SearchFailed) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
         case Quarantined(reason=reason):
             return QuarantinedLine(at=at, reason=reason)

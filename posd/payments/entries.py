@@ -15,8 +15,9 @@ from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.search_reply import RESULTS, Answer
-from posd.payments.transitions import New
+from posd.payments.transitions import RepeatedEvent
 from posd.payments.wire import NAMES, Judgement, TransactionEvent, judge
+from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
@@ -34,6 +35,18 @@ class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     def judgement(self, client_transaction_id: str) -> Judgement:
         """Return what it proves of the transaction of that id."""
         return judge(self.attempt, client_transaction_id, errors_in_2xx=self.errors_in_2xx)
+
+
+class JudgedStart(msgspec.Struct, frozen=True):
+    """The attempt to send the start and what it proves: the terminal's reply is read once for all that follows."""
+
+    attempted: Attempted
+    judgement: Judgement
+
+    @classmethod
+    def of(cls, attempted: Attempted, client_transaction_id: str) -> "JudgedStart":
+        """Judge the attempt to start the transaction of that id."""
+        return cls(attempted, attempted.judgement(client_transaction_id))
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
@@ -70,13 +83,6 @@ class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field
         return self.answer is AbortAnswer.TAKEN or (self.reads_errors and finds_running(self.attempt))
 
 
-class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind", omit_defaults=True):
-    """An authentic callback was refused; `serial_number`: of the terminal that sent it, where that was the reason."""
-
-    reason: str
-    serial_number: str | None = None
-
-
 class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
     """Nothing came for some seconds; `code` is `no_callback` or `stalled`."""
 
@@ -90,30 +96,20 @@ class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind
     evidence: tuple[Evidence, ...]
 
 
-class Released(msgspec.Struct, frozen=True, tag="release", tag_field="kind"):
-    """A person freed its terminal; `uid` is the socket peer's user id, None where the kernel did not say."""
-
-    operator: str
-    note: str
-    uid: int | None
+class Released(DecisionEntry, frozen=True, tag="release"):
+    """A person freed its terminal."""
 
 
-class Resolved(msgspec.Struct, frozen=True, tag="resolve", tag_field="kind"):
+class Resolved(DecisionEntry, frozen=True, tag="resolve"):
     """A person said how it ended."""
 
-    operator: str
-    note: str
-    uid: int | None
     result: Result
     transaction_reference: str | None = None
 
 
-class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"):
+class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """A person closed one attention."""
 
-    operator: str
-    note: str
-    uid: int | None
     code: AttentionCode
 
 
@@ -131,18 +127,8 @@ class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", ta
     """The connection of an authentic callback broke off before its body was whole."""
 
 
-class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
-    """It was taken over in doubt (from a replaced database, the witness, a list of ids): no more than this is known."""
-
-    reason: str
-
-
 class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
     """Its terminal sent more events than posd keeps: one was refused."""
-
-
-class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
-    """Callbacks of the quarantine were applied after all; none of this transaction is left there."""
 
 
 class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
@@ -206,13 +192,15 @@ Entry = (
 OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved, TakenOver, AddressLost, Disputed)
 
 
-def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
+def apply(transaction: Transaction, entry: Entry | JudgedStart, now: datetime) -> Transaction:
     """Return the transaction after the entry."""
     if transaction.phase is Phase.FINAL and isinstance(entry, OF_OPEN_ONES):
         return transaction
     match entry:
         case Attempted():
-            return transitions.conclude_start(transaction, entry.judgement(transaction.client_transaction_id), now)
+            return apply(transaction, JudgedStart.of(entry, transaction.client_transaction_id), now)
+        case JudgedStart(judgement=judgement):
+            return transitions.conclude_start(transaction, judgement, now)
         case Interrupted():
             return transitions.interrupted(transaction, now)
         case Searched(answer=answer):
@@ -264,11 +252,11 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             assert_never(entry)
 
 
-def feed_word(entry: Entry, client_transaction_id: str) -> str:
+def feed_word(entry: Entry | JudgedStart) -> str:
     """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
     match entry:
-        case Attempted():
-            return NAMES[type(entry.judgement(client_transaction_id))]
+        case JudgedStart(judgement=judgement):
+            return NAMES[type(judgement)]
         case Searched(answer=answer):
             return f"search:{RESULTS[type(answer)]}"
         case AbortAnswered():
@@ -278,11 +266,11 @@ def feed_word(entry: Entry, client_transaction_id: str) -> str:
         case NothingHeard(code=code):
             return code
         case _:
-            return str(entry.__struct_config__.tag)
+            return tag(entry)
 
 
 def replay(
-    initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, New]]]
+    initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]
 ) -> tuple[Transaction, list[Verdict]]:
     """Derive a transaction again from its beginning and all that came, in order, with the verdict of each event."""
     transaction = initial
@@ -290,6 +278,9 @@ def replay(
     for at, item in inputs:
         if isinstance(item, tuple):
             event, seen = item
+            if seen is RepeatedEvent.REPEATED:  # a version recorded it that compared the bytes alone
+                verdicts.append(Verdict.DUPLICATE)
+                continue
             transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)
             verdicts.append(verdict)
         else:

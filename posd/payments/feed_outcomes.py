@@ -9,13 +9,13 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
-from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, Wire
+from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, WireFormat
 from posd.payments import chains, journal, rows
 from posd.payments.counting import Of, effect, operation_of
 from posd.payments.lifecycle import Status
 from posd.payments.model import EvidenceKind, OperationType, Outcome, Result, Transaction
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
-from posd.storage.writer import Change
+from posd.storage.writer import RecordedChange
 
 
 class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     sale: Annotated[str | None, Meta(description="the till's key for what is being paid")]
     original: Annotated[Uuid | None, Meta(description="what it is derived from, where that is known here")]
     amount: Annotated[
-        Mapping[str, Decimal | Mapping[str, Decimal]], Wire(Amount), Meta(description="what was asked for")
+        Mapping[str, Decimal | Mapping[str, Decimal]], WireFormat(Amount), Meta(description="what was asked for")
     ]
     authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
     tip: Annotated[Exact | None, Meta(description="what the cardholder added at the terminal")]
@@ -48,7 +48,7 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     ]
     decided_at: Annotated[Moment, Meta(description="when posd knew it")]
     metadata: Annotated[
-        Annotated[Raw, Wire(dict[str, object])] | UnsetType,
+        Annotated[Raw, WireFormat(dict[str, object])] | UnsetType,
         Meta(description="the till's own, where it was asked for"),
     ] = UNSET
 
@@ -64,7 +64,7 @@ class FeedOutcomes:
         #: (id, when it was decided, result) -> how that is told.
         self._told: dict[tuple[str, str, Result], FeedOutcome] = {}
 
-    def of(self, change: Change) -> FeedOutcome | None:
+    def of(self, change: RecordedChange) -> FeedOutcome | None:
         """Return the outcome of a change, None where it has none or its payment was removed.
 
         It is the one that the payment had by then, also where a later one has corrected that.
@@ -83,7 +83,7 @@ class FeedOutcomes:
         return self._told[key]
 
 
-def _by_then(transaction: Transaction, change: Change) -> Outcome | None:
+def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
     """Return the outcome that a change speaks of: the newest of that result that was known when it was recorded."""
     newest = transaction.outcome or transaction.withdrawn  # of one that is open again, what it had
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]

@@ -15,16 +15,16 @@ from starlette.responses import Response
 
 from posd.base import negotiation
 from posd.base.clocks import monotonic
-from posd.base.locks import Histogram
+from posd.base.exposition import Histogram
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls import parameters as at
-from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.app import json_response, page_response
+from posd.calls.context import CallContext
 from posd.calls.long_poll import wait_until
 from posd.calls.parameters import Parameter, one_of
-from posd.calls.route import ENDS, Answer, Message, Route
+from posd.calls.route import ENDS, AnswerSpec, Route, StreamMessage
 from posd.calls.streams import (
     BATCH_BYTES,
     HEARTBEAT_SECONDS,
@@ -32,7 +32,7 @@ from posd.calls.streams import (
     OUTCOME,
     OWN_NAMES,
     STATE,
-    Batch,
+    MessageBatch,
     Notice,
     message,
     wants_stream,
@@ -42,7 +42,7 @@ from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
 from posd.payments.documents import Event, Events, History, State, Transaction, TransactionOutcome
 from posd.payments.lifecycle import Status
-from posd.payments.lists import Page, TransactionPage
+from posd.payments.lists import TransactionPage, TransactionQuery
 from posd.payments.model import NextStep, Result
 from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, PaymentFacts, Resolution, StartRequest, read_facts
@@ -50,7 +50,7 @@ from posd.payments.start import Payments
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import Signed, decided
-from posd.storage.writer import Change
+from posd.storage.writer import RecordedChange
 
 # Calls on transactions.
 
@@ -62,14 +62,14 @@ DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
 #: A stream of a transaction's events.
 EVENTS = (
-    Message("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
-    Message(
+    StreamMessage("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
+    StreamMessage(
         "state",
         State,
         "how the payment stands: at the start, and each time that this changes, also by time alone; without an id",
     ),
-    Message("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
-    Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
+    StreamMessage("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
+    StreamMessage("notice", Notice, "why the reader gets events that it did not expect; without an id"),
     *ENDS,
 )
 
@@ -78,7 +78,7 @@ TOTALS_AT_ONCE = 4
 
 RESULT = Parameter("result", one_of(Result), "only those that ended so", example="declined")
 
-_NOW = Answer("the transaction as it then stands", Transaction)
+_NOW = AnswerSpec("the transaction as it then stands", Transaction)
 #: Of the calls that answer what a cashier may be shown.
 _SHOWN = (at.ACCEPT_LANGUAGE,)
 
@@ -88,7 +88,10 @@ ROUTES = (
         ONE,
         "start_transaction",
         "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
-        {201: Answer("started now", Transaction), 200: Answer("was known already, by the same request", Transaction)},
+        {
+            201: AnswerSpec("started now", Transaction),
+            200: AnswerSpec("was known already, by the same request", Transaction),
+        },
         start.REFUSALS,
         headers=_SHOWN,
         body=StartRequest,
@@ -99,7 +102,7 @@ ROUTES = (
         ONE,
         "get_transaction",
         "Show a payment.",
-        {200: Answer("the transaction", Transaction)},
+        {200: AnswerSpec("the transaction", Transaction)},
         KNOWN,
         headers=_SHOWN,
     ),
@@ -109,8 +112,8 @@ ROUTES = (
         "await_outcome",
         "Wait for the outcome. It is held until there is one, over everything but a restart of posd: then ask again.",
         {
-            200: Answer("the outcome", TransactionOutcome),
-            202: Answer("`timeout` passed: still open, nothing else", Transaction),
+            200: AnswerSpec("the outcome", TransactionOutcome),
+            202: AnswerSpec("`timeout` passed: still open, nothing else", Transaction),
         },
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
@@ -121,7 +124,7 @@ ROUTES = (
         f"{ONE}/events",
         "list_events",
         "Show the terminal's events, verbatim; or follow them live until the outcome.",
-        {200: Answer("the events", Events, stream=EVENTS)},
+        {200: AnswerSpec("the events", Events, stream=EVENTS)},
         (*KNOWN, "draining"),
         headers=(*_SHOWN, at.LAST_EVENT_ID),
     ),
@@ -130,7 +133,7 @@ ROUTES = (
         f"{ONE}/history",
         "get_history",
         "Show all that happened to a payment, and who did what.",
-        {200: Answer("the history", History)},
+        {200: AnswerSpec("the history", History)},
         KNOWN,
     ),
     Route(
@@ -138,7 +141,7 @@ ROUTES = (
         f"{ONE}/abort",
         "abort_transaction",
         "Ask the terminal to abort. The outcome still has to be awaited: an approval can be faster. No body.",
-        {202: Answer("the terminal took it, or may have", Transaction)},
+        {202: AnswerSpec("the terminal took it, or may have", Transaction)},
         (*abort.REFUSED, *KNOWN),
         headers=_SHOWN,
     ),
@@ -189,7 +192,7 @@ ROUTES = (
         "/v1/transactions",
         "list_transactions",
         "List payments, newest first.",
-        {200: Answer("a page", TransactionPage)},
+        {200: AnswerSpec("a page", TransactionPage)},
         ("storage_unavailable",),
         query=(
             at.LIMIT,
@@ -214,7 +217,7 @@ ROUTES = (
 # The events of one payment as a stream, which ends with the outcome (local API, Transactions).
 
 
-class Standing(msgspec.Struct, frozen=True):
+class TransactionStanding(msgspec.Struct, frozen=True):
     """How a payment stands, and its outcome, if it has one; `again`: after so many seconds it may stand otherwise."""
 
     state: State
@@ -223,20 +226,22 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 #: Reads how a payment stands as the API shows it. May raise Problem.
-StandingOf = Callable[[sqlite3.Connection, str], Standing]
+StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 
-def stream(context: Context, request: Request, identity: str, standing_of: StandingOf, language: Language) -> Response:
+def stream(
+    context: CallContext, request: Request, identity: str, standing_of: StandingOf, language: Language
+) -> Response:
     """Return the stream of a payment that is known. Raise Problem."""
     after = streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
-    reader = _Reader(context, identity, standing_of, after)
+    reader = _EventReader(context, identity, standing_of, after)
     return context.streams.answer(request, "events", identity, reader.read, transaction=identity, language=language)
 
 
-class _Reader:
+class _EventReader:
     """Where one stream is among the events of its payment."""
 
-    def __init__(self, context: Context, identity: str, standing_of: StandingOf, after: int) -> None:
+    def __init__(self, context: CallContext, identity: str, standing_of: StandingOf, after: int) -> None:
         self._context = context
         self._identity = identity
         self._standing_of = standing_of
@@ -244,13 +249,13 @@ class _Reader:
         self._looked = not after  # whether the payment has an event of that number
         self._told: State | None = None
 
-    async def read(self) -> Batch:
+    async def read(self) -> MessageBatch:
         """Return what comes next. Raise Problem."""
         batch, self._after, self._told = await self._context.read(self._batch)
         self._looked = True
         return batch
 
-    def _batch(self, db: sqlite3.Connection) -> tuple[Batch, int, State]:
+    def _batch(self, db: sqlite3.Connection) -> tuple[MessageBatch, int, State]:
         data, after = bytearray(), self._after
         if not self._looked and not journal.holds_event(db, self._identity, after):
             data += message(NOTICE, _unknown(after))
@@ -264,12 +269,12 @@ class _Reader:
             data += message(name(item.status), documents.event_document(item), str(item.seq))
             after = item.seq
             if len(data) >= BATCH_BYTES:
-                return Batch(bytes(data), more=True), after, told
+                return MessageBatch(bytes(data), more=True), after, told
         if standing.state != told:
             data += message(STATE, standing.state)
         if standing.outcome is not None:
             data += message(OUTCOME, standing.outcome)
-        batch = Batch(
+        batch = MessageBatch(
             bytes(data), last=standing.outcome is not None, again=standing.again, approvals=approvals(standing.outcome)
         )
         return batch, after, standing.state
@@ -301,7 +306,7 @@ class TransactionCalls:
 
     def __init__(
         self,
-        context: Context,
+        context: CallContext,
         payments: Payments,
         aborts: Aborts,
         reconciler: Reconciler,
@@ -373,9 +378,15 @@ class TransactionCalls:
         if wants_stream(request):
             language = self._language_of(request)
             return stream(self._context, request, identity, partial(self._standing, language=language), language)
-        stored = await self._context.read(partial(journal.events, client_transaction_id=identity))
-        self._context.shows(request, [identity] if any(item.status == Status.APPROVAL for item in stored) else [])
-        return json_response(Events([documents.event_document(item) for item in stored]))
+
+        def view(db: sqlite3.Connection) -> tuple[Events, bool]:
+            stored = journal.events(db, identity)
+            approved = any(item.status == Status.APPROVAL for item in stored)
+            return Events([documents.event_document(item) for item in stored]), approved
+
+        events, approved = await self._context.read(view)
+        self._context.shows(request, [identity] if approved else [])
+        return json_response(events)
 
     async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
@@ -432,7 +443,7 @@ class TransactionCalls:
         """`GET /transactions`: newest first, filtered, in pages."""
         query = request.state.query
         metadata, summed = query.pop(parameters.METADATA), query.pop("totals")
-        page = Page(**query, metadata=metadata)
+        page = TransactionQuery(**query, metadata=metadata)
         parameters.check_alone(page, summed=summed)
         now, language = self._context.now(), self._language_of(request)
 
@@ -451,7 +462,7 @@ class TransactionCalls:
             found = await self._context.read(read)
         if not page.attention:  # who looks for what needs a person has not booked it
             self._context.shows(request, approvals(*found.transactions))
-        return json_response(found, language=language)
+        return await page_response(found, language)
 
     async def _get(self, identity: str) -> model.Transaction:
         return await self._context.look_up(partial(self._known, identity=identity))
@@ -460,7 +471,7 @@ class TransactionCalls:
         """Return the transaction of that id. Raise Problem."""
         found = rows.get(db, identity)
         if found is None:
-            raise self._context.not_here(pruned.missing_payment(db, identity))
+            raise self._context.not_here(pruned.PAYMENTS.missing(db, identity))
         return found
 
     async def _answer(self, request: Request, transaction: model.Transaction, status: int = 200) -> Response:
@@ -505,12 +516,12 @@ class TransactionCalls:
         transaction = self._known(db, identity)
         return documents.transaction_outcome(db, transaction, self._step(transaction, self._context.now()), language)
 
-    def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> Standing:
+    def _standing(self, db: sqlite3.Connection, identity: str, language: Language) -> TransactionStanding:
         """Return how a transaction stands. Raise Problem."""
         transaction, now = self._known(db, identity), self._context.now()
         step = self._step(transaction, now)
         lacks = self._reconciler.missing_proof(db, transaction)
-        return Standing(
+        return TransactionStanding(
             documents.state_document(transaction, step, language, lacks),
             documents.transaction_outcome(db, transaction, step, language),
             self._again(transaction, now),
@@ -533,7 +544,7 @@ class TransactionCalls:
 
     def _language_of(self, request: Request) -> Language:
         """Return the language of the texts for the cashier that a call asks for."""
-        return negotiation.language(request.headers.getlist("accept-language"), self._language)
+        return negotiation.language(request.state.headers[at.ACCEPT_LANGUAGE.name], self._language)
 
 
 def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
@@ -542,7 +553,7 @@ def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
     return [item.client_transaction_id for item, said in outcomes if said and said.result is Result.APPROVED]
 
 
-def _ended(change: Change) -> bool:
+def _ended(change: RecordedChange) -> bool:
     """Whether a transaction has an outcome since that change: who waits for one need not look before."""
     return change.result is not None
 

@@ -15,13 +15,13 @@ import structlog
 from posd.payments import rows
 from posd.payments.entries import Disputed, Undisputed
 from posd.payments.model import AttentionCode
-from posd.payments.record import CallsInFlight, Moved, record, said_it_is
+from posd.payments.record import CallsInFlight, TransactionChanged, record, said_it_is
 from posd.records import terminal_addresses
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
-from posd.terminals.identity import Conflict
+from posd.terminals.identity import AddressConflict
 
 #: While the disk is full, how often it is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -43,7 +43,7 @@ class IdentityConflicts:
         self._marked: set[str] = set()  # terminals with payments that have the attention
         self._wake = asyncio.Event()
         fleet.addresses.on_looked = self._take
-        store.hub.listen(self._changed, Moved)
+        store.hub.listen(self._changed, TransactionChanged)
 
     async def run(self) -> None:
         """Mark what is to be marked, until cancelled."""
@@ -65,7 +65,7 @@ class IdentityConflicts:
             self._looked[terminal] = None
             self._wake.set()
 
-    def _changed(self, changes: Sequence[Moved]) -> None:
+    def _changed(self, changes: Sequence[TransactionChanged]) -> None:
         """Hear on the loop what devices say they are, after the COMMIT."""
         for change in changes:
             terminal, sent_to = change.after.terminal, change.after.sent_to
@@ -79,7 +79,7 @@ class IdentityConflicts:
             other = serial if serial != terminal else None
             told = other is not None and change.before is not None and change.before.mismatched
             if other != trusted.other_serial and not told:
-                self._fleet.addresses.says_it_is(terminal, sent_to, other)
+                self._fleet.addresses.record_other_identity(terminal, sent_to, other)
                 if other is None:
                     self._right[terminal] = sent_to
                     self._wake.set()
@@ -106,7 +106,7 @@ class IdentityConflicts:
     async def _mark_payments_of(self, terminal: str) -> None:
         dispute = self._fleet.addresses.conflict(terminal)
         await self._keep(terminal)
-        if dispute is not None and dispute.kind is Conflict.SERIAL:
+        if dispute is not None and dispute.kind is AddressConflict.SERIAL:
             dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
         # Where it was not looked at since the start, what was seen before counts.
         if dispute is not None or terminal not in self._fleet or self._fleet.addresses.reachable(terminal):
@@ -120,11 +120,11 @@ class IdentityConflicts:
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:
             return
         self._kept[terminal] = ""  # what is on disk is not known until this is
-        said = partial(terminal_addresses.says_it_is, other_serial=trusted.other_serial)
+        said = partial(terminal_addresses.record_other_identity, other_serial=trusted.other_serial)
         await self._store.write(partial(said, terminal=terminal, base_url=trusted.base_url))
         self._kept[terminal] = trusted.other_serial
 
-    def _record(self, unit: Unit, terminal: str, detail: str | None) -> None:
+    def _record(self, unit: WriteTransaction, terminal: str, detail: str | None) -> None:
         for before in list(rows.open_on(unit.db, terminal)):
             marked = before.attention_of(AttentionCode.IDENTITY_CONFLICT) is not None
             if marked is (detail is None):
@@ -132,5 +132,5 @@ class IdentityConflicts:
                 record(unit, before, entry, self._now(), self._outstanding)
 
 
-def _right(unit: Unit, terminal: str, base_url: str) -> None:
-    terminal_addresses.says_it_is(unit, terminal, base_url, None)
+def _right(unit: WriteTransaction, terminal: str, base_url: str) -> None:
+    terminal_addresses.record_other_identity(unit, terminal, base_url, None)

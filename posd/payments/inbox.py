@@ -12,29 +12,30 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.limits import Limit
 from posd.base.times import iso
 from posd.payments import journal, rows
-from posd.payments.doubts import Doubts
-from posd.payments.entries import CallbackBrokeOff, Overrun, Quarantined, Reapplied, apply
-from posd.payments.lifecycle import Verdict
+from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.entries import CallbackBrokeOff, Overrun, apply
 from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts
+from posd.payments.parsed_bodies import BodyNotParsed, EventReadings
 from posd.payments.record import CallsInFlight, Received, begin, move, record, with_unit
-from posd.payments.transitions import New, Seen, advance, limit_of_events, rebuild, recognise, urgent
+from posd.payments.transitions import New, RepeatedEvent, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
-from posd.records.came import Came, FirstHeaders
-from posd.records.intake import Intake
-from posd.records.intake import sender as sender_of
+from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody
 from posd.records.model import Phase
-from posd.records.quarantine import NotUsable, QuarantinedBody
+from posd.records.quarantine import QuarantineEntry, StillUnusable
+from posd.records.quotas import Quotas
+from posd.records.quotas import sender as sender_of
+from posd.records.received_callback import ReceivedCallback, UnreadableCallback
+from posd.records.replies import CallbackResult
 from posd.records.retention import Pruned
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.auth.webhooks import Headers
 from posd.terminals.fleet import Fleet
 
@@ -42,34 +43,6 @@ from posd.terminals.fleet import Fleet
 MAX_COUNTED = 256
 
 log = structlog.get_logger("posd.inbox")
-
-
-class Refusal(Exception):
-    """An authentic body that cannot be used: the HTTP status of the answer, and why.
-
-    `serial`: of the terminal that sent it, where that is none of the fleet.
-    """
-
-    def __init__(self, status: int, reason: str, serial: str | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-        self.serial = serial
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of one callback: the HTTP status to answer with, and the facts for the log."""
-
-    status: int
-    terminal: str | None = None  # whose it is, where that is known
-    verdict: Verdict | None = None
-    event_status: str | None = None
-    reason: str | None = None
-    phase: Phase | None = None
-    limit: Limit | None = None  # that kept it out
-    kept_of: str | None = None  # whose budget takes the body
-    updates_terminal: bool = False  # see the payment's
-    asks: bool = False  # whether the terminal is to be asked, because a limit was reached for the first time
 
 
 class Inbox:
@@ -83,30 +56,32 @@ class Inbox:
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        intake: Intake | None = None,
-        doubts: Doubts | None = None,
+        intake: Quotas | None = None,
+        doubts: ApprovalChecks | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
-        self._intake = intake or Intake()
+        self._intake = intake or Quotas()
         self._recorded: dict[str, int] = {}
-        self._doubts = doubts or Doubts("", lambda: True)
+        self._readings = EventReadings()
+        self._doubts = doubts or ApprovalChecks("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
-        #: Events that came again since the start of the process: the terminal had not heard the answer.
-        self.repeated = 0
-        self._on_unusable = on_unusable
-        self._first_headers = FirstHeaders(Channel.TRANSACTION)
+        write_down = partial(record, outstanding=outstanding)
+        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._intake, write_down, on_unusable, comes_once=False)
 
-    async def receive(self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()) -> Receipt:
-        """Take the body of a callback; the answer to it is 200, 400, 403, 429 or 503."""
-        came, event = Came(body, peer, self._now(), headers), None
+    async def receive(
+        self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()
+    ) -> CallbackReceipt:
+        """Take the body of a callback; return what became of it and the answer."""
+        came, event = ReceivedCallback(body, peer, self._now(), headers), None
         try:
-            event = _read(body, client_transaction_id)
-        except Refusal as refusal:
-            work = partial(self._quarantine, identity=client_transaction_id, refusal=refusal, came=came)
+            event = _usable(await self._readings.read(body, peer), client_transaction_id)
+        except (NotAnEvent, RefusedBody) as error:
+            refusal = _refusal(error)
+            work = partial(self.callbacks.refuse, identity=client_transaction_id, refusal=refusal, came=came)
         else:
             work = partial(
                 self._apply,
@@ -115,31 +90,30 @@ class Inbox:
                 came=came,
                 came_at=self._doubts.believed(event, came.at),  # by the clock as it is now, not when it is committed
             )
-        crash_point("event.before_commit")
-        try:
-            receipt = await self._store.write(work)
-        except (StorageUnavailable, CommitUncertain) as error:
-            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+        receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
+        if receipt.result is CallbackResult.NOT_STORED:
             self._recorded.pop(client_transaction_id, None)
-            return Receipt(503)
-        crash_point("event.committed")
-        if receipt.updates_terminal:
-            self._first_headers.tell(receipt.terminal, headers)
-            if event is not None and receipt.reason is None:
-                self._note_sign_of_life(event, came.at)
-        self._tell(client_transaction_id, receipt)
-        self._count(receipt, len(body))
-        if receipt.reason is not None or receipt.asks:
-            self._on_unusable(client_transaction_id)
+        elif receipt.updates_terminal and event is not None and receipt.reason is None:
+            terminal = event.terminal
+            self._fleet.heard_from(terminal.serial_number, iso(came.at), brand=terminal.brand, model=terminal.model)
+        if receipt.verdict is not None:
+            log.info(
+                "webhook.event",
+                transaction=client_transaction_id,
+                verdict=receipt.verdict,
+                status=receipt.states,
+                phase=receipt.phase,
+            )
         return receipt
 
-    def _count(self, receipt: Receipt, size: int) -> None:
-        """Count a limit that was reached, or take what is kept now from the budget of its sender."""
-        if receipt.limit is not None:
-            self._intake.reached.count(receipt.limit)
-        elif receipt.kept_of is not None:
-            keep = self._intake.keep_body if receipt.verdict is None else self._intake.keep_event
-            keep(receipt.kept_of, size)
+    async def _record(self, work: Callable[[WriteTransaction], CallbackReceipt], peer: str) -> CallbackReceipt:
+        """Commit what a callback comes to; what it has to be compared with is read before, where that is large."""
+        while True:
+            try:
+                return await self._store.write(work)
+            except BodyNotParsed as large:
+                with suppress(NotAnEvent):
+                    await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
         """Note that an authentic callback began and did not become whole: a terminal has the request.
@@ -149,54 +123,42 @@ class Inbox:
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
 
-    def _touch(self, unit: Unit, identity: str, at: datetime) -> None:
+    def _touch(self, unit: WriteTransaction, identity: str, at: datetime) -> None:
         before = rows.get(unit.db, identity)
         if before is not None and before.phase in (Phase.STARTING, Phase.IN_DOUBT):
             record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
-    async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
-        """Note on the transaction that an authentic body was over the limit and could not be read.
-
-        Return the HTTP status to answer with: 413, or 503 where that could not be noted.
-        """
-        reason = f"it was larger than {limit} bytes"
-        log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
-        try:
-            await self._store.write(
-                partial(self._note_too_large, identity=client_transaction_id, reason=reason, at=self._now())
-            )
-        except (StorageUnavailable, CommitUncertain) as error:
-            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
-            return 503
-        self._on_unusable(client_transaction_id)
-        return 413
-
-    def _note_sign_of_life(self, event: TransactionEvent, at: datetime) -> None:
-        terminal = event.terminal
-        self._fleet.heard_from(terminal.serial_number, iso(at), brand=terminal.brand, model=terminal.model)
+    async def lose(self, client_transaction_id: str, lost: UnreadableCallback) -> CallbackResult:
+        """Note on the transaction that an authentic callback of it could not be read, and ask for it."""
+        return await self.callbacks.lose(client_transaction_id, lost, self._now(), _settled)
 
     def _apply(
         self,
-        unit: Unit,
+        unit: WriteTransaction,
         identity: str,
         event: TransactionEvent,
-        came: Came,
+        came: ReceivedCallback,
         came_at: datetime | None,
-    ) -> Receipt:
-        """Record an event and its effect (runs inside the commit). For `came_at` see `Doubts.about`."""
+        read: Callable[[bytes], TransactionEvent] | None = None,
+    ) -> CallbackReceipt:
+        """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
+
+        `read` reads what it is compared with. Raise NotRead where that is large and `read` is None.
+        """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
-        seen = recognise(came.body, bodies)
-        if seen is Seen.REPEATED:  # before all else: the configuration may have changed since it was taken
-            return Receipt(200, updates_terminal=before is not None and before.updates_terminal)
-        removed = pruned.payment(unit.db, identity) if before is None else None
+        seen = recognise(came.body, bodies, read or self._readings.within_commit)
+        if seen is RepeatedEvent.REPEATED:  # before all else: the configuration may have changed since it was taken
+            updates = before is not None and before.updates_terminal
+            return CallbackReceipt(CallbackResult.REPEATED, updates_terminal=updates)
+        removed = pruned.PAYMENTS.find(unit.db, identity) if before is None else None
         if (refusal := self._unsigned(event, before or removed, came)) is not None:
-            return self._quarantine(unit, identity, refusal, came)
+            return self.callbacks.refuse(unit, identity, refusal, came)
         if removed is not None:
             return self._after_removal(unit, removed, event, came)
         refusal = self._unwelcome(unit, event, before)
         if refusal is not None:
-            return self._quarantine(unit, identity, refusal, came)
+            return self.callbacks.refuse(unit, identity, refusal, came)
         known = self._known(unit, before, event)
         stored = known or self._rebuilt(event, identity, at)
         recorded = self._events_of(unit, stored)
@@ -212,8 +174,8 @@ class Inbox:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
-        return Receipt(
-            200,
+        return CallbackReceipt(
+            CallbackResult.APPLIED,
             stored.terminal,
             verdict,
             event.status,
@@ -222,7 +184,7 @@ class Inbox:
             updates_terminal=stored.updates_terminal,
         )
 
-    def _known(self, unit: Unit, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
+    def _known(self, unit: WriteTransaction, before: Transaction | None, event: TransactionEvent) -> Transaction | None:
         if before is None:
             return None
         return with_unit(unit, before, self._fleet.answer_unit(before.terminal or event.terminal.serial_number))
@@ -231,7 +193,7 @@ class Inbox:
         rebuilt = rebuild(event, identity, at)
         return msgspec.structs.replace(rebuilt, answer_unit=self._fleet.answer_unit(rebuilt.terminal))
 
-    def _events_of(self, unit: Unit, transaction: Transaction) -> int:
+    def _events_of(self, unit: WriteTransaction, transaction: Transaction) -> int:
         """Return how many events of a transaction are recorded. One of which none was applied has none.
 
         It is counted in memory: to count rows would make the thousandth event of a payment slow. Where a commit is
@@ -254,128 +216,106 @@ class Inbox:
             return limit
         return self._intake.limit_of_event(_sender(transaction), size)
 
-    def _keep_out(self, unit: Unit, before: Transaction | None, limit: Limit, at: datetime) -> Receipt:
+    def _keep_out(
+        self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime
+    ) -> CallbackReceipt:
         """Refuse an event past a limit, and note that on the payment once; the terminal sends it again."""
         if before is None:
-            return Receipt(429, limit=limit)
+            return CallbackReceipt(CallbackResult.EVENT_LIMIT, limit=limit)
         asks = before.attention_of(AttentionCode.EVENT_LIMIT) is None
         record(unit, before, Overrun(), at, self._outstanding)
-        return Receipt(429, limit=limit, asks=asks, updates_terminal=before.updates_terminal)
+        updates = before.updates_terminal
+        return CallbackReceipt(CallbackResult.EVENT_LIMIT, limit=limit, asks=asks, updates_terminal=updates)
 
-    def _after_removal(self, unit: Unit, removed: Pruned, event: TransactionEvent, came: Came) -> Receipt:
+    def _after_removal(
+        self, unit: WriteTransaction, removed: Pruned, event: TransactionEvent, came: ReceivedCallback
+    ) -> CallbackReceipt:
         """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
         if not contradicts(removed, event.status):
-            return Receipt(200)
+            return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
             f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
             f"terminal says {event.status}. Look at it with the acquirer"
         )
         quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, came)
-        return Receipt(200, reason=reason)
+        return CallbackReceipt(CallbackResult.CONTRADICTS_REMOVED, reason=reason)
 
-    def reapply(self, unit: Unit, item: QuarantinedBody) -> Verdict | None:
+    def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
         """Apply a body of the quarantine (runs inside a commit); return its verdict, None where it was recorded.
 
         Raise NotUsable where it still cannot be used.
         """
         try:
-            event = _read(item.body, item.subject)
-        except Refusal as refusal:
-            raise NotUsable from refusal
+            event = _usable(read_event(item.body), item.subject)
+        except (NotAnEvent, RefusedBody) as refusal:
+            raise StillUnusable from refusal
         came = quarantine.again(unit.db, item, self._now())
         known = rows.get(unit.db, item.subject)
-        removed = pruned.payment(unit.db, item.subject) if known is None else None
+        removed = pruned.PAYMENTS.find(unit.db, item.subject) if known is None else None
         if self._unsigned(event, known or removed, came) is not None:
-            raise NotUsable
+            raise StillUnusable
         if removed is not None and contradicts(removed, event.status):
-            raise NotUsable  # it is there to be looked at
+            raise StillUnusable  # it is there to be looked at
         if removed is None and self._unwelcome(unit, event, known) is not None:
-            raise NotUsable
-        receipt = self._apply(unit, item.subject, event, came, None)
+            raise StillUnusable
+        receipt = self._apply(unit, item.subject, event, came, None, read_event)
         if receipt.limit is not None:
-            raise NotUsable
-        if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
-            record(unit, known, Reapplied(), self._now(), self._outstanding)
+            raise StillUnusable
+        self.callbacks.take_out(unit, item, self._now())
         return receipt.verdict
 
-    def _unsigned(self, event: TransactionEvent, known: Transaction | Pruned | None, came: Came) -> Refusal | None:
+    def _unsigned(
+        self, event: TransactionEvent, known: Transaction | Pruned | None, came: ReceivedCallback
+    ) -> RefusedBody | None:
         """Say why an event is refused by its signature, if it is.
 
         The terminal that was asked decides; what the body says counts only where that is not known.
         """
         terminal = (known.terminal if known is not None else "") or event.terminal.serial_number
         reason = self._fleet.webhook_fault(terminal, came.headers, came.body)
-        return Refusal(403, reason) if reason else None
+        return RefusedBody(CallbackResult.UNSIGNED, reason) if reason else None
 
-    def _unwelcome(self, unit: Unit, event: TransactionEvent, known: Transaction | None) -> Refusal | None:
+    def _unwelcome(
+        self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
+    ) -> RefusedBody | None:
         """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events).
 
         That either cannot be read is no reason: the token of the address was given to one terminal, for this payment.
         """
         if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
-            return Refusal(403, "it is of another merchant than the configured one (merchant.id)")
+            reason = "it is of another merchant than the configured one (merchant.id)"
+            return RefusedBody(CallbackResult.OTHER_MERCHANT, reason)
         serial = event.terminal.serial_number
         if not serial:
             if known is not None:
                 return None
-            return Refusal(400, "terminal.serial_number cannot be read, and this payment is not known here")
+            reason = "terminal.serial_number cannot be read, and this payment is not known here"
+            return RefusedBody(CallbackResult.NO_TERMINAL, reason)
         if serial not in self._fleet and next(rows.open_on(unit.db, serial), None) is None:
             reason = f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]"
-            return Refusal(403, reason, serial)
+            return RefusedBody(CallbackResult.OTHER_TERMINAL, reason, serial)
         return None
-
-    def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, came: Came) -> Receipt:
-        """Keep a body that cannot be used (runs inside the commit)."""
-        known, reason = rows.get(unit.db, identity), refusal.reason
-        terminal = known.terminal if known is not None else None
-        updates = known is not None and known.updates_terminal
-        sender: str | None = _sender(known) if known is not None and terminal else came.peer
-        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
-            self._attend(unit, known, quarantine.NOT_KEPT, came.at, refusal.serial)
-            status, reason = quarantine.status_past(limit), quarantine.NOT_KEPT
-            return Receipt(status, terminal, reason=reason, limit=limit, updates_terminal=updates)
-        if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, came):
-            # One reason for all that follow: each other one would be a change that is written down.
-            reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
-            sender = None
-        self._attend(unit, known, reason, came.at, refusal.serial)
-        return Receipt(refusal.status, terminal, reason=reason, kept_of=sender, updates_terminal=updates)
-
-    def _attend(
-        self, unit: Unit, known: Transaction | None, reason: str, at: datetime, serial: str | None = None
-    ) -> None:
-        """Note on the payment, where it is known, that a callback of it could not be used (runs inside the commit)."""
-        if known is not None:
-            record(unit, known, Quarantined(reason, serial), at, self._outstanding)
-
-    def _note_too_large(self, unit: Unit, identity: str, reason: str, at: datetime) -> None:
-        self._attend(unit, rows.get(unit.db, identity), reason, at)
-
-    def _tell(self, identity: str, receipt: Receipt) -> None:
-        if receipt.reason is not None:
-            log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
-        elif receipt.verdict is None and receipt.limit is None:
-            self.repeated += 1
-        if receipt.verdict is not None:
-            log.info(
-                "webhook.event",
-                transaction=identity,
-                verdict=receipt.verdict,
-                status=receipt.event_status,
-                phase=receipt.phase,
-            )
 
 
 def _sender(transaction: Transaction) -> str:
     return sender_of(transaction.terminal, updates_terminal=transaction.updates_terminal)
 
 
-def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
-    """Read an event of this transaction. Raise Refusal."""
-    try:
-        event = read_event(body)
-    except NotAnEvent as error:
-        raise Refusal(400, f"the body is not a transaction event: {error}") from error
+def _settled(transaction: Transaction) -> bool:
+    """Whether another callback that cannot be used changes no more than the reason: that is not written down again."""
+    outcome, attended = transaction.outcome, transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
+    return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
+
+
+def _refusal(error: NotAnEvent | RefusedBody) -> RefusedBody:
+    if isinstance(error, RefusedBody):
+        return error
+    return RefusedBody(CallbackResult.UNREADABLE, f"the body is not a transaction event: {error}")
+
+
+def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
+    """Return an event that is of this transaction. Raise Refusal."""
     if event.client_transaction_id not in (client_transaction_id, ""):  # empty: it cannot be read
-        raise Refusal(400, "the body names another client_transaction_id than the callback address")
+        reason = "the body names another client_transaction_id than the callback address"
+        raise RefusedBody(CallbackResult.OTHER_ID, reason)
     return event

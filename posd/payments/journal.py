@@ -12,7 +12,7 @@ from posd.payments.search_reply import final_element
 from posd.payments.wire import TransactionEvent
 from posd.storage import numbers
 from posd.storage.errors import StaleState
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 _ENCODE = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ _APPEND = (
 )
 
 
-def append(unit: Unit, client_transaction_id: str, entry: Entry, at: str) -> None:
+def append(unit: WriteTransaction, client_transaction_id: str, entry: Entry, at: str) -> None:
     """Write an entry down."""
     unit.db.execute(_APPEND, {"id": client_transaction_id, "at": at, "entry": _ENCODE(entry).decode()})
 
@@ -60,7 +60,7 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
     return found
 
 
-def begins_after(db: sqlite3.Connection) -> int:
+def first_complete_rowid(db: sqlite3.Connection) -> int:
     """Return the rowid of the last transaction that was recorded before there was a journal."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
@@ -103,7 +103,7 @@ def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: s
 
 def scattered_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
     """Return the bodies that were recorded under an event_id of a transaction whose events are not together."""
-    query = "SELECT body FROM events WHERE together IS NULL AND client_transaction_id = ? AND event_id = ?"
+    query = "SELECT body FROM events WHERE together IS NULL AND client_transaction_id = ? AND event_id = ? ORDER BY seq"
     return [row[0] for row in db.execute(query, (client_transaction_id, event_id))]
 
 
@@ -123,7 +123,7 @@ _APPEND_EVENT = (
 
 
 def append_event(
-    unit: Unit,
+    unit: WriteTransaction,
     client_transaction_id: str,
     event: TransactionEvent,
     verdict: Verdict,
@@ -174,7 +174,7 @@ def scatter_all(db: sqlite3.Connection) -> None:
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
 
 
-def set_final(unit: Unit, client_transaction_id: str, seq: int) -> None:
+def set_final(unit: WriteTransaction, client_transaction_id: str, seq: int) -> None:
     """Name the event that the outcome rests on; the first one stays."""
     unit.db.execute(
         "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ? AND final_event IS NULL",
@@ -213,7 +213,7 @@ def holds_event(db: sqlite3.Connection, client_transaction_id: str, seq: int) ->
     return db.execute(query, (seq, client_transaction_id)).fetchone() is not None
 
 
-def set_verdict(unit: Unit, seq: int, verdict: Verdict) -> None:
+def set_verdict(unit: WriteTransaction, seq: int, verdict: Verdict) -> None:
     """Correct what became of a recorded event."""
     unit.db.execute("UPDATE events SET verdict = ? WHERE seq = ?", (verdict, seq))
 

@@ -179,7 +179,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
     )
 
 
-def leap(trail: Trail, status: str) -> Step:
+def apply_search_state(trail: Trail, status: str) -> Step:
     """Lay a state that a search reports on the trail. It is no event: it marks no gap, and saying it again is nothing.
 
     The state counts as reached, so that an event which names it as its previous one finds nothing missing.

@@ -14,16 +14,18 @@ from posd.base.json_types import AMOUNT, Exact
 from posd.base.money import ZERO, numbers, total
 from posd.payments import chains, model, rows
 from posd.payments.amounts import TIP
-from posd.payments.counting import STANDALONE, Of, Operation, Original, effect
+from posd.payments.counting import STANDALONE, CountedOperation, Of, Original, effect
 from posd.payments.documents import Transaction
 from posd.payments.model import OperationType, Result
-from posd.payments.rows import Sum, Walk
-from posd.records.pages import Condition, Filters, encode_cursor, joined
+from posd.payments.rows import IndexScan, SumRow
+from posd.records.pages import Condition, Filters, encode_cursor, fill, joined
 
 #: Indices that hold few of all payments: no other way is shorter to walk.
 _SHORT = frozenset({"open", "attention", "sale"})
 #: Of what else could be walked so many entries are counted to find where there are the fewest; then, so many more.
 _COUNTED = (50, 5000)
+#: What a payment has in a list beside what the till gave with it, in bytes.
+ROW_BYTES = 2048
 #: Transactions that are added up at one time: about a millisecond, which others wait for at most.
 _STEP = 100
 #: As many transactions take as long as to look up what one of them was done to.
@@ -31,7 +33,7 @@ _ORIGINAL = 10
 
 
 #: Walks that find what is asked for together; no transaction is met in two of them.
-Way = tuple[Walk, ...]
+Way = tuple[IndexScan, ...]
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ class TransactionPage(msgspec.Struct, frozen=True):
     ] = msgspec.UNSET
 
 
-class Page(Filters, frozen=True, kw_only=True):
+class TransactionQuery(Filters, frozen=True, kw_only=True):
     """What to list. `metadata` is name -> text, see `posd.base.index_words`."""
 
     sale: str | None = None
@@ -90,21 +92,34 @@ class Page(Filters, frozen=True, kw_only=True):
         return "unapproved"
 
 
-def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.Transaction], str | None]:
+def _key(item: model.Transaction) -> tuple[str, str]:
+    return item.created_at, item.client_transaction_id
+
+
+def _size(item: model.Transaction) -> int:
+    return ROW_BYTES + len(item.metadata) + len(item.options)
+
+
+def read_page(db: sqlite3.Connection, page: TransactionQuery) -> tuple[list[model.Transaction], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
 
     Of ids that begin so it is one page, by id.
     """
     if page.id is not None:
         return rows.beginning(db, page.id, page.limit), None
-    found = [item for walk, also in _walks(db, page) for item in rows.select(db, walk, also, page.limit + 1)]
-    found.sort(key=lambda item: (item.created_at, item.client_transaction_id), reverse=True)
-    shown = found[: page.limit]
-    more = len(found) > page.limit
+    found: list[model.Transaction] = []
+    ends = []
+    for walk, also in _walks(db, page):
+        part, full = fill(rows.select(db, walk, also, page.limit + 1), _size)
+        found += part
+        ends += [_key(part[-1])] if full else []
+    found.sort(key=_key, reverse=True)
+    shown = [item for item in found[: page.limit] if not ends or _key(item) >= max(ends)]
+    more = len(found) > len(shown) or bool(ends)
     return shown, encode_cursor(shown[-1].created_at, shown[-1].client_transaction_id) if more else None
 
 
-def read_totals(db: sqlite3.Connection, page: Page) -> Generator[None, None, list[Totals]]:
+def read_totals(db: sqlite3.Connection, page: TransactionQuery) -> Generator[None, None, list[Totals]]:
     """Return the totals of all that the filters of a page let through; each step is short."""
     found: dict[_Key, Totals] = {}
     done = 0
@@ -130,7 +145,7 @@ def _place(item: Totals) -> tuple[int, int, int, str]:
     return (_TYPES.index(item.type), _RESULTS.index(item.result), _OFS.index(item.of), item.currency or "")
 
 
-def _original(db: sqlite3.Connection, row: Sum) -> Original | None:
+def _original(db: sqlite3.Connection, row: SumRow) -> Original | None:
     """Return what it is done to, where that makes a difference."""
     if row.type in STANDALONE:
         return None
@@ -140,12 +155,12 @@ def _original(db: sqlite3.Connection, row: Sum) -> Original | None:
     return chains.original_facts(db, transaction, chains.read_original(db, transaction))
 
 
-def _add(found: dict[_Key, Totals], row: Sum, original: Original | None) -> None:
+def _add(found: dict[_Key, Totals], row: SumRow, original: Original | None) -> None:
     amount = AMOUNT.decode(row.amount)
     tip = amount.get(TIP)
     tip = tip if isinstance(tip, Decimal) else ZERO
     asked = total(numbers(amount))
-    facts = Operation(
+    facts = CountedOperation(
         type=None if row.type is None else OperationType(row.type),
         result=None if row.result is None else Result(row.result),
         requested=asked,
@@ -165,7 +180,7 @@ def _add(found: dict[_Key, Totals], row: Sum, original: Original | None) -> None
     )
 
 
-def _walks(db: sqlite3.Connection, page: Page) -> Iterator[tuple[Walk, Condition]]:
+def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[IndexScan, Condition]]:
     """Yield what is to be walked, each with what else has to be met."""
     conditions, index = page.conditions(), page.index()
     members = [(words, tuple(map(rows.by_word, words))) for words in starmap(index_words.asked, page.metadata.items())]

@@ -1,7 +1,22 @@
-"""What a transaction in doubt lacks of the proof that it never started: pure, and the one place that decides it.
+"""The proof that a transaction in doubt never started. Pure, and the one place that decides it (`concluded`).
 
-`not_started` is concluded exactly where nothing is missing and both rounds are complete (`concluded`); what is missing
-is what a person is told (`missing`). The rounds themselves: `payments.schedule`.
+"Not found" alone proves nothing. A terminal forgets after a power cut. The acquirer does not know a payment while its
+terminal waits for a card. An index can be stale, and a path can be wrong. So `not_started` is concluded only where all
+of these conditions hold:
+
+1. Nothing ever came for the id: no acknowledgement, no event, no search hit, no other callback (`Transaction.heard`).
+2. The transaction is in doubt from the first question to the last answer. So no call of its start is under way.
+3. The device that was sent the start is the one that is asked, and no other device claims to be its terminal.
+4. That terminal answers an abort with "nothing is running". A search that is sent after that abort finds nothing,
+   and says so.
+5. Both answers come a second time, in the same order. The second abort is sent at least `settle` seconds after the
+   first search. A search after an abort would find what had ended before that abort.
+6. The same search has found another transaction of this terminal before.
+7. A person vouches for both the search and the abort: by `confirmed` in the profile, or by commissioning the terminal
+   (`terminals.commission`).
+
+Without one of them the transaction stays in doubt, and `missing` tells a person which. `payments.schedule` counts the
+two rounds of 4 and 5.
 """
 
 from collections.abc import Callable
@@ -33,20 +48,20 @@ class MissingProof(msgspec.Struct, frozen=True):
     detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class DoubtFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a transaction in doubt and of its terminal."""
 
-    heard: bool  # something of the terminal came for it, so that it can never be proved that nothing did
-    search_confirmed: bool  # a person vouches for the row of the profile
-    abort_confirmed: bool
-    search_proven: bool  # that search has found another transaction of this terminal
-    conflict: bool  # two devices claim to be this terminal
-    reachable: bool  # the device that the start went to can be asked
-    idle: bool  # the second abort was answered: nothing is running
+    heard: bool  # condition 1 does not hold, and never will
+    search_confirmed: bool  # condition 7
+    abort_confirmed: bool  # condition 7
+    search_proven: bool  # condition 6
+    conflict: bool  # condition 3 does not hold: two devices claim to be this terminal
+    reachable: bool  # condition 3: the device that was sent the start can be asked
+    idle: bool  # condition 5, its abort
 
 
 #: code -> whether the condition is missing, in the order in which a person takes them up.
-_LACKS: dict[ProofCode, Callable[[Facts], bool]] = {
+_LACKS: dict[ProofCode, Callable[[DoubtFacts], bool]] = {
     ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
     ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
     ProofCode.SEARCH_NEVER_FOUND_ANY: lambda facts: not facts.search_proven,
@@ -56,19 +71,19 @@ _LACKS: dict[ProofCode, Callable[[Facts], bool]] = {
 }
 
 
-def missing(facts: Facts) -> tuple[ProofCode, ...]:
+def missing(facts: DoubtFacts) -> tuple[ProofCode, ...]:
     """Return what is missing. Once something was heard of it nothing else helps, and nothing else is named."""
     if facts.heard:
         return (ProofCode.WAS_ACKNOWLEDGED,)
     return tuple(code for code, lacks in _LACKS.items() if lacks(facts))
 
 
-def concluded(facts: Facts, rounds: NotStartedProof) -> bool:
+def concluded(facts: DoubtFacts, rounds: NotStartedProof) -> bool:
     """Whether it is proved that the transaction never started."""
     return rounds.complete and not missing(facts)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProofContext(msgspec.Struct, frozen=True):
     """What the words need: ids, and what posd does by itself. `control`: a payment on which posd tries the search."""
 
     identity: str
@@ -79,12 +94,12 @@ class Told(msgspec.Struct, frozen=True):
     control: str | None = None
 
 
-def explained(facts: Facts, told: Told) -> tuple[MissingProof, ...]:
+def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]:
     """Return what is missing, each with what to do."""
     return tuple(MissingProof(code, detail(code, told)) for code in missing(facts))
 
 
-def detail(code: ProofCode, told: Told) -> str:
+def detail(code: ProofCode, told: ProofContext) -> str:
     """Return what one condition is about, and what to do."""
     identity, terminal = told.identity, told.terminal
     otherwise = f"or settle it by a person's word: posd resolve {identity} RESULT"

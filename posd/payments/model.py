@@ -18,7 +18,7 @@ from posd.base.money import ZERO, AmountUnit, numbers, to_decimal
 from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import ACKNOWLEDGED, Status, Trail
-from posd.records.model import Phase
+from posd.records.model import Phase, RecordAttention, RecordState, attended, cleared
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -182,12 +182,10 @@ class AttentionCode(StrEnum):
     OUTCOME_UNREAD = "outcome_unread"
 
 
-class Attention(msgspec.Struct, frozen=True):
+class Attention(RecordAttention, frozen=True):
     """A condition that a person should look at; it never changes an outcome by itself."""
 
     code: Annotated[AttentionCode, Meta(description="which condition")]
-    since: Annotated[Moment, Meta(description="since when")]
-    detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
 class SearchResult(StrEnum):
@@ -224,19 +222,17 @@ SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, Attentio
 CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
-class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+class Transaction(RecordState, frozen=True, kw_only=True):
     """One operation on one terminal.
 
     `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals.
-    `type` is None only for an orphan whose events do not say it. Times are ISO 8601 texts.
+    `type` is None only for an orphan whose events do not say it. `heard`: an acknowledgement, event, search hit or any
+    other callback came.
     """
 
     client_transaction_id: str
     terminal: str
     type: OperationType | None
-    created_at: str
-    updated_at: str
-    phase: Phase
     sale: str | None = None
     amount: bytes = b"{}"
     metadata: bytes = b"{}"
@@ -246,12 +242,9 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     derives_from: str | None = None  # the original, where this database knows it, however the till named it
     same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
-    sent_to: str | None = None  # base URL of the device that the start goes to
     answer_unit: AmountUnit | None = "main"  # of the amounts that the terminal sends; None where it is not known
     callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
     callback_lost: bool = False  # this machine has that address no longer; no person can close that
-    acknowledged: bool = False
-    heard: bool = False  # something of the terminal came for it: acknowledgement, event, search hit, any callback
     mismatched: bool = False  # another device than the one asked has it; no person can close that
     released: bool = False  # a person has freed its terminal
     last_search: LastSearch | None = None
@@ -260,7 +253,6 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final came
     attention: tuple[Attention, ...] = ()
-    revision: int = 0
 
     @property
     def status(self) -> Status | None:
@@ -284,11 +276,6 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         if self.outcome is None or self.outcome.result is Result.APPROVED:
             return None
         return self.outcome.result
-
-    @property
-    def orphan(self) -> bool:
-        """Whether it was rebuilt from an event, so that nothing is known of the till's request."""
-        return self.sent_to is None
 
     @property
     def updates_terminal(self) -> bool:
@@ -318,10 +305,6 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> Decimal:
         """The sum of every number of the till's amount, 0 where none is known."""
         return amount_total(self.amount)
-
-    def attention_of(self, code: AttentionCode) -> Attention | None:
-        """Return the open attention of that code."""
-        return next((item for item in self.attention if item.code is code), None)
 
 
 @lru_cache(maxsize=64)  # an approval is held against it twice
@@ -412,17 +395,9 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
     """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
-    old = transaction.attention_of(code)
-    item = Attention(code=code, since=old.since if old else iso(now), detail=detail)
-    others = tuple(other for other in transaction.attention if other.code is not code)
-    return msgspec.structs.replace(transaction, attention=(*others, item))
+    return attended(transaction, Attention(code=code, since=iso(now), detail=detail))
 
 
 def clear(transaction: Transaction, *codes: AttentionCode) -> Transaction:
     """Close attentions, open or not."""
-    if not transaction.attention:
-        return transaction
-    kept = tuple(item for item in transaction.attention if item.code not in codes)
-    if len(kept) == len(transaction.attention):
-        return transaction
-    return msgspec.structs.replace(transaction, attention=kept)
+    return cleared(transaction, codes)

@@ -21,7 +21,7 @@ CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP
 VOID, REFUND = OperationType.VOID, OperationType.REFUND
 
 
-class Takes(Enum):
+class ReferenceSource(Enum):
     """Which reference is sent for an `original`."""
 
     ITS_OWN = auto()  # the one that its approval gave
@@ -38,7 +38,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     wire: str | None
     originals: frozenset[OperationType] = frozenset()
-    takes: Takes = Takes.ITS_OWN
+    takes: ReferenceSource = ReferenceSource.ITS_OWN
     needs_amount: bool = True
     compares: bool = True
 
@@ -50,7 +50,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         CAPTURE: Operation(
             wire="CAPTURE",
             originals=frozenset({PRE_AUTH}),
-            takes=Takes.NEWEST,
+            takes=ReferenceSource.NEWEST,
         ),
         # The reference that is sent is the pre-authorization's (terminal API, Events).
         RE_AUTH: Operation(
@@ -66,7 +66,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         VOID: Operation(
             wire=None,
             originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
-            takes=Takes.NEWEST,
+            takes=ReferenceSource.NEWEST,
             needs_amount=False,
             compares=False,
         ),
@@ -93,7 +93,7 @@ WIRE_TYPES: Final[Mapping[str, OperationType]] = MappingProxyType(
 # Source: terminal API, Events.
 
 
-class Misfit(ValueError):
+class NotDerivable(ValueError):
     """Nothing can be derived so; the message says why and what to do."""
 
 
@@ -120,19 +120,19 @@ def reference(kind: OperationType, original: Transaction, members: Sequence[Tran
     Raise Misfit where the one that counts is not known.
     """
     source = original
-    if OPERATIONS[kind].takes is Takes.NEWEST:
+    if OPERATIONS[kind].takes is ReferenceSource.NEWEST:
         again = [item for item in members if item.type is OperationType.RE_AUTH and approved(item)]
         source = again[-1] if again else original
     found = source.outcome.transaction_reference if source.outcome else None
     if found is None:
-        raise Misfit(
+        raise NotDerivable(
             f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
             "receipt or the acquirer, give it as `transaction_reference` instead"
         )
     return found
 
 
-class Beside(Enum):
+class Compatibility(Enum):
     """What an approved operation means for another one of the same original."""
 
     FREE = auto()  # both may be
@@ -144,32 +144,32 @@ class Beside(Enum):
 #: this table: it stands in the way of everything.
 #:
 #: Source: local API, Chains.
-BESIDE: Final[Mapping[tuple[OperationType, OperationType], Beside]] = MappingProxyType(
+BESIDE: Final[Mapping[tuple[OperationType, OperationType], Compatibility]] = MappingProxyType(
     {
-        (RE_AUTH, RE_AUTH): Beside.FREE,
-        (RE_AUTH, CAPTURE): Beside.REPEAT,
-        (RE_AUTH, VOID): Beside.NEVER,
-        (CAPTURE, RE_AUTH): Beside.FREE,
-        (CAPTURE, CAPTURE): Beside.REPEAT,
-        (CAPTURE, VOID): Beside.NEVER,
-        (POST_TIP, POST_TIP): Beside.REPEAT,
-        (POST_TIP, REFUND): Beside.FREE,
-        (POST_TIP, VOID): Beside.NEVER,
-        (REFUND, POST_TIP): Beside.FREE,
-        (REFUND, REFUND): Beside.REPEAT,
-        (REFUND, VOID): Beside.NEVER,
-        (VOID, RE_AUTH): Beside.FREE,
-        (VOID, CAPTURE): Beside.NEVER,  # the capture is the original to void
-        (VOID, POST_TIP): Beside.FREE,
-        (VOID, REFUND): Beside.NEVER,
-        (VOID, VOID): Beside.NEVER,
+        (RE_AUTH, RE_AUTH): Compatibility.FREE,
+        (RE_AUTH, CAPTURE): Compatibility.REPEAT,
+        (RE_AUTH, VOID): Compatibility.NEVER,
+        (CAPTURE, RE_AUTH): Compatibility.FREE,
+        (CAPTURE, CAPTURE): Compatibility.REPEAT,
+        (CAPTURE, VOID): Compatibility.NEVER,
+        (POST_TIP, POST_TIP): Compatibility.REPEAT,
+        (POST_TIP, REFUND): Compatibility.FREE,
+        (POST_TIP, VOID): Compatibility.NEVER,
+        (REFUND, POST_TIP): Compatibility.FREE,
+        (REFUND, REFUND): Compatibility.REPEAT,
+        (REFUND, VOID): Compatibility.NEVER,
+        (VOID, RE_AUTH): Compatibility.FREE,
+        (VOID, CAPTURE): Compatibility.NEVER,  # the capture is the original to void
+        (VOID, POST_TIP): Compatibility.FREE,
+        (VOID, REFUND): Compatibility.NEVER,
+        (VOID, VOID): Compatibility.NEVER,
     }
 )
 
 Clash = Literal["already_derived", "chain_conflict"]
 
 
-class InTheWay(msgspec.Struct, frozen=True):
+class BlockingOperation(msgspec.Struct, frozen=True):
     """Why an operation may not be started: the problem's code, the transactions, whether `additional` lifts it."""
 
     code: Clash
@@ -179,7 +179,7 @@ class InTheWay(msgspec.Struct, frozen=True):
 
 def in_the_way(
     kind: OperationType, members: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
-) -> InTheWay | None:
+) -> BlockingOperation | None:
     """Return what stands in the way of an operation, None where nothing does.
 
     `members` is all that derives from the same original, `chain` all of the chain, oldest first. What is open comes
@@ -189,16 +189,18 @@ def in_the_way(
     still_open = [item for item in chain if _derives(item) and undecided(item)]
     alike = [item for item in still_open if item.type is kind and item.client_transaction_id in same]
     if still_open:
-        return InTheWay("already_derived", alike) if alike else InTheWay("chain_conflict", still_open)
-    done = [(item, BESIDE.get((kind, item.type), Beside.FREE)) for item in members if item.type and approved(item)]
-    ended = [item for item, beside in done if beside is Beside.NEVER]
-    lifted = [item for item, beside in done if beside is Beside.REPEAT]
+        return BlockingOperation("already_derived", alike) if alike else BlockingOperation("chain_conflict", still_open)
+    done = [
+        (item, BESIDE.get((kind, item.type), Compatibility.FREE)) for item in members if item.type and approved(item)
+    ]
+    ended = [item for item, beside in done if beside is Compatibility.NEVER]
+    lifted = [item for item, beside in done if beside is Compatibility.REPEAT]
     if ended:
         again = all(item.type is kind for item in ended) and not repeat
-        return InTheWay("already_derived" if again else "chain_conflict", ended)
+        return BlockingOperation("already_derived" if again else "chain_conflict", ended)
     if lifted and not repeat:
         again = any(item.type is kind for item in lifted)
-        return InTheWay("already_derived" if again else "chain_conflict", lifted, by_repeat=True)
+        return BlockingOperation("already_derived" if again else "chain_conflict", lifted, by_repeat=True)
     return None
 
 

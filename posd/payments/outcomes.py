@@ -36,7 +36,7 @@ from posd.payments.refusals import Canceled, words
 from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.terminals.attempt import Refused, Unsent
+from posd.terminals.attempt import NeverSent, StartRefused
 from posd.terminals.envelope import ErrorEnvelope
 
 _set = msgspec.structs.replace
@@ -54,12 +54,12 @@ SETTLED = (
 )
 
 
-def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
+def not_started(judgement: StartRefused | NeverSent, now: datetime) -> Outcome:
     """Return the outcome of a request that was provably refused or provably never sent."""
     match judgement:
-        case Refused(error=error):
+        case StartRefused(error=error):
             evidence, failure = _refusal(judgement, now), Failure("posd", "refused", words(judgement), _own(error))
-        case Unsent(reason=reason):
+        case NeverSent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
         case _:
@@ -74,7 +74,7 @@ def canceled(judgement: Canceled, now: datetime) -> Outcome:
     return inferred(Result.CANCELED, (_refusal(judgement, now),), now, failure=failure)
 
 
-def _refusal(judgement: Refused | Canceled, now: datetime) -> Evidence:
+def _refusal(judgement: StartRefused | Canceled, now: datetime) -> Evidence:
     return Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=judgement.status, body=judgement.body)
 
 

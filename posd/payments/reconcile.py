@@ -26,6 +26,7 @@ from posd.base.times import iso
 from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
 from posd.payments.abort_reply import NOTHING_RUNNING_STATUS, AbortAnswer
+from posd.payments.call_turns import CallTurns, always
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -36,18 +37,17 @@ from posd.payments.entries import (
     Resolved,
 )
 from posd.payments.lifecycle import STATUSES, Status
-from posd.payments.missing_proof import Facts, MissingProof, Told, concluded, explained
+from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, explained
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
-from posd.payments.record import CallsInFlight, Moved, Received, record
-from posd.payments.schedule import Limits, NotStartedProof, Watch
+from posd.payments.record import CallsInFlight, Received, TransactionChanged, record
+from posd.payments.schedule import NotStartedProof, ReconcileLimits, TransactionWatch
 from posd.payments.search import AskedDevice, Searching
 from posd.payments.search_reply import RESULTS, Answer
-from posd.payments.turns import Turns, always
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 NEVER = float("inf")
 
@@ -65,10 +65,10 @@ CAUSED_PAUSE_SECONDS = 2.0
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReconcileSettings(msgspec.Struct, frozen=True):
     """What the configuration says; `settle` is in seconds."""
 
-    limits: Limits
+    limits: ReconcileLimits
     settle: float
     probe_with_abort: bool
 
@@ -79,7 +79,8 @@ class _Watched(msgspec.Struct):
     `timer` ends when it is to be asked for, or before: then it waits on.
     """
 
-    watch: Watch
+    identity: str
+    watch: TransactionWatch
     attention: frozenset[str]
     rounds: NotStartedProof
     silence: NothingHeard | None = None
@@ -98,7 +99,7 @@ class Reconciler:
         searching: Searching,
         aborts: Aborts,
         outstanding: CallsInFlight,
-        settings: Settings,
+        settings: ReconcileSettings,
         now: Callable[[], datetime],
         chance: Callable[[], float],
         conflict: Callable[[str], bool] = lambda _serial: False,
@@ -118,20 +119,20 @@ class Reconciler:
         self._of_terminal: dict[str, dict[str, None]] = {}  # those of each terminal that are watched
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._queued: set[str] = set()  # calls of the plan that wait for their turn
-        self._turns: dict[str, Turns] = {}
-        self._fleet_turns = Turns(MAX_CALLS)
+        self._turns: dict[str, CallTurns] = {}
+        self._fleet_turns = CallTurns(MAX_CALLS)
         self._running = False
         self._closing = False
         #: Called with the terminal of a transaction that has opened.
         self.on_open: Callable[[str], None] = lambda _terminal: None
-        store.hub.listen(self._changed, Moved)
+        store.hub.listen(self._changed, TransactionChanged)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
         """Take up what an earlier daemon left: each is asked for at once."""
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
-            watch = Watch(
+            watch = TransactionWatch(
                 item.terminal,
                 item.phase,
                 item.status,
@@ -169,13 +170,18 @@ class Reconciler:
 
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
-        item.watch = schedule.want(item.watch, max(now, item.asked + CAUSED_PAUSE_SECONDS))
+        at = max(
+            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.intake.calls.seconds_until(item.identity)
+        )
+        item.watch = schedule.want(item.watch, at)
 
     async def reconcile(self, client_transaction_id: str) -> Transaction:
         """Ask now; return the transaction as it then stands. Raise Problem."""
         transaction = await self._read(client_transaction_id)
         if self._closing:
             raise Problem("draining", DRAINING)
+        if client_transaction_id not in self._calls:
+            self._require_calls(client_transaction_id)
         call = self._call(client_transaction_id, transaction.terminal, own=False)
         try:
             await asyncio.shield(call)
@@ -184,6 +190,14 @@ class Reconciler:
                 raise Problem("draining", DRAINING) from None
             raise
         return await self._read(client_transaction_id)
+
+    def _require_calls(self, identity: str) -> None:
+        """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
+        try:
+            self._searching.intake.require_calls(identity, "cannot ask now")
+        except Problem:
+            self.unusable(identity)
+            raise
 
     async def probe(self, terminal: str, unknown: str) -> tuple[Answer, bool]:
         """Search a fleet member for an id that was never sent; nothing of it is recorded. Raise Problem.
@@ -241,13 +255,13 @@ class Reconciler:
         if calls:
             await asyncio.wait(calls)
 
-    def _changed(self, changes: Sequence[Moved]) -> None:
+    def _changed(self, changes: Sequence[TransactionChanged]) -> None:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
             self._wait(change.id)
 
-    def _take(self, change: Moved) -> None:
+    def _take(self, change: TransactionChanged) -> None:
         now, after, cause = monotonic(), change.after, change.cause
         item = self._watched.get(change.id)
         if after.phase is Phase.FINAL:
@@ -255,7 +269,7 @@ class Reconciler:
             return
         called = isinstance(cause, Received)
         if item is None:
-            watch = Watch(after.terminal, after.phase, after.status, now, called_back=called)
+            watch = TransactionWatch(after.terminal, after.phase, after.status, now, called_back=called)
             self._keep(change.id, watch, change.attention)
             return
         opened = item.watch.phase is Phase.FINAL
@@ -281,7 +295,7 @@ class Reconciler:
             case _:
                 pass
 
-    def _take_end(self, change: Moved, item: _Watched | None, now: float) -> None:
+    def _take_end(self, change: TransactionChanged, item: _Watched | None, now: float) -> None:
         """Forget what has ended; what was not expected to end so is asked for once."""
         after, cause = change.after, change.cause
         if item is None:
@@ -298,7 +312,7 @@ class Reconciler:
         if isinstance(cause, Resolved):
             self._keep(change.id, schedule.closed(after.terminal, now), change.attention)
         elif strange:
-            watch = Watch(after.terminal, Phase.FINAL, None, now)
+            watch = TransactionWatch(after.terminal, Phase.FINAL, None, now)
             self._keep(change.id, schedule.want(watch, now), change.attention)
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
@@ -310,9 +324,11 @@ class Reconciler:
         elif item.watch.aborting and not item.probing:
             item.watch = schedule.stopped(item.watch, self._settings.limits, now)
 
-    def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
+    def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> None:
         self._forget(identity)
-        self._watched[identity] = _Watched(watch, frozenset(attention), NotStartedProof(self._settings.settle))
+        self._watched[identity] = _Watched(
+            identity, watch, frozenset(attention), NotStartedProof(self._settings.settle)
+        )
         self._of_terminal.setdefault(watch.terminal, {})[identity] = None
         if watch.phase is not Phase.FINAL:
             self.on_open(watch.terminal)
@@ -355,8 +371,8 @@ class Reconciler:
             call.exception()  # seen: it was told where it happened, and the call is planned again
         self._wait(identity)
 
-    def _turns_of(self, terminal: str) -> Turns:
-        return self._turns.setdefault(terminal, Turns(1))
+    def _turns_of(self, terminal: str) -> CallTurns:
+        return self._turns.setdefault(terminal, CallTurns(1))
 
     async def _in_turn(self, identity: str, terminal: str, own: bool) -> None:
         """Ask, and record what came. Raise Problem."""
@@ -392,6 +408,8 @@ class Reconciler:
             return False
         wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
+        if wanted:
+            self._searching.intake.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
@@ -474,7 +492,7 @@ class Reconciler:
         identity, terminal = transaction.client_transaction_id, transaction.terminal
         proven = db is None or self._searching.found_another(db, terminal, identity)
         facts = self._facts(transaction, proven=proven, reachable=self._searching.reachable(terminal))
-        told = Told(
+        told = ProofContext(
             identity,
             terminal,
             self._settings.settle,
@@ -484,10 +502,10 @@ class Reconciler:
         )
         return explained(facts, told)
 
-    def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> Facts:
+    def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> DoubtFacts:
         """Return what the proof rests on; `reachable`: where this transaction was sent."""
         terminal, item = transaction.terminal, self._watched.get(transaction.client_transaction_id)
-        return Facts(
+        return DoubtFacts(
             heard=transaction.heard,
             search_confirmed=self._searching.confirmed_row(terminal, "search"),
             abort_confirmed=self._searching.confirmed_row(terminal, "abort"),
@@ -515,7 +533,7 @@ class Reconciler:
         )
 
     async def _record(self, identity: str, entry: NothingHeard | ProvedNotStarted) -> None:
-        def work(unit: Unit) -> None:
+        def work(unit: WriteTransaction) -> None:
             before = rows.get(unit.db, identity)
             if before is not None and before.phase is not Phase.FINAL:
                 record(unit, before, entry, self._now(), self._outstanding)
@@ -535,5 +553,5 @@ def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
     """Return the transaction of that id. Raise Problem."""
     found = rows.get(db, client_transaction_id)
     if found is None:
-        raise pruned.missing_payment(db, client_transaction_id, "cannot reconcile: ")
+        raise pruned.PAYMENTS.missing(db, client_transaction_id, "cannot reconcile: ")
     return found

@@ -1,7 +1,7 @@
 """The one way by which a payment is recorded and changes: its row, its lease, its final event, its line of the feed.
 
-Each function runs inside a commit. A listener of the hub gets a `Moved` after the COMMIT, with the payment before and
-after it and its cause; `tell`, which logs, is one of them.
+Each function runs inside a commit. A listener of the hub gets a `TransactionChanged` after the COMMIT, with the payment
+before and after it and its cause; `tell`, which logs, is one of them.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from posd.payments.entries import (
     Attempted,
     Dismissed,
     Entry,
-    Quarantined,
+    JudgedStart,
     Released,
     Resolved,
     Searched,
@@ -31,12 +31,13 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
-from posd.payments.search_reply import Found, NoAnswer
-from posd.payments.wire import Acknowledged, TransactionEvent, read_event
+from posd.payments.search_reply import SearchFailed, SearchHit
+from posd.payments.wire import StartAccepted, TransactionEvent, read_event
 from posd.records import terminal_addresses
+from posd.records.entries import Quarantined
 from posd.records.model import Phase
-from posd.storage import changes, marks
-from posd.storage.writer import Change, Unit
+from posd.storage import changes
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 
 class CallsInFlight:
@@ -68,7 +69,7 @@ KIND = "transaction"
 ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
 
 
-class Begun(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True):
     """It is recorded for the first time. `word`: `intent`, `orphan` or `taken_over`."""
 
     word: str
@@ -89,10 +90,10 @@ class Rederived(msgspec.Struct, frozen=True):
     verdicts: Sequence[Verdict]
 
 
-Cause = Begun | Received | Rederived | Entry
+Cause = Recorded | Received | Rederived | JudgedStart | Entry
 
 
-class Moved(Change, frozen=True, kw_only=True):
+class TransactionChanged(RecordedChange, frozen=True, kw_only=True):
     """A line of the feed as those hear it who listen: with the payment before (None: not known) and after, and why."""
 
     before: Transaction | None
@@ -100,50 +101,56 @@ class Moved(Change, frozen=True, kw_only=True):
     cause: Cause
 
 
-def begin(unit: Unit, transaction: Transaction, word: str) -> None:
-    """Record a payment for the first time; see `Begun`."""
+def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
+    """Record a payment for the first time; see `Recorded`."""
     rows.insert(unit, transaction)
-    _publish(unit, None, transaction, Begun(word), transaction.updated_at)
+    _publish(unit, None, transaction, Recorded(word), transaction.updated_at)
 
 
-def with_unit(unit: Unit, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
+def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
     """Note of one that was taken over without it in what unit its terminal answers; return it."""
     if transaction.answer_unit is not None or answer_unit is None:
         return transaction
     return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=answer_unit))
 
 
-def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: CallsInFlight) -> Transaction:
+def record(
+    unit: WriteTransaction, before: Transaction, entry: Entry | JudgedStart, now: datetime, outstanding: CallsInFlight
+) -> Transaction:
     """Apply an entry, with its row of the journal; return what the payment is now.
 
     Nothing is written of an entry that changes nothing, unless it tells what was done. Raise StaleState.
     """
-    after = apply(before, entry, now)
+    cause = JudgedStart.of(entry, before.client_transaction_id) if isinstance(entry, Attempted) else entry
+    entry = cause.attempted if isinstance(cause, JudgedStart) else cause
+    after = apply(before, cause, now)
     if isinstance(entry, Searched) and _repeats(before, after):
         rows.keep_search(unit, after)
     elif after != before:
         journal.append(unit, before.client_transaction_id, entry, iso(now))
-        return move(unit, before, after, entry, outstanding)
+        return move(unit, before, after, cause, outstanding)
     elif isinstance(entry, ALWAYS):
         journal.append(unit, before.client_transaction_id, entry, iso(now))
-        _publish(unit, before, before, entry, iso(now))
+        _publish(unit, before, before, cause, iso(now))
     free_if_ended(unit, after, outstanding)  # it may have ended while the call that brought this held the terminal
     return after
 
 
-def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:
+def move(
+    unit: WriteTransaction, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight
+) -> Transaction:
     """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
     changed = rows.update(unit, before, after)
     other = _serial(before, cause) if changed.mismatched and not before.mismatched else None
     if other is not None and changed.sent_to is not None:
-        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to, other)
+        terminal_addresses.record_other_identity(unit, changed.terminal, changed.sent_to, other)
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
     if approval_came(before, changed, cause):
-        marks.add(unit.db, changed.updated_at, marks.UNREAD, changed.client_transaction_id)
+        rows.add_unread(unit, changed.client_transaction_id)
     elif before.attention_of(AttentionCode.OUTCOME_UNREAD) and not changed.attention_of(AttentionCode.OUTCOME_UNREAD):
-        marks.remove(unit.db, marks.UNREAD, [changed.client_transaction_id])
+        rows.remove_unread(unit, [changed.client_transaction_id])
     if changed is not before:
         _publish(unit, before, changed, cause, changed.updated_at)
     return changed
@@ -155,18 +162,18 @@ def approval_came(before: Transaction | None, after: Transaction, cause: Cause) 
     return approved(after) and not (before is not None and approved(before)) and not taken_over
 
 
-def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:
-    """Write a line of the feed about a payment that was recorded by other means; see `Begun`."""
-    _publish(unit, transaction, transaction, Begun(word), at)
+def note(unit: WriteTransaction, transaction: Transaction, word: str, at: str) -> None:
+    """Write a line of the feed about a payment that was recorded by other means; see `Recorded`."""
+    _publish(unit, transaction, transaction, Recorded(word), at)
 
 
-def free_if_ended(unit: Unit, transaction: Transaction, outstanding: CallsInFlight) -> None:
+def free_if_ended(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
     """Free the terminal of a transaction that is final, unless a call of it is under way."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
         rows.give_up_lease(unit, transaction.terminal, transaction.client_transaction_id)
 
 
-def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
+def _note_events(unit: WriteTransaction, after: Transaction, cause: Cause) -> None:
     """Name the event that the outcome rests on, and correct the verdicts of what was derived again."""
     match cause:
         case Received(event=event, seq=seq):
@@ -179,24 +186,24 @@ def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
             pass
 
 
-def _note_final(unit: Unit, after: Transaction, event: TransactionEvent, seq: int) -> None:
+def _note_final(unit: WriteTransaction, after: Transaction, event: TransactionEvent, seq: int) -> None:
     if after.outcome is not None and after.outcome.rests_on(event.event_id):
         journal.set_final(unit, after.client_transaction_id, seq)
 
 
-def _hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> None:
+def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transaction) -> None:
     """Take the terminal for a transaction that turned out to run after all, unless another one has it by now."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
         rows.take_lease(unit, after.terminal, after.client_transaction_id)
 
 
-def said_it_is(change: Moved) -> str | None:
+def said_it_is(change: TransactionChanged) -> str | None:
     """Return the serial that a device said it has, None where the change brought none."""
     return None if change.before is None else _serial(change.before, change.cause)
 
 
-def updates_terminal(change: Moved) -> bool:
+def updates_terminal(change: TransactionChanged) -> bool:
     """Whether a change may update what is known of terminals: not where a callback of what is over brought it."""
     return change.before is not None and _counts(change.before, change.cause)
 
@@ -211,27 +218,26 @@ def _serial(before: Transaction, cause: Cause) -> str | None:
     match cause:
         case Received(event=event):
             return event.terminal.serial_number
-        case Attempted():
-            judgement = cause.judgement(before.client_transaction_id)
-            return judgement.serial_number if isinstance(judgement, Acknowledged) else None
-        case Quarantined(serial_number=serial) | Searched(answer=NoAnswer(serial_number=serial)):
+        case JudgedStart(judgement=StartAccepted(serial_number=serial)):
             return serial
-        case Searched(answer=Found() as answer):
+        case Quarantined(serial_number=serial) | Searched(answer=SearchFailed(serial_number=serial)):
+            return serial
+        case Searched(answer=SearchHit() as answer):
             said = [item.terminal.serial_number for item in answer.events if isinstance(item, TransactionEvent)]
             return said[-1] if said else None
         case _:
             return None
 
 
-def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
+def _publish(unit: WriteTransaction, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
     changes.record(
         unit,
-        Moved(
+        TransactionChanged(
             seq=0,
             at=at,
             kind=KIND,
             id=after.client_transaction_id,
-            reason=_word(cause, after.client_transaction_id),
+            reason=_word(cause),
             phase=after.phase,
             status=after.status,
             result=after.outcome.result if after.outcome else None,
@@ -244,15 +250,15 @@ def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: 
     )
 
 
-def _word(cause: Cause, client_transaction_id: str) -> str:
+def _word(cause: Cause) -> str:
     """Return the feed's word for a cause. posd never reads it back."""
     match cause:
-        case Begun(word=word) | Rederived(word=word):
+        case Recorded(word=word) | Rederived(word=word):
             return word
         case Received(event=event):
             return f"event:{event.status}"
         case _:
-            return feed_word(cause, client_transaction_id)
+            return feed_word(cause)
 
 
 def _repeats(before: Transaction, after: Transaction) -> bool:
@@ -274,7 +280,7 @@ log = structlog.get_logger("posd.payments")
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
-def tell(change: Moved) -> None:
+def tell(change: TransactionChanged) -> None:
     """Log what a person should know of a change."""
     before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-import structlog
-
-from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.entries import Interrupted
@@ -15,10 +12,9 @@ from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight, record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
+from posd.records.recovery import take_over
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-
-log = structlog.get_logger("posd.recovery")
+from posd.storage.writer import WriteTransaction
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
@@ -28,7 +24,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
     long ago: the reconciler's work.
     """
 
-    def work(unit: Unit) -> list[Transaction]:
+    def work(unit: WriteTransaction) -> list[Transaction]:
         taken_over = []
         for found in rows.open_ones(unit.db):
             starting = found.phase is Phase.STARTING
@@ -36,17 +32,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
         rows.give_up_ended_leases(unit)
         return taken_over
 
-    crash_point("recovery.before_commit")
-    taken_over = await store.write(work)
-    crash_point("recovery.committed")
-    for item in taken_over:
-        log.info(
-            "payment.taken_over",
-            transaction=item.client_transaction_id,
-            terminal=item.terminal,
-            phase=item.phase,
-            status=item.status,
-        )
+    taken_over = await take_over(rows.PAYMENT, store, "recovery", work)
     to_ask_once = await store.read(rows.to_ask_once)
     since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
     closed = await store.read(partial(_closed, since=since))

@@ -10,7 +10,7 @@ import msgspec
 
 from posd.base.json_types import Object
 from posd.base.text import shown
-from posd.terminals.attempt import UNAUTHENTICATED, Doubtful, Refused, Replied, refused, with_remark
+from posd.terminals.attempt import UNAUTHENTICATED, Doubtful, Replied, StartRefused, refused, with_remark
 from posd.terminals.envelope import ErrorEnvelope, word
 
 #: The type and code of what the cardholder canceled.
@@ -46,7 +46,7 @@ class Canceled(msgspec.Struct, frozen=True):
 
 def judge_error(
     reply: Replied, answer: Object, error: ErrorEnvelope, client_transaction_id: str, *, trusted: bool
-) -> Canceled | Refused | Doubtful:
+) -> Canceled | StartRefused | Doubtful:
     """Judge a 2xx answer to a start that holds an error; `trusted`: the profile says that it means "not started"."""
     said = refused(reply, error)
     in_words = f"the terminal answered HTTP {reply.status} with {error.name}"
@@ -87,12 +87,12 @@ def _says_more(
     return any(more(name, value) for name, value in place.items() if value not in _NOTHING)
 
 
-def words(judgement: Refused) -> str:
+def words(judgement: StartRefused) -> str:
     """Return why a start was refused, in words, and what there is to say of the reply."""
     return with_remark(_words(judgement), judgement.remark)
 
 
-def _words(judgement: Refused) -> str:
+def _words(judgement: StartRefused) -> str:
     status, error = judgement.status, judgement.error
     http = f"the terminal refused the request (HTTP {status}"
     if error is None:

@@ -54,7 +54,7 @@ OPEN = "open"
 LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 
-class Span(msgspec.Struct, frozen=True):
+class ReportSpan(msgspec.Struct, frozen=True):
     """What is asked for: the moments between, in a zone, of one terminal or (None) of all."""
 
     since: datetime
@@ -106,10 +106,10 @@ class _Running:
         )
 
 
-class Tally:
+class ReportSums:
     """Adds rows up."""
 
-    def __init__(self, span: Span, *, by_time: bool) -> None:
+    def __init__(self, span: ReportSpan, *, by_time: bool) -> None:
         """`by_time`: by day and hour, too: of a shift no clock says what belongs to it."""
         first, last = span.days
         self._zone = span.zone
@@ -244,10 +244,10 @@ def nearest(ordered: Sequence[Decimal], percent: int) -> Decimal | None:
 
 
 def of_span(
-    db: sqlite3.Connection, span: Span, context: RowContext, clock: Iterable[Stretch]
+    db: sqlite3.Connection, span: ReportSpan, context: RowContext, clock: Iterable[Stretch]
 ) -> Generator[None, None, PaymentReport]:
     """Return the report of a span of time; each step is short. `clock`: when the clock was not believed."""
-    tally = Tally(span, by_time=True)
+    tally = ReportSums(span, by_time=True)
     for number, row in enumerate(_rows(db, span, context), 1):
         if row is not None:
             tally.add(row)
@@ -256,7 +256,7 @@ def of_span(
     return document(db, span, context, tally, clock)
 
 
-def _rows(db: sqlite3.Connection, span: Span, context: RowContext) -> Iterator[ReportPayment | None]:
+def _rows(db: sqlite3.Connection, span: ReportSpan, context: RowContext) -> Iterator[ReportPayment | None]:
     """Yield what is of a span, and None for what is not. What is open belongs to every span since it began."""
     since, until = iso(span.since - LONGEST_PAYMENT), iso(span.until + CLOCKS_DIFFER)
     for transaction in chain(rows.open_ones(db), rows.ended(db, since, until)):
@@ -268,9 +268,9 @@ def _rows(db: sqlite3.Connection, span: Span, context: RowContext) -> Iterator[R
 
 def document(
     db: sqlite3.Connection,
-    span: Span,
+    span: ReportSpan,
     context: RowContext,
-    tally: Tally,
+    tally: ReportSums,
     clock: Iterable[Stretch],
     shift: ShiftState | None = None,
     totals: ReportTotals | None = None,

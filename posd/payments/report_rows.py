@@ -18,7 +18,7 @@ from posd.base.text import shown
 from posd.base.times import iso, parse_iso
 from posd.payments import chains, rows
 from posd.payments.counting import RESERVING, REVERSING, Basis, Effect, Of, Original, Section, effect, operation_of
-from posd.payments.counting import Operation as Facts
+from posd.payments.counting import CountedOperation as Facts
 from posd.payments.feed_outcomes import read_final_event
 from posd.payments.model import (
     AttentionCode,

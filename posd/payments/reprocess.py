@@ -1,29 +1,30 @@
 """Payments derived again from their record, events and journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import structlog
 from msgspec import Meta
 
-from posd.base.ids import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
 from posd.payments import journal, rows
-from posd.payments.entries import Attempted, Entry, Resolved, TakenOver, replay
+from posd.payments.entries import Attempted, Entry, Resolved, replay
 from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.record import CallsInFlight, Rederived, move
-from posd.payments.transitions import New, Seen, rebuild, recognise
+from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
+from posd.records.entries import TakenOver
 from posd.records.model import Phase
-from posd.records.quarantine import MAX_SHOWN, Differing, Done
-from posd.storage.writer import Unit
+from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
+from posd.storage.writer import WriteTransaction
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (
@@ -59,7 +60,7 @@ class Difference(msgspec.Struct, frozen=True):
     after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
 
 
-class Report(msgspec.Struct):
+class TransactionReport(msgspec.Struct):
     """What was done. `skipped` are transactions of before there was a journal; `differing` counts all differences."""
 
     transactions: Annotated[int, Meta(description="how many were derived again")] = 0
@@ -79,48 +80,26 @@ class Derived(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-class PaymentRecords:
-    """Payments, to be derived again (see `records.quarantine.Derivable`)."""
+def payment_records(inbox: Inbox, outstanding: CallsInFlight) -> Derivable[Transaction]:
+    """Return payments, to be derived again."""
 
-    channel = Channel.TRANSACTION
+    def differing(
+        db: sqlite3.Connection, stored: Transaction
+    ) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        item = derive(db, stored)
+        after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
+        cause = Rederived("reprocessed", item.events, item.verdicts)
+        return difference(item), partial(move, before=stored, after=after, cause=cause, outstanding=outstanding)
 
-    def __init__(self, inbox: Inbox, outstanding: CallsInFlight) -> None:
-        self._outstanding = outstanding
-        self.reapply = inbox.reapply
-        self.begins_after = journal.begins_after
+    def tell(derived: int, differ: int) -> None:
+        log.info("store.reprocessed", count=derived, kind=f"{differ} differences")
 
-    def tell(self, derived: int, differing: int) -> None:
-        """Log what was done."""
-        log.info("store.reprocessed", count=derived, kind=f"{differing} differences")
-
-    def tell_difference(self, identity: str, fields: str) -> None:
-        """Log that one differed."""
-        log.error("store.difference", transaction=identity, detail=fields)
-
-    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
-        """Return the next transactions by rowid: their id, and whether they differ from what follows."""
-        stored = rows.by_rowid(db, after, limit)
-        return [(rowid, row.client_transaction_id, bool(difference(derive(db, row)))) for rowid, row in stored]
-
-    def correct(self, unit: Unit, identity: str) -> Differing | None:
-        """Store what follows from the record of a transaction, and return in what it differed."""
-        row = rows.get(unit.db, identity)
-        if row is None:
-            return None
-        item = derive(unit.db, row)
-        differing = difference(item)
-        if not differing:
-            return None
-        after = msgspec.structs.replace(
-            item.derived, revision=item.stored.revision, last_search=item.stored.last_search
-        )
-        move(unit, item.stored, after, Rederived("reprocessed", item.events, item.verdicts), self._outstanding)
-        return differing
+    return Derivable(rows.PAYMENT, differing, inbox.reapply, tell, journal.first_complete_rowid)
 
 
-def report(done: Done, quarantined: int) -> Report:
+def report(done: ReprocessResult, quarantined: int) -> TransactionReport:
     """Return what was done with payments as the local API tells it."""
-    return Report(
+    return TransactionReport(
         transactions=done.derived,
         skipped=done.skipped,
         applied=[Applied(item.id, item.subject, _verdict(item.verdict)) for item in done.applied],
@@ -225,7 +204,7 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
 
 def _inputs(
     recorded: tuple[StoredEvent, ...], entries: list[journal.Journaled]
-) -> Iterator[tuple[datetime, Entry | tuple[TransactionEvent, New]]]:
+) -> Iterator[tuple[datetime, Entry | tuple[TransactionEvent, RepeatedEvent]]]:
     """Yield events and entries in the order in which they came."""
     waiting = iter(entries)
     entry = next(waiting, None)
@@ -238,7 +217,6 @@ def _inputs(
         known = bodies.setdefault(event.event_id, [])
         seen = recognise(item.body, known)
         known.append(item.body)
-        assert seen is not Seen.REPEATED  # noqa: S101 - exact repeats are not recorded
         yield parse_iso(item.received_at), (event, seen)
     while entry is not None:
         yield parse_iso(entry.at), entry.entry

@@ -11,8 +11,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import AskedAmount, ChosenUuid, Moment, Wire, deeper_than, encode, pointer_token
-from posd.base.money import AmountUnit, to_decimal
+from posd.base.json_types import (
+    MAX_NUMBER_DIGITS,
+    AskedAmount,
+    ChosenUuid,
+    Moment,
+    Object,
+    WireFormat,
+    deeper_than,
+    encode,
+    long_numbers,
+    pointer,
+)
+from posd.base.money import AmountUnit
 from posd.base.text import composed
 from posd.base.times import read_moment
 from posd.payments.amounts import NOTHING_MORE, REQUIRED, AmountFault, AmountRules, on_wire, read_amount
@@ -23,8 +34,8 @@ from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
     DecisionRow,
-    Fault,
-    Reader,
+    FieldReader,
+    RequestFault,
     Signed,
     differing,
 )
@@ -33,6 +44,11 @@ from posd.records.request import (
 MAX_FREE_FORM_BYTES = 16 * 1024
 #: The till's key for what is being paid, in characters.
 MAX_SALE_CHARACTERS = 128
+
+_LONG_NUMBER = (
+    f"has more than {MAX_NUMBER_DIGITS} digits before or after its point, which databases do not hold: write a shorter "
+    "number, or a text"
+)
 
 #: Fields of the request to the terminal that options cannot replace.
 RESERVED = frozenset(
@@ -43,7 +59,6 @@ RESERVED = frozenset(
 REFERENCES = ("transaction_reference", "original")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
 
 class StartRequest(msgspec.Struct, frozen=True):
@@ -61,12 +76,12 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
     type: Annotated[
         OperationType,
-        Wire(OperationType | None),
+        WireFormat(OperationType | None),
         Meta(description="what is asked of the terminal; if left out `charge`"),
     ] = OperationType.CHARGE
     amount: Annotated[
         bytes,
-        Wire(AskedAmount | None),
+        WireFormat(AskedAmount | None),
         Meta(description="what is to be paid; only a void and a refund need none: then they are for all of it"),
     ] = b"{}"
     sale: Annotated[
@@ -78,10 +93,11 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
     metadata: Annotated[
         bytes,
-        Wire(dict[str, object] | None),
+        WireFormat(dict[str, object] | None),
         Meta(
             description=f"the till's own: sent, echoed and searchable. With `options` at most {MAX_FREE_FORM_BYTES} "
-            f"bytes; at most {MAX_FREE_FORM_DEPTH} levels deep"
+            f"bytes; at most {MAX_FREE_FORM_DEPTH} levels deep; numbers of at most {MAX_NUMBER_DIGITS} digits "
+            "before and after the point"
         ),
     ] = b"{}"
     transaction_reference: Annotated[
@@ -94,7 +110,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
     options: Annotated[
         bytes,
-        Wire(dict[str, object] | None),
+        WireFormat(dict[str, object] | None),
         Meta(
             description="further fields of the request to the terminal, sent as they are; they cannot be "
             + ", ".join(sorted(RESERVED)),
@@ -103,7 +119,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = b"{}"
     additional: Annotated[
         bool,
-        Wire(bool | None),
+        WireFormat(bool | None),
         Meta(
             description="a further payment of the same `sale`, or from the same original, is meant: lifts what is "
             "approved, never what is open or was ended by a void. It is not for a call that is made again"
@@ -115,7 +131,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     ] = None
     not_after: Annotated[
         datetime | None,
-        Wire(Moment | None),
+        WireFormat(Moment | None),
         Meta(
             description="if the request was not handed to the terminal by then, it never is: so a call that lay in a "
             "queue does not surprise the next customer. Of a repeated call it does not count"
@@ -128,26 +144,15 @@ ADDITIONAL = ("additional", "repeat")
 FIELDS = StartRequest.__struct_fields__
 
 
-class _Reader(Reader):
-    """Reads a start request: numbers are exact, and the till's own objects stay as the till wrote them."""
+class _StartReader(FieldReader):
+    """Reads a start request: the till's own objects stay as the till wrote them."""
 
     NAME = "request"
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body, FIELDS)
-        if self.readable:
-            self.members = _RAW.decode(body)
-
-    def value(self, name: str) -> Any:
-        """Return the decoded value of a member, None where it is absent, null or not decodable."""
-        raw = self.members.get(name)
-        if raw is None:
-            return None
-        try:
-            return _EXACT.decode(raw)
-        except (ValueError, RecursionError) as error:
-            self.fault(f"/{name}", f"cannot be read: {error}")
-        return None
+        #: The members as the till wrote them.
+        self.raw = _RAW.decode(body) if self.readable else {}
 
     def flag(self, name: str) -> bool | None:
         """Return true or false, None where there is none."""
@@ -171,22 +176,24 @@ class _Reader(Reader):
         value = self.value(name)
         if value is None:
             return b"{}"
-        if not isinstance(value, dict):
+        if not isinstance(value, Object):
             self.fault(f"/{name}", "must be an object")
             return b"{}"
-        raw = bytes(self.members[name]).strip()
+        raw = bytes(self.raw[name]).strip()
         if deeper_than(raw, MAX_FREE_FORM_DEPTH):
             self.fault(f"/{name}", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
             return b"{}"
+        for place in long_numbers(raw):
+            self.fault(pointer((name, *place)), _LONG_NUMBER)
         return raw
 
 
-def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[Fault, ...]]:
+def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
     """
-    reader = _Reader(body)
+    reader = _StartReader(body)
     if not reader.readable:
         return StartRequest(), tuple(reader.faults)
     kind = _type(reader)
@@ -212,7 +219,7 @@ def read_start(body: bytes, amounts: AmountRules = NOTHING_MORE) -> tuple[StartR
     return request, tuple(reader.faults)
 
 
-def _check_reference(reader: _Reader, request: StartRequest) -> None:
+def _check_reference(reader: _StartReader, request: StartRequest) -> None:
     """What is derived from another names it, in one of two ways; what begins a chain names nothing."""
     given = [name for name in REFERENCES if getattr(request, name) is not None]
     if not OPERATIONS[request.type].originals:
@@ -230,7 +237,7 @@ def _check_reference(reader: _Reader, request: StartRequest) -> None:
         )
 
 
-def _type(reader: Reader) -> OperationType:
+def _type(reader: FieldReader) -> OperationType:
     value = reader.value("type")
     if value is None:
         return OperationType.CHARGE
@@ -241,14 +248,14 @@ def _type(reader: Reader) -> OperationType:
         return OperationType.CHARGE
 
 
-def _options(reader: _Reader) -> bytes:
-    options = reader.object("options")
-    for name in sorted(RESERVED & _RAW.decode(options).keys()):
+def _options(reader: _StartReader) -> bytes:
+    given = reader.value("options")
+    for name in sorted(RESERVED.intersection(given if isinstance(given, Object) else ())):
         reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
-    return options
+    return reader.object("options")
 
 
-def _amount(reader: Reader, kind: OperationType, rules: AmountRules) -> bytes:
+def _amount(reader: FieldReader, kind: OperationType, rules: AmountRules) -> bytes:
     before = len(reader.faults)
     value = reader.value("amount")
     if value is None:
@@ -264,13 +271,13 @@ def _amount(reader: Reader, kind: OperationType, rules: AmountRules) -> bytes:
     return amount
 
 
-def amount_faults(faults: Iterable[AmountFault]) -> Iterator[Fault]:
+def amount_faults(faults: Iterable[AmountFault]) -> Iterator[RequestFault]:
     """Yield what is wrong with an amount, by its place in the request."""
     for fault in faults:
-        yield Fault("/".join(("/amount", *map(pointer_token, fault.place))), fault.words)
+        yield RequestFault(pointer(("amount", *fault.place)), fault.words)
 
 
-def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
+def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[RequestFault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
     Of an orphan the request is not known: what a person said of it is compared, and nothing else. Until when it may be
@@ -285,7 +292,8 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
-    found = [fault for fault in faults if fault.path != "/not_after"]
+    # An earlier version took long numbers.
+    found = [fault for fault in faults if fault.path != "/not_after" and fault.message != _LONG_NUMBER]
     names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
     if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):
         names.add(ADDITIONAL[request.repeat is not None])
@@ -374,11 +382,11 @@ class Acknowledgement(Signed, frozen=True):
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
-def _release(_reader: Reader, operator: str, note: str, uid: int | None) -> Released:
+def _release(_reader: FieldReader, operator: str, note: str, uid: int | None) -> Released:
     return Released(operator, note, uid)
 
 
-def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resolved:
+def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> Resolved:
     result = reader.choice("result", list(Result))
     reference = reader.uuid("transaction_reference")
     if reference is not None and result is not Result.APPROVED:
@@ -389,10 +397,10 @@ def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resol
 
 def read_facts(body: bytes) -> PaymentFacts:
     """Return what a person says that a payment was, in a body that was read without a fault (`Resolution`)."""
-    return _facts(Reader(body, Resolution.__struct_fields__))
+    return _facts(FieldReader(body, Resolution.__struct_fields__))
 
 
-def _facts(reader: Reader) -> PaymentFacts:
+def _facts(reader: FieldReader) -> PaymentFacts:
     return PaymentFacts(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=None if reader.value("type") is None else _type(reader),
@@ -402,7 +410,7 @@ def _facts(reader: Reader) -> PaymentFacts:
     )
 
 
-def _acknowledge(reader: Reader, operator: str, note: str, uid: int | None) -> Dismissed:
+def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None) -> Dismissed:
     return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode)))
 
 

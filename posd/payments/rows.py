@@ -1,139 +1,85 @@
 """Rows of transactions: one way to insert, one guarded way to change. What belongs to a change: `payments.record`."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from operator import attrgetter, itemgetter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from posd.base import index_words
-from posd.base.json_types import encode
+from posd.base.ids import Channel
 from posd.base.money import AmountUnit
 from posd.payments import journal
 from posd.payments.lifecycle import Trail
-from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
-from posd.records import pages
+from posd.payments.model import Attention, AttentionCode, LastSearch, OperationType, Outcome, Transaction
+from posd.records import pages, pruned
+from posd.records.kind import RecordKind
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
-from posd.storage.errors import StaleState
-from posd.storage.writer import Unit
+from posd.records.table import RecordColumn, RecordTable, as_json, raw_json
+from posd.storage.writer import WriteTransaction
 
-#: Columns in the order in which they are inserted; `_transaction` reads them back.
-COLUMNS = (
-    "client_transaction_id",
-    "terminal",
-    "type",
-    "sale",
-    "phase",
-    "amount",
-    "metadata",
-    "options",
-    "transaction_reference",
-    "original",
-    "derives_from",
-    "same_day_until",
-    "repeat",
-    "sent_to",
-    "answer_unit",
-    "callback_host",
-    "callback_lost",
-    "acknowledged",
-    "heard",
-    "mismatched",
-    "released",
-    "last_search",
-    "trail",
-    "reading_type",
-    "outcome",
-    "given_reference",
-    "unapproved",
-    "withdrawn",
-    "attention",
-    "created_at",
-    "updated_at",
-    "revision",
+TRANSACTIONS = RecordTable(
+    "transactions",
+    Transaction,
+    (
+        RecordColumn("client_transaction_id", fixed=True),
+        RecordColumn("terminal", fixed=True),
+        RecordColumn("type", load=OperationType),
+        RecordColumn("sale", fixed=True),
+        RecordColumn("phase", load=Phase),
+        raw_json("amount"),
+        raw_json("metadata"),
+        raw_json("options"),
+        RecordColumn("transaction_reference", fixed=True),
+        RecordColumn("original", fixed=True),
+        RecordColumn("derives_from", fixed=True),
+        RecordColumn("same_day_until", fixed=True),
+        RecordColumn("repeat", load=bool, fixed=True),
+        RecordColumn("sent_to", fixed=True),
+        RecordColumn("answer_unit"),
+        RecordColumn("callback_host", fixed=True),
+        RecordColumn("callback_lost", load=bool),
+        RecordColumn("acknowledged", load=bool),
+        RecordColumn("heard", load=bool),
+        RecordColumn("mismatched", load=bool),
+        RecordColumn("released", load=bool),
+        as_json("last_search", LastSearch),
+        as_json("trail", Trail),
+        RecordColumn("reading_type"),
+        as_json("outcome", Outcome),
+        RecordColumn("given_reference"),  # it stands in the outcome as well, and so does the next
+        RecordColumn("unapproved"),
+        as_json("withdrawn", Outcome),
+        as_json("attention", tuple[Attention, ...]),
+        RecordColumn("created_at", fixed=True),
+        RecordColumn("updated_at"),
+        RecordColumn("revision"),
+    ),
 )
-#: What the insert writes once and for all.
-FIXED = (
-    "client_transaction_id",
-    "terminal",
-    "sale",
-    "amount",
-    "metadata",
-    "options",
-    "transaction_reference",
-    "original",
-    "derives_from",
-    "same_day_until",
-    "repeat",
-    "sent_to",
-    "callback_host",
-    "created_at",
-)
-CHANGING = tuple(name for name in COLUMNS if name not in FIXED)
-_changing = attrgetter(*CHANGING)
+COLUMNS, SELECT = TRANSACTIONS.columns, TRANSACTIONS.select
+PAYMENT = RecordKind(Channel.TRANSACTION, TRANSACTIONS, pruned.PAYMENTS, "payment", "transaction", "payment")
+get, by_rowid, update = TRANSACTIONS.get, TRANSACTIONS.by_rowid, TRANSACTIONS.update
+_transaction = TRANSACTIONS.read
 
 #: The condition of the index of what is open; a final one has an outcome.
 OPEN = "outcome IS NULL"
-SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
 #: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
 _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-_SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
-_INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+#: The newest payments of a terminal, newest first: one that declines all has as many as it likes.
+_NEWEST_OF = (
+    "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
+    " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
+)
 _SELECT_WITH_BODIES = (
     f"SELECT {', '.join(f't.{name}' for name in COLUMNS)}, {journal.NEWEST}, e.body"  # noqa: S608
     f" FROM transactions t LEFT JOIN events e ON e.seq >= t.first_event AND e.seq < t.first_event + {journal.BLOCK}"
     " AND e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
 )
-_TRAIL = msgspec.json.Decoder(Trail)
-_OUTCOME = msgspec.json.Decoder(Outcome)
-_LAST_SEARCH = msgspec.json.Decoder(LastSearch)
-_ATTENTION = msgspec.json.Decoder(tuple[Attention, ...])
-
-
-#: How a value is stored that is not stored as it is.
-_STORED: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("amount", "metadata", "options"), lambda value: value.decode()),
-    **dict.fromkeys(("trail", "attention"), lambda value: encode(value).decode()),
-    **dict.fromkeys(("last_search", "outcome", "withdrawn"), lambda value: value and encode(value).decode()),
-}
-
-
-def _value(transaction: Transaction, column: str) -> Any:
-    value = getattr(transaction, column)
-    return _STORED[column](value) if column in _STORED else value
-
-
-#: How a value is read that is not what is stored; NULL is None.
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "phase": Phase,
-    "type": OperationType,
-    **dict.fromkeys(("amount", "metadata", "options"), str.encode),
-    **dict.fromkeys(("repeat", "callback_lost", "acknowledged", "heard", "mismatched", "released"), bool),
-    "last_search": _LAST_SEARCH.decode,
-    "trail": _TRAIL.decode,
-    **dict.fromkeys(("outcome", "withdrawn"), _OUTCOME.decode),
-    "attention": _ATTENTION.decode,
-}
-
-
-#: The places of a transaction's fields in a row, and how each is read. Two columns stand in the outcome as well.
-_fields = itemgetter(*[COLUMNS.index(name) for name in Transaction.__struct_fields__])
-_READERS = tuple(_READ.get(name) for name in Transaction.__struct_fields__)
-
-
-def _transaction(row: tuple[Any, ...]) -> Transaction:
-    values = [
-        value if read is None or value is None else read(value)
-        for read, value in zip(_READERS, _fields(row), strict=True)
-    ]
-    return Transaction(**dict(zip(Transaction.__struct_fields__, values, strict=True)))
 
 
 def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transaction]:
@@ -143,18 +89,17 @@ def beginning(db: sqlite3.Connection, prefix: str, limit: int) -> list[Transacti
     return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
 
 
-def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
-    """Return the transaction of that id, None where it is not known."""
-    row = db.execute(f"{SELECT} WHERE client_transaction_id = ?", (client_transaction_id,)).fetchone()
-    return _transaction(row) if row else None
+def number(db: sqlite3.Connection, client_transaction_id: str) -> int | None:
+    """Return the rowid of a transaction, None where it is not known."""
+    row = db.execute(
+        "SELECT rowid FROM transactions WHERE client_transaction_id = ?", (client_transaction_id,)
+    ).fetchone()
+    return row[0] if row else None
 
 
 def newest_answer_unit(db: sqlite3.Connection, terminal: str) -> AmountUnit | None:
     """Return the unit in which the newest payment of a terminal was answered, None where none is known."""
-    query = (
-        "SELECT answer_unit FROM transactions WHERE terminal = ? AND answer_unit IS NOT NULL"
-        " ORDER BY created_at DESC LIMIT 1"
-    )
+    query = f"SELECT answer_unit FROM ({_NEWEST_OF}) WHERE answer_unit IS NOT NULL LIMIT 1"  # noqa: S608 - of this file
     row = db.execute(query, (terminal,)).fetchone()
     return row[0] if row else None
 
@@ -179,46 +124,20 @@ def get_with_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id
         if newest is not None
         else journal.scattered_bodies(db, client_transaction_id, event_id)
     )
-    return WithBodies(_transaction(tuple(row)), newest, bodies)
+    return WithBodies(_transaction(row), newest, bodies)
 
 
-def insert(unit: Unit, transaction: Transaction) -> None:
+def insert(unit: WriteTransaction, transaction: Transaction) -> None:
     """Insert a new transaction; called by `payments.record` alone, like `update`."""
-    unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
+    TRANSACTIONS.insert(unit, transaction)
     keep_words(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
 
 
-def update(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
-    """Change a row from what it was to what it is now; return that, or `before` itself where they are equal.
-
-    Raise StaleState where the row is not as `before` has it.
-    """
-    if before == after:
-        return before
-    changed = msgspec.structs.replace(after, revision=before.revision + 1)
-    pairs = zip(CHANGING, _changing(before), _changing(changed), strict=True)
-    columns = tuple([name for name, old, new in pairs if old != new])
-    values = [_value(changed, name) for name in columns]
-    expected = (before.client_transaction_id, before.phase, before.revision)
-    if unit.db.execute(_update(columns), (*values, *expected)).rowcount != 1:
-        raise StaleState(f"{before.client_transaction_id} is no longer {before.phase} at revision {before.revision}")
-    return changed
-
-
-@cache
-def _update(columns: tuple[str, ...]) -> str:
-    """Return the statement that changes these columns alone: an index of the others is not written."""
-    return (
-        f"UPDATE transactions SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608 - names of this file
-        " WHERE client_transaction_id = ? AND phase = ? AND revision = ?"
-    )
-
-
-def keep_search(unit: Unit, transaction: Transaction) -> None:
+def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
     """Note a search that brought nothing new: when it was, and no history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
-        (_value(transaction, "last_search"), transaction.client_transaction_id),
+        (TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
     )
 
 
@@ -244,7 +163,7 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
-    """Yield the transactions of a sale, newest first."""
+    """Yield the transactions of a sale, newest first; a till that always says the same has all."""
     for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,)):
         yield _transaction(row)
 
@@ -262,16 +181,10 @@ def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
     return [_transaction(row) for row in db.execute(query)]
 
 
-def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Transaction]]:
-    """Return the next transactions after a rowid, in the order in which they were recorded."""
-    rows = db.execute(_SELECT_BY_ROWID, (after, limit))
-    return [(row[0], _transaction(row[1:])) for row in rows]
-
-
 # Lists: each is walked in one index, newest first.
 
 
-class Walk(msgspec.Struct, frozen=True):
+class IndexScan(msgspec.Struct, frozen=True):
     """What is walked: a table and its index, the condition of the entries, and how transactions are joined to them.
 
     `at` and `identity` are the columns of its order.
@@ -284,24 +197,24 @@ class Walk(msgspec.Struct, frozen=True):
     identity: str = "client_transaction_id"
 
 
-def by_index(index: str, own: Condition) -> Walk:
+def by_index(index: str, own: Condition) -> IndexScan:
     """Return the walk of an index of transactions, of the entries that meet a condition."""
-    return Walk(f"transactions INDEXED BY transactions_{index}", own)
+    return IndexScan(f"transactions INDEXED BY transactions_{index}", own)
 
 
-def by_word(word: str) -> Walk:
+def by_word(word: str) -> IndexScan:
     """Return the walk of those with a word of their metadata."""
     join = "CROSS JOIN transactions ON client_transaction_id = w.id"
-    return Walk("transaction_words w", ("w.word = ?", (word,)), join, "w.at", "w.id")
+    return IndexScan("transaction_words w", ("w.word = ?", (word,)), join, "w.at", "w.id")
 
 
-def has_word(walk: Walk, words: Sequence[str]) -> Condition:
+def has_word(walk: IndexScan, words: Sequence[str]) -> Condition:
     """Return the condition that what is walked has one of these words, too."""
     same = f"o.word IN ({', '.join('?' * len(words))}) AND o.at = {walk.at} AND o.id = {walk.identity}"
     return f"EXISTS (SELECT 1 FROM transaction_words o WHERE {same})", tuple(words)  # noqa: S608 - names of this file
 
 
-def count(db: sqlite3.Connection, walk: Walk, most: int) -> int:
+def count(db: sqlite3.Connection, walk: IndexScan, most: int) -> int:
     """Return how many entries a walk has, at most so many."""
     where, parameters = walk.own
     query = f"SELECT count(*) FROM (SELECT 1 FROM {walk.entries} WHERE {where} LIMIT ?)"  # noqa: S608 - of this file
@@ -309,14 +222,14 @@ def count(db: sqlite3.Connection, walk: Walk, most: int) -> int:
     return found
 
 
-def select(db: sqlite3.Connection, walk: Walk, also: Condition, limit: int) -> list[Transaction]:
-    """Return the transactions of a walk that meet another condition, newest first."""
+def select(db: sqlite3.Connection, walk: IndexScan, also: Condition, limit: int) -> Iterator[Transaction]:
+    """Yield the transactions of a walk that meet another condition, newest first."""
     source, parameters = _source(walk, also)
     query = f"SELECT {', '.join(COLUMNS)} {source} ORDER BY {walk.at} DESC, {walk.identity} DESC LIMIT ?"
-    return [_transaction(row) for row in db.execute(query, (*parameters, limit))]
+    return map(_transaction, db.execute(query, (*parameters, limit)))
 
 
-class Sum(NamedTuple):
+class SumRow(NamedTuple):
     """What totals need of a transaction: its amount, and of its outcome what was authorized, as JSON."""
 
     client_transaction_id: str
@@ -336,7 +249,7 @@ _CURRENCY = (
 )
 
 
-def sums(db: sqlite3.Connection, walk: Walk, also: Condition) -> Iterator[Sum]:
+def sums(db: sqlite3.Connection, walk: IndexScan, also: Condition) -> Iterator[SumRow]:
     """Yield what totals need of the transactions of a walk that meet another condition."""
     source, parameters = _source(walk, also)
     result = "CASE phase WHEN 'final' THEN coalesce(unapproved, 'approved') END"
@@ -344,10 +257,10 @@ def sums(db: sqlite3.Connection, walk: Walk, also: Condition) -> Iterator[Sum]:
         f"SELECT client_transaction_id, type, {result}, amount, outcome -> 'authorized_amount', outcome -> 'tip',"
         f" {_CURRENCY} {source}"
     )
-    return map(Sum._make, db.execute(query, parameters))
+    return map(SumRow._make, db.execute(query, parameters))
 
 
-def _source(walk: Walk, also: Condition) -> Condition:
+def _source(walk: IndexScan, also: Condition) -> Condition:
     where, parameters = joined([walk.own, also])
     return f"FROM {walk.entries} {walk.join} WHERE {where}", parameters
 
@@ -361,7 +274,7 @@ def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
     return row[0] if row else None
 
 
-def take_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None:
+def take_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
     """Give the terminal to a transaction; the caller has made sure that the holder, if any, is done with it."""
     unit.db.execute(
         "INSERT INTO leases (terminal, client_transaction_id) VALUES (?, ?)"
@@ -370,14 +283,14 @@ def take_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None:
     )
 
 
-def give_up_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None:
+def give_up_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
     """Free the terminal where the transaction holds it."""
     unit.db.execute(
         "DELETE FROM leases WHERE terminal = ? AND client_transaction_id = ?", (terminal, client_transaction_id)
     )
 
 
-def give_up_leases(unit: Unit, client_transaction_id: str) -> None:
+def give_up_leases(unit: WriteTransaction, client_transaction_id: str) -> None:
     """Free every terminal that the transaction holds: it should hold its own alone."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
@@ -387,7 +300,7 @@ def leases(db: sqlite3.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT terminal, client_transaction_id FROM leases").fetchall())
 
 
-def give_up_ended_leases(unit: Unit) -> None:
+def give_up_ended_leases(unit: WriteTransaction) -> None:
     """Free the terminals whose holder is final."""
     unit.db.execute(
         "DELETE FROM leases WHERE client_transaction_id IN"
@@ -396,13 +309,37 @@ def give_up_ended_leases(unit: Unit) -> None:
     )
 
 
+# Approvals that no program has read.
+
+
+def add_unread(unit: WriteTransaction, client_transaction_id: str) -> None:
+    """Note that no program has read the approval of a payment."""
+    unit.db.execute("INSERT OR IGNORE INTO unread_approvals VALUES (?)", (client_transaction_id,))
+
+
+def remove_unread(unit: WriteTransaction, client_transaction_ids: Iterable[str]) -> None:
+    """Note that these approvals were read."""
+    for identity in client_transaction_ids:
+        unit.db.execute("DELETE FROM unread_approvals WHERE client_transaction_id = ?", (identity,))
+
+
+def unread(db: sqlite3.Connection) -> dict[str, bool]:
+    """Return the payments whose approval is unread, each with whether it has the attention."""
+    query = (
+        "SELECT client_transaction_id, instr(attention, ?) > 0 FROM unread_approvals"
+        " JOIN transactions USING (client_transaction_id)"
+    )
+    found = db.execute(query, (f'"{AttentionCode.OUTCOME_UNREAD}"',))
+    return {identity: bool(told) for identity, told in found}
+
+
 # Which searches are known to work, because they have found a transaction: a condition of the proof.
 
 #: Of each search so many are remembered: the one that is asked for, and another.
 REMEMBERED = 2
 
 
-def remember_search(unit: Unit, terminal: str, search: str, client_transaction_id: str, at: str) -> None:
+def remember_search(unit: WriteTransaction, terminal: str, search: str, client_transaction_id: str, at: str) -> None:
     """Note that a search (method, path, pointer) found a transaction of a terminal."""
     unit.db.execute(
         "INSERT OR IGNORE INTO proven_searches (terminal, search, client_transaction_id, at)"
@@ -424,8 +361,8 @@ def search_found_another(db: sqlite3.Connection, terminal: str, search: str, cli
 def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     """Return the newest transaction of a terminal that the terminal itself ended, to try a search on."""
     row = db.execute(
-        "SELECT client_transaction_id FROM transactions WHERE terminal = ? AND phase = 'final'"
-        " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') ORDER BY created_at DESC LIMIT 1",
+        f"SELECT id FROM ({_NEWEST_OF}) WHERE phase = 'final'"  # noqa: S608 - of this file
+        " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') LIMIT 1",
         (terminal,),
     ).fetchone()
     return row[0] if row else None
@@ -441,10 +378,10 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     Left out are those that a person still has to look at, and those that came when their payment was over.
     """
     found = db.execute(
-        "SELECT e.body FROM transactions t INDEXED BY transactions_terminal JOIN events e ON e.seq = t.final_event"
-        " WHERE t.terminal = ? AND e.status = 'APPROVAL' AND t.client_transaction_id <> ?"
-        " AND instr(t.attention, '\"approval_unlikely\"') = 0 AND json_extract(t.outcome, '$.supersedes') IS NULL"
-        " ORDER BY t.created_at DESC LIMIT ?",
+        f"SELECT body FROM ({_NEWEST_OF}) JOIN events ON seq = final_event"  # noqa: S608 - of this file
+        " WHERE status = 'APPROVAL' AND id <> ?"
+        " AND instr(attention, '\"approval_unlikely\"') = 0 AND json_extract(outcome, '$.supersedes') IS NULL"
+        " LIMIT ?",
         (terminal, but, RECENT_APPROVALS),
     )
     return [row[0] for row in found]

@@ -1,7 +1,7 @@
 """When a transaction is asked for (architecture, Doubt): pure, by the monotonic clock, in seconds.
 
-A `Watch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run out,
-posd asks, and tells a person.
+A `TransactionWatch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run
+out, posd asks, and tells a person.
 
 | the transaction is                              | silence after which it is asked for | and a person is told |
 | ----------------------------------------------- | ----------------------------------- | -------------------- |
@@ -50,7 +50,7 @@ JITTER = 0.25
 _MAX_DOUBLINGS = 16
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ReconcileLimits(msgspec.Struct, frozen=True):
     """`[reconcile]` of the configuration, in seconds."""
 
     grace: float
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True):
     stall_after_request: float
 
 
-class Watch(msgspec.Struct, frozen=True):
+class TransactionWatch(msgspec.Struct, frozen=True):
     """What is remembered of one transaction; times are seconds of the monotonic clock."""
 
     terminal: str
@@ -80,14 +80,14 @@ class Watch(msgspec.Struct, frozen=True):
         return AttentionCode.STALLED if self.called_back or self.deaf else AttentionCode.NO_CALLBACK
 
 
-def patience(watch: Watch, limits: Limits) -> float:
+def patience(watch: TransactionWatch, limits: ReconcileLimits) -> float:
     """Return how long the transaction may be silent before it is asked for, in seconds."""
     if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.deaf):
         return limits.grace
     return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
 
 
-def due(watch: Watch, limits: Limits) -> float | None:
+def due(watch: TransactionWatch, limits: ReconcileLimits) -> float | None:
     """Return when something is to be done for it, None while its start is under way: that ends by itself."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
@@ -95,26 +95,33 @@ def due(watch: Watch, limits: Limits) -> float | None:
     return min((at for at in (silent, watch.search_at) if at is not None), default=None)
 
 
-def want(watch: Watch, now: float) -> Watch:
+def want(watch: TransactionWatch, now: float) -> TransactionWatch:
     """Ask for it now, without regard to how long it has been silent."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 
-def stopped(watch: Watch, limits: Limits, now: float) -> Watch:
+def stopped(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch:
     """Ask for it soon: its terminal has answered an abort, and may have taken it."""
     soon = now + _least(watch, limits)
     return msgspec.structs.replace(watch, search_at=min(soon, watch.search_at or soon), tries=0)
 
 
-def closed(terminal: str, now: float) -> Watch:
+def closed(terminal: str, now: float) -> TransactionWatch:
     """Watch what a person has just closed."""
-    watch = Watch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
+    watch = TransactionWatch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
     return want(watch, now)
 
 
 def news(
-    watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool, aborting: bool = False
-) -> Watch:
+    watch: TransactionWatch,
+    phase: Phase,
+    status: Status | None,
+    now: float,
+    *,
+    event: bool,
+    gap: bool,
+    aborting: bool = False,
+) -> TransactionWatch:
     """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
@@ -136,14 +143,16 @@ def news(
     return want(fresh, now) if gap or begins else fresh
 
 
-def overdue(watch: Watch, limits: Limits, now: float) -> Watch | None:
+def overdue(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch | None:
     """Return the watch of a silence that is over its limit now and was not yet told, None where there is none."""
     if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + patience(watch, limits):
         return None
     return msgspec.structs.replace(watch, told=True, search_at=now)
 
 
-def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jitter: float) -> Watch:
+def answered(
+    watch: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
+) -> TransactionWatch:
     """Plan the next search after one; `jitter` is 0 to 1."""
     again = watch.told or watch.deaf or watch.aborting or watch.phase is Phase.IN_DOUBT
     if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):
@@ -155,26 +164,15 @@ def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jit
     )
 
 
-def _least(watch: Watch, limits: Limits) -> float:
+def _least(watch: TransactionWatch, limits: ReconcileLimits) -> float:
     """Return the least pause before it is asked for, in seconds."""
     if watch.until is not None:
         return max(limits.grace, CLOSED_PAUSE_SECONDS)
     return min(limits.grace, ABORTED_SECONDS) if watch.aborting else limits.grace
 
 
-# The full proof that a transaction in doubt never started. Short of all of it, it stays in doubt.
-#
-# "Not found" alone proves nothing: a power-cycled terminal forgets, one that waits for a card is not known to the
-# acquirer, an index can be stale, a path can be wrong. So all of this has to hold:
-#
-# - nothing ever came for the id: no acknowledgement, event, search hit, nor any other callback
-# (`Transaction.heard`); - abort answers that nothing is running and then search answers an explicit "none", and
-# both again, in this order, after `settle` seconds: what ended before the abort, the search after it would know; -
-# it is in doubt all the while, so that no call of its start is under way, and its terminal is where the start went;
-# - that same search has found another transaction of this terminal before; - a person vouches for both rows of the
-# profile: by `confirmed` in the configuration, or by commissioning this terminal (`terminals.commission`).
-#
-# The rounds are kept in memory, by the monotonic clock: a restart begins them anew.
+# The two rounds of the proof that a transaction never started (`payments.missing_proof`, conditions 4 and 5). They are
+# kept in memory, by the monotonic clock. A restart and a change of phase begin them anew.
 
 
 class NotStartedProof(msgspec.Struct, frozen=True):

@@ -12,20 +12,24 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.config.profile import Row
+from posd.config.profile import OperationRow
 from posd.payments import rows
-from posd.payments.doubts import Doubts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import CallsInFlight, record, with_unit
-from posd.payments.search_reply import RESULTS, Answer, Found, NoAnswer, read_reply, request_body
+from posd.payments.search_reply import FINAL_WORDS, RESULTS, Answer, SearchFailed, SearchHit, read_reply, request_body
 from posd.payments.wire import NotAnEvent, TransactionEvent
+from posd.records.quotas import Quotas
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
 
 #: Why what bears our id is not believed.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
+
+#: Why an answer is not kept.
+TOO_MUCH = "its terminal has sent more today than is kept of it (events_of_terminal)"
 
 log = structlog.get_logger("posd.searching")
 
@@ -47,9 +51,11 @@ class Searching:
         merchant_id: str,
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
-        doubts: Doubts | None = None,
+        doubts: ApprovalChecks | None = None,
+        intake: Quotas | None = None,
     ) -> None:
-        self._doubts = doubts or Doubts("", lambda: True)
+        self.intake = intake or Quotas()
+        self._doubts = doubts or ApprovalChecks("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -76,7 +82,7 @@ class Searching:
             db, terminal, self._name(terminal), client_transaction_id
         )
 
-    def _row(self, terminal: str) -> Row:
+    def _row(self, terminal: str) -> OperationRow:
         return self._fleet.rows(terminal)["search"]
 
     def _name(self, terminal: str) -> str:
@@ -105,13 +111,15 @@ class Searching:
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
+        if isinstance(answer, SearchHit) and after is not None and _kept(after):
+            self.intake.keep_event(terminal, answer.size)
         crash_point("search.recorded")
         log.info(
             "payment.search",
             transaction=client_transaction_id,
             terminal=terminal,
             result=RESULTS[type(answer)],
-            reason=answer.reason if isinstance(answer, NoAnswer) else None,
+            reason=answer.reason if isinstance(answer, SearchFailed) else None,
         )
         return after, answer, asked
 
@@ -137,12 +145,12 @@ class Searching:
     async def ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
         """Ask, and record nothing; note in `asked` who it is that answers: what is announced may be another device."""
         if terminal not in self._fleet:
-            return NoAnswer(f"terminal {terminal} is not in the fleet")
+            return SearchFailed(f"terminal {terminal} is not in the fleet")
         address = await self._fleet.addresses.choose(terminal)
         if address is None and (dispute := self._fleet.addresses.conflict(terminal)) is not None:
-            return NoAnswer(f"it was not asked: {dispute.detail}")
+            return SearchFailed(f"it was not asked: {dispute.detail}")
         if address is None:
-            return NoAnswer(f"no address of terminal {terminal} is known")
+            return SearchFailed(f"no address of terminal {terminal} is known")
         row = self._row(terminal)
         body = request_body(client_transaction_id) if row.method == "POST" else None
         request = self._fleet.request(terminal, "search", address[0], body, client_transaction_id=client_transaction_id)
@@ -158,13 +166,13 @@ class Searching:
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
-        if not isinstance(answer, Found):
+        if not isinstance(answer, SearchHit):
             return answer
         ours = answer.kept(partial(self._is_ours, terminal))
         if ours.usable:
             return ours
         others = (item.terminal.serial_number for item in answer.events if self._is_of_merchant(item))
-        return NoAnswer(FOREIGN, bears_id=True, serial_number=next(others, None))
+        return SearchFailed(FOREIGN, bears_id=True, serial_number=next(others, None))
 
     def _is_of_merchant(self, event: TransactionEvent | NotAnEvent) -> TypeGuard[TransactionEvent]:
         ours = ("", self._merchant_id)
@@ -179,20 +187,22 @@ class Searching:
         return serial in (terminal, "") or serial in self._fleet
 
     def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
-        return isinstance(answer, Found) and any(
+        return isinstance(answer, SearchHit) and any(
             isinstance(event, TransactionEvent) and event.terminal.serial_number == terminal for event in answer.events
         )
 
-    def _record(self, unit: Unit, client_transaction_id: str, answer: Answer) -> Transaction | None:
+    def _record(self, unit: WriteTransaction, client_transaction_id: str, answer: Answer) -> Transaction | None:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
             return None
         before = with_unit(unit, before, self._fleet.answer_unit(before.terminal))
+        if isinstance(answer, SearchHit) and self._is_too_much(before, answer):
+            answer = SearchFailed(TOO_MUCH)
         if self._shows_terminal(answer, before.terminal):
             self._remember(unit, before.terminal, client_transaction_id)
         at = self._now()
         after = record(unit, before, Searched(answer), at, self._outstanding)
-        for event in answer.events if isinstance(answer, Found) else ():
+        for event in answer.events if isinstance(answer, SearchHit) else ():
             if isinstance(event, NotAnEvent):
                 continue
             doubt = self._doubts.about(unit.db, before, after, event, self._doubts.believed(event, at))
@@ -200,5 +210,17 @@ class Searching:
                 after = record(unit, after, doubt, at, self._outstanding)
         return after
 
-    def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
+    def _is_too_much(self, before: Transaction, answer: SearchHit) -> bool:
+        """Whether its terminal has used up what is kept of it today. What ends an open payment is always kept."""
+        ends = before.outcome is None and any(
+            isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
+        )
+        return not ends and self.intake.limit_of_event(before.terminal, answer.size) is not None
+
+    def _remember(self, unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
+
+
+def _kept(after: Transaction) -> bool:
+    """Whether what was found was recorded."""
+    return after.last_search is not None and after.last_search.result is SearchResult.FOUND

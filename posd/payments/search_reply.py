@@ -14,20 +14,24 @@ from typing import Any, assert_never
 import msgspec
 
 from posd.base.damaged_json import named, readable
-from posd.base.json_types import Object, decode, encode
+from posd.base.json_types import Object, as_text, decode, encode
+from posd.payments.lifecycle import FINALS
 from posd.payments.model import SearchResult
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_element
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, with_remark
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, with_remark
 from posd.terminals.envelope import envelope_in
 
 #: Elements of a reply that are looked at; a search for one id has one, or its few events.
 MAX_ELEMENTS = 256
+#: Of the elements that bear our id so much is kept, in bytes, or one: a payment has four, with the till's metadata.
+MAX_KEPT_BYTES = 128 * 1024
+FINAL_WORDS = frozenset(map(str, FINALS))
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Found(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
+class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
     """Our transaction is there; `elements` are what stands of it, in the order of the reply.
 
     They are verbatim, but for what is damaged in them.
@@ -36,6 +40,7 @@ class Found(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=T
     elements: tuple[str, ...]
     damaged: tuple[str, ...] = ()  # what could not be read of the reply, in words
     paged: bool = False  # they stood in a page of a list
+    cut_bytes: int = 0  # of elements that were left out, because there was too much
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
@@ -47,17 +52,37 @@ class Found(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=T
         """Whether any of them says how the transaction stands."""
         return any(isinstance(event, TransactionEvent) for event in self.events)
 
-    def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "Found":
+    def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "SearchHit":
         """Return it with those elements alone whose events are to be kept."""
         kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
-        return self if len(kept) == len(self.elements) else Found(kept, self.damaged, self.paged)
+        return self if len(kept) == len(self.elements) else msgspec.structs.replace(self, elements=kept)
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes are kept of it."""
+        return sum(map(len, self.elements))
+
+    def cut(self) -> "SearchHit":
+        """Return it with so much as is of use: what ended it comes first, then what stands first."""
+        if self.size <= MAX_KEPT_BYTES:
+            return self
+        finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
+        kept: set[int] = set()
+        room = MAX_KEPT_BYTES
+        for place in sorted(range(len(finals)), key=lambda item: not finals[item]):
+            if not kept or len(self.elements[place]) <= room:
+                kept.add(place)
+                room -= len(self.elements[place])
+        elements = tuple(self.elements[place] for place in sorted(kept))
+        left_out = self.size - sum(map(len, elements))
+        return msgspec.structs.replace(self, elements=elements, cut_bytes=left_out)
 
 
-class Nothing(msgspec.Struct, frozen=True, tag="none"):
+class SearchMiss(msgspec.Struct, frozen=True, tag="none"):
     """The explicit "none": the search ran, and no transaction has this id."""
 
 
-class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
+class SearchFailed(msgspec.Struct, frozen=True, tag="no_answer"):
     """It is not known; `status` is the HTTP status where there was a reply.
 
     `bears_id`: something in it bears our id, and is not of ours: nothing to believe, and no "none" either.
@@ -72,12 +97,12 @@ class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     unreadable: bool = False
 
 
-Answer = Found | Nothing | NoAnswer
+Answer = SearchHit | SearchMiss | SearchFailed
 
 RESULTS: dict[type[Answer], SearchResult] = {
-    Found: SearchResult.FOUND,
-    Nothing: SearchResult.NONE,
-    NoAnswer: SearchResult.NO_ANSWER,
+    SearchHit: SearchResult.FOUND,
+    SearchMiss: SearchResult.NONE,
+    SearchFailed: SearchResult.NO_ANSWER,
 }
 
 
@@ -93,42 +118,42 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
     """
     pointer = pointer or (PAGE if paged else "")
     match attempt:
-        case NotSent(reason=reason) | Lost(reason=reason):
-            return NoAnswer(reason)
+        case NotSent(reason=reason) | ReplyLost(reason=reason):
+            return SearchFailed(reason)
         case Replied(status=status) if not 200 <= status < 300:
-            return NoAnswer(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
+            return SearchFailed(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
         case Replied(status=status, complete=False):
-            return NoAnswer("the reply is too long to be read", status)
+            return SearchFailed("the reply is too long to be read", status)
         case Replied(status=status, body=body):
             try:
                 mended = readable(body)
                 elements = list((_page if paged else _elements)(mended.body, pointer))
             except ValueError as error:
-                return NoAnswer(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
+                return SearchFailed(with_remark(f"the reply cannot be used: {error}", attempt.remark), status)
         case _:
             assert_never(attempt)
     if not elements:  # the explicit "none" is a proof, and has to be whole and alone
         if mended.damaged:
-            return NoAnswer("the reply says that there is none, but it is damaged", status)
+            return SearchFailed("the reply says that there is none, but it is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
-            return NoAnswer("the list is empty, and the reply says more than that", status)
-        return Nothing()
+            return SearchFailed("the list is empty, and the reply says more than that", status)
+        return SearchMiss()
     if len(elements) > MAX_ELEMENTS:
-        return NoAnswer(f"the reply has more than {MAX_ELEMENTS} elements", status)
+        return SearchFailed(f"the reply has more than {MAX_ELEMENTS} elements", status)
     ours = tuple(raw.decode() for raw in elements if _bears(raw, client_transaction_id))
     if not ours:
-        return NoAnswer("the reply is about other transactions", status)
-    found = Found(ours, named(mended.damaged), paged)
+        return SearchFailed("the reply is about other transactions", status)
+    found = SearchHit(ours, named(mended.damaged), paged).cut()
     if not found.usable:
         reason = f"what the reply has of this payment does not say how it stands: {found.events[0]}"
-        return NoAnswer(reason, status, bears_id=True, unreadable=True)
+        return SearchFailed(reason, status, bears_id=True, unreadable=True)
     return found
 
 
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
     """Return the element of that event_id, verbatim, from answers that were kept."""
     for answer in answers:
-        if isinstance(answer, Found):
+        if isinstance(answer, SearchHit):
             for element, event in zip(answer.elements, answer.events, strict=True):
                 if isinstance(event, TransactionEvent) and event.event_id == event_id:
                     return element
@@ -139,7 +164,7 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return error.with_traceback(None)
+        return NotAnEvent(str(error))  # without what it was raised through, which has the whole reply
 
 
 def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
@@ -192,9 +217,10 @@ def _tells(name: str, value: Any) -> bool:
         return bool(value.repeated) or any(_tells(*member) for member in value.items())
     if isinstance(value, bool):
         return name not in _WELL if value else not any(word in name.lower() for word in _FURTHER)
+    text = as_text(value or "0")
     if name in _SIZES:
-        return not str(value or 0).isdecimal()
-    return bool(value) and str(value) != "0" and (name, str(value)) != ("page", "1")
+        return text is None or not text.isdecimal()
+    return text != "0" and (name, text) != ("page", "1")
 
 
 def _at(body: bytes, pointer: str) -> bytes:

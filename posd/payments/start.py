@@ -11,15 +11,11 @@
 Each call runs as a task of its own: a till that hangs up changes nothing.
 """
 
-import asyncio
-import secrets
 import sqlite3
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Container
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -31,42 +27,34 @@ from posd.base.money import AmountUnit, digits_of
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.clock import kernel
-from posd.config.profile import Row
-from posd.httpd.senders import Sender
+from posd.config.profile import OperationRow
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
-from posd.payments.entries import Attempted
+from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
 from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES
 from posd.records import pruned, terminal_addresses
 from posd.records.callback_urls import Callback, CallbackUrls
-from posd.records.intake import Intake
 from posd.records.model import Phase
-from posd.records.request import Fault, MalformedJson, check, malformed, unsignable
-from posd.records.start import (
-    RETRY_STORING_SECONDS,
-    Destination,
-    Missing,
-    Running,
-    destination,
-    draining,
-    not_known,
-    of_unknown_id,
-    require_same,
-    unavailable,
-)
+from posd.records.quotas import Quotas
+from posd.records.request import RequestFault, check, unsignable
+from posd.records.start import Destination, Missing, StartRules, Starts, destination, unavailable
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-from posd.terminals.attempt import Attempt, NotSent, Replied, Withheld
+from posd.storage.writer import WriteTransaction
+from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
 from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Trusted
 
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20
+#: Of an acknowledgement so much is kept, in bytes: it may echo the till's metadata.
+MAX_REPLY_BYTES = 64 * 1024
+#: Payments of a sale that are looked at, the newest first; a card that is declined ten times fits.
+MAX_OF_SALE = 300
 
 #: The codes of the problems with which a start is refused.
 REFUSALS = (
@@ -93,10 +81,7 @@ REFUSALS = (
 log = structlog.get_logger("posd.payments")
 
 
-Found = TypeVar("Found")
-
-
-class Until(msgspec.Struct, frozen=True):
+class SendDeadline(msgspec.Struct, frozen=True):
     """Until when a request may be handed to the terminal: by the wall clock, and by the one that no person sets."""
 
     moment: datetime
@@ -107,7 +92,7 @@ class Until(msgspec.Struct, frozen=True):
         return now >= self.moment or elapsed >= self.elapsed
 
 
-class Way(msgspec.Struct, frozen=True):
+class StartRoute(msgspec.Struct, frozen=True):
     """Where a request goes, where its events come to, and until when it may be sent, None for always.
 
     `errors_in_2xx`: what the profile says of an error in an answer of 2xx. `amount_unit`: of the amount that is sent,
@@ -116,7 +101,7 @@ class Way(msgspec.Struct, frozen=True):
 
     to: Destination
     callback: Callback
-    until: Until | None = None
+    until: SendDeadline | None = None
     errors_in_2xx: bool = False
     amount_unit: AmountUnit = "main"
 
@@ -134,7 +119,7 @@ class Payments:
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
         refuse_unseen: Callable[[], None] = lambda: None,
-        intake: Intake | None = None,
+        intake: Quotas | None = None,
         amounts: AmountRules = NOTHING_MORE,
         clock_doubt: Callable[[], str | None] = lambda: None,
         elapsed: Callable[[], float] = kernel.elapsed,
@@ -157,85 +142,46 @@ class Payments:
         self._now = now
         self._on_called_back_at = on_called_back_at
         self._refuse_unseen = refuse_unseen
-        self._intake = intake or Intake()
+        self._intake = intake or Quotas()
         self._amounts = amounts
         self._clock_doubt = clock_doubt
         self._elapsed = elapsed
-        self._missing = missing
         self._currencies = currencies
-        self._running = Running()
+        rules = StartRules(
+            kind=rows.PAYMENT,
+            request=StartRequest(),
+            read=partial(read_start, amounts=amounts),
+            find=rows.get,
+            draft=self._draft,
+            run=self._run,
+            differing=differing_fields,
+            free=FREE_FOR_PAYMENTS,
+            quota=self._intake.payments,
+            cannot="cannot start",
+            nothing="nothing was started",
+            used_for="request",
+            new_id_for="payment",
+        )
+        self._starts = Starts(rules, store, self._intake, missing)
+        #: Starts a transaction, or answers for one that is known.
+        self.start = self._starts.start
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
-        self._draining = False
-
-    async def start(
-        self, client_transaction_id: str, body: bytes, refusal: Problem | None = None, sender: Sender | None = None
-    ) -> tuple[Transaction, bool]:
-        """Start a transaction, or answer for one that is known: the transaction, and whether it was started now.
-
-        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
-        the process that asks, None where it is not counted.
-        Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
-        """
-        return await asyncio.shield(self._running.keep(self._start(client_transaction_id, body, refusal, sender)))
 
     async def drain(self, seconds: float) -> None:
         """Start nothing any more; give calls under way some seconds, then stop waiting for their replies.
 
         A start whose reply is not waited for is judged like any other lost reply, and that is committed.
         """
-        self._draining = True
-        await self._running.wait(seconds)
+        self._starts.draining = True
+        await self._starts.running.wait(seconds)
         self._fleet.hurry()
-        await self._running.wait()
-
-    async def _start(
-        self, identity: str, body: bytes, refusal: Problem | None, sender: Sender | None
-    ) -> tuple[Transaction, bool]:
-        request = StartRequest()
-        faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
-        try:
-            request, faults = read_start(body, self._amounts)
-        except MalformedJson as error:
-            refusal = refusal or malformed(error, "nothing was started")
-        async with self._running.alone(identity):
-            known = await self._look_up(identity)
-            if known is None:
-                with of_unknown_id(self._missing):
-                    if refusal is not None:
-                        raise refusal
-                    draft, way = await self._draft(identity, request, faults)
-                    self._intake.require_free(FREE_FOR_PAYMENTS, "cannot start")
-                    self._intake.payments.require(sender, len(body), "cannot start")
-                    known, started = await self._run(draft, way)
-                if started:
-                    self._intake.payments.take(sender, len(body))
-                    return known, True
-        require_same(identity, differing_fields(known, request, faults), used_for="request", new_id_for="payment")
-        return known, False
-
-    # 1. An id that is known is answered from the record.
-
-    async def _look_up(self, identity: str) -> Transaction | None:
-        """Return what is recorded under the id, None where it is free. Raise Problem."""
-
-        def look(db: sqlite3.Connection) -> Transaction | None:
-            found = rows.get(db, identity)
-            if found is None:
-                pruned.refuse_payment(db, identity)
-            return found
-
-        return await self._look(identity, look)
-
-    async def _look(self, identity: str, function: Callable[[sqlite3.Connection], Found]) -> Found:
-        """Return what is found for a call of that id. Raise Problem."""
-        try:
-            return await self._store.look_up(function)
-        except StorageUnavailable as error:
-            raise self._not_known(identity, error) from error
+        await self._starts.running.wait()
 
     # 2. The request is checked.
 
-    async def _draft(self, identity: str, request: StartRequest, faults: tuple[Fault, ...]) -> tuple[Transaction, Way]:
+    async def _draft(
+        self, identity: str, request: StartRequest, faults: tuple[RequestFault, ...]
+    ) -> tuple[Transaction, StartRoute]:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
@@ -247,8 +193,7 @@ class Payments:
         until = self._until(request.not_after)
         row = self._fleet.rows(terminal)[request.type]
         way = await self._way(identity, terminal, until, row, units.sent)
-        if self._draining:
-            raise draining()
+        self._starts.refuse_draining()  # which may have begun meanwhile
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
@@ -274,7 +219,7 @@ class Payments:
         """Return how many digits after the point an amount may have: as configured, else by the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
-        return digits_of(await self._look(identity, lambda db: self._currencies(db, terminal)))
+        return digits_of(await self._starts.look(identity, lambda db: self._currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem where the sum is above what the configuration allows, whichever way the money goes."""
@@ -308,10 +253,10 @@ class Payments:
         if request.original is None and request.transaction_reference is None:
             return None
         named = partial(chains.named, original=request.original, reference=request.transaction_reference)
-        original = await self._look(identity, named)
+        original = await self._starts.look(identity, named)
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
-    def _until(self, moment: datetime | None) -> Until | None:
+    def _until(self, moment: datetime | None) -> SendDeadline | None:
         """Raise Problem expired where it has passed, clock_unsure where that cannot be told."""
         if moment is None:
             return None
@@ -321,11 +266,11 @@ class Payments:
                 f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
                 "confirmed (posd clock)",
             )
-        until = Until(moment, self._elapsed() + (moment - self._now()).total_seconds())
+        until = SendDeadline(moment, self._elapsed() + (moment - self._now()).total_seconds())
         self._refuse_late(until)
         return until
 
-    def _refuse_late(self, until: Until) -> None:
+    def _refuse_late(self, until: SendDeadline) -> None:
         """Raise Problem where it may be sent no more."""
         now = self._now()
         if until.passed(now, self._elapsed()):
@@ -339,7 +284,9 @@ class Payments:
                 now=iso(now),
             )
 
-    async def _way(self, identity: str, terminal: str, until: Until | None, row: Row, amount_unit: AmountUnit) -> Way:
+    async def _way(
+        self, identity: str, terminal: str, until: SendDeadline | None, row: OperationRow, amount_unit: AmountUnit
+    ) -> StartRoute:
         """Return where its request would go, and where its events would come to."""
         to = await destination(self._fleet, terminal, "cannot start")
         callback = Callback("", None)
@@ -349,10 +296,11 @@ class Payments:
                 callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return Way(to, callback, until, row.errors_in_2xx, amount_unit)
+        return StartRoute(to, callback, until, row.errors_in_2xx, amount_unit)
 
-    async def _run(self, draft: Transaction, way: Way) -> tuple[Transaction, bool]:
+    async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
         """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
+        draft, way = drafted
         identity = draft.client_transaction_id
         transaction, certain = draft, True
         self._newest[identity] = draft
@@ -360,7 +308,7 @@ class Payments:
             try:
                 transaction, request = await self._intend(draft, way)
             except CommitUncertain as error:
-                log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
+                self._starts.log_uncertain(identity, error)
                 attempted = Attempted(NotSent("its intent could not be committed for certain, so it was not sent"))
                 certain = False
             else:
@@ -370,10 +318,12 @@ class Payments:
         try:
             concluded = await self._conclude(draft, attempted)
         except Exception as error:
-            self._report(identity, error)
-            self._running.keep(self._conclude_later(draft, attempted))
+            self._starts.log_failure(identity, error)
+            # A later call may have started the id meanwhile, where the intent of this one had not come to disk: then
+            # what this attempt proves is of no account any more.
+            self._starts.running.keep(self._starts.conclude_later(partial(self._conclude, draft, attempted)))
             if not certain:
-                raise self._not_known(identity, error) from error
+                raise self._starts.not_known(identity, error) from error
             return transaction, True
         if concluded is None:
             raise unavailable(StorageUnavailable("the commit failed"))
@@ -381,7 +331,7 @@ class Payments:
 
     # 3. The intent is recorded, with every guard against paying twice.
 
-    async def _intend(self, draft: Transaction, way: Way) -> tuple[Transaction, TerminalRequest | None]:
+    async def _intend(self, draft: Transaction, way: StartRoute) -> tuple[Transaction, TerminalRequest | None]:
         """Commit the intent and the lease; return the transaction, and the one request that starts it.
 
         No request where the id was there already. Raise Problem, CommitUncertain.
@@ -406,18 +356,20 @@ class Payments:
             self._on_called_back_at(transaction.callback_host)
         return transaction, request
 
-    def _record_intent(self, unit: Unit, draft: Transaction, way: Way) -> tuple[Transaction, TerminalRequest | None]:
+    def _record_intent(
+        self, unit: WriteTransaction, draft: Transaction, way: StartRoute
+    ) -> tuple[Transaction, TerminalRequest | None]:
         """Record the intent (runs inside the commit). Raise Problem where a guard refuses it: nothing is recorded."""
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
-        pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
+        pruned.PAYMENTS.refuse(unit.db, draft.client_transaction_id)  # pruned
         if way.until is not None:
             self._refuse_late(way.until)  # expired
         # unknown_original, already_derived, chain_conflict, amount_exceeds
-        transaction = chains.place(unit, draft, self._zone, self._amounts)
+        transaction, chain = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
-        _refuse_sale(unit, transaction)  # sale_conflict
+        _refuse_sale(unit, transaction, chain)  # sale_conflict
         self._refuse_unseen()  # restore_unseen
         _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
         if way.to.problem is not None:
@@ -428,7 +380,7 @@ class Payments:
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
 
-    def _request(self, transaction: Transaction, way: Way) -> TerminalRequest:
+    def _request(self, transaction: Transaction, way: StartRoute) -> TerminalRequest:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
         body = start_body(transaction, way.callback.url, way.amount_unit)
@@ -436,67 +388,49 @@ class Payments:
 
     # 4. The request is sent, once.
 
-    async def _send(self, transaction: Transaction, request: TerminalRequest, until: Until | None) -> Attempt:
+    async def _send(self, transaction: Transaction, request: TerminalRequest, until: SendDeadline | None) -> Attempt:
         contact = self._fleet.contact
 
         def connected(certificate: str | None) -> None:
             """The last moment before bytes of it are on the network."""
             if until is not None and until.passed(self._now(), self._elapsed()):
-                raise Withheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
+                raise SendWithheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
             contact.note_start(request.terminal, request.base_url, certificate)
 
         crash_point("start.before_send")
         attempt = await contact.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
+        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final: it is judged by all of it
+            attempt = cut(attempt, MAX_REPLY_BYTES)
+        self._intake.keep_event(request.terminal, size_of(attempt))
         return attempt
 
     # 5. The answer is judged, and what it proves is recorded.
 
     async def _conclude(self, transaction: Transaction, attempted: Attempted) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
+        start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
         proved = self._fleet.addresses.proved(transaction.terminal, sent_to) if sent_to is not None else None
         concluded = await self._store.write(
-            partial(self._record_attempt, transaction=transaction, attempted=attempted, now=self._now(), proved=proved)
+            partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)
         )
         if proved is not None:
             self._fleet.addresses.trust(transaction.terminal, proved)
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
         crash_point("start.concluded")
-        judgement, attempt = attempted.judgement(identity), attempted.attempt
-        log.info(
-            "payment.answered",
-            transaction=identity,
-            terminal=transaction.terminal,
-            judgement=NAMES[type(judgement)],
-            phase=concluded.phase if concluded else None,
-            reason=getattr(judgement, "reason", None),
-            http_status=attempt.status if isinstance(attempt, Replied) else None,
-        )
+        phase = concluded.phase if concluded else None
+        self._starts.log_answered(identity, transaction.terminal, phase, start.judgement, attempted.attempt, NAMES)
         return concluded
 
-    async def _conclude_later(self, transaction: Transaction, attempted: Attempted) -> None:
-        """Try again until the store takes it, or posd stops: the next start then puts the transaction in doubt.
-
-        A later call may have started the id meanwhile, where the intent of this one had not come to disk: then what
-        this attempt proves is of no account any more.
-        """
-        while not self._draining:
-            await asyncio.sleep(RETRY_STORING_SECONDS)
-            with suppress(Exception):  # it was told the first time
-                await self._conclude(transaction, attempted)
-                return
-
-    def _report(self, identity: str, error: Exception) -> None:
-        """Tell once that what an attempt proves could not be recorded."""
-        if isinstance(error, StorageUnavailable | CommitUncertain):
-            log.warning("payment.not_recorded", transaction=identity, error=str(error))
-        else:
-            log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
-
     def _record_attempt(
-        self, unit: Unit, transaction: Transaction, attempted: Attempted, now: datetime, proved: Trusted | None
+        self,
+        unit: WriteTransaction,
+        transaction: Transaction,
+        start: JudgedStart,
+        now: datetime,
+        proved: Trusted | None,
     ) -> Transaction | None:
         """Record what the attempt proves; None where the intent had not come to disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
@@ -504,28 +438,29 @@ class Payments:
             return None
         if proved is not None:
             terminal_addresses.proved(unit, transaction.terminal, proved)
-        return record(unit, before, attempted, now, self._outstanding)
-
-    def _not_known(self, identity: str, error: Exception) -> Problem:
-        problem = not_known(error)
-        log.warning("payment.not_readable", transaction=identity, error=str(error), error_id=problem.extra["error_id"])
-        return problem
+        return record(unit, before, start, now, self._outstanding)
 
 
-def _refuse_sale(unit: Unit, transaction: Transaction) -> None:
+def _refuse_sale(unit: WriteTransaction, transaction: Transaction, chain: Container[str]) -> None:
     """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
 
     Those of its own chain are of the same sale and no second payment for it; `chains.place` guards them.
     """
     if transaction.sale is None or transaction.repeat:
         return
-    chain = {item.client_transaction_id for item in chains.whole(unit.db, transaction)}
+    newest = list(islice(rows.of_sale(unit.db, transaction.sale), MAX_OF_SALE + 1))
     claims = (
-        other
-        for other in rows.of_sale(unit.db, transaction.sale)
-        if may_be_paid(other) and other.client_transaction_id not in chain
+        item.client_transaction_id for item in newest if may_be_paid(item) and item.client_transaction_id not in chain
     )
-    others = [other.client_transaction_id for other in islice(claims, MAX_CONFLICTS_SHOWN)]
+    others = list(islice(claims, MAX_CONFLICTS_SHOWN))
+    if not others and len(newest) > MAX_OF_SALE:
+        raise Problem(
+            "sale_conflict",
+            f"cannot start: sale {transaction.sale} has more than {MAX_OF_SALE} payments, so posd cannot tell whether "
+            "one of them is approved. Give each sale a key of its own; if this is a further payment for the same "
+            'sale, say so with "additional": true',
+            transactions=[],
+        )
     if others:
         raise Problem(
             "sale_conflict",
@@ -536,7 +471,7 @@ def _refuse_sale(unit: Unit, transaction: Transaction) -> None:
         )
 
 
-def _refuse_busy(unit: Unit, transaction: Transaction, outstanding: CallsInFlight) -> None:
+def _refuse_busy(unit: WriteTransaction, transaction: Transaction, outstanding: CallsInFlight) -> None:
     """Raise Problem where another transaction holds the terminal, and is open or has a call under way."""
     holder = rows.lease_holder(unit.db, transaction.terminal)
     blocking = rows.get(unit.db, holder) if holder else None

@@ -3,7 +3,7 @@
 Pure functions from a transaction to a transaction; the store saves the difference in the commit of what caused it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import Literal, assert_never
@@ -28,37 +28,49 @@ from posd.payments.model import (
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
 from posd.payments.refusals import Canceled
-from posd.payments.search_reply import RESULTS, Answer, Found, NoAnswer
-from posd.payments.wire import Acknowledged, Judgement, NotAnEvent, TransactionEvent
+from posd.payments.search_reply import RESULTS, Answer, SearchFailed, SearchHit
+from posd.payments.wire import Judgement, NotAnEvent, StartAccepted, TransactionEvent, read_event
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 
 _set = msgspec.structs.replace
 
 
-class Seen(Enum):
+class RepeatedEvent(Enum):
     """Whether the `event_id` of an event was recorded before."""
 
     NEW = auto()
-    REPEATED = auto()  # the same bytes: a retry or a replay of the terminal's queue (terminal API, Delivery)
-    REUSED = auto()  # the same event_id with other bytes
+    REPEATED = auto()  # the same event: a retry or a replay of the terminal's queue (terminal API, Delivery)
+    REUSED = auto()  # the same event_id with another content
 
 
 #: Why a payment was said to be silent: an event ends both.
 _SILENCES = (AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
 
-#: What is recorded of events: an exact repeat is not.
-New = Literal[Seen.NEW, Seen.REUSED]
+#: What is recorded of events: a repeat is not.
+New = Literal[RepeatedEvent.NEW, RepeatedEvent.REUSED]
 
 
-def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
-    """Compare an event's bytes with those that were recorded under its `event_id` in its transaction.
+def recognise(
+    body: bytes, recorded: Sequence[bytes], read: Callable[[bytes], TransactionEvent] = read_event
+) -> RepeatedEvent:
+    """Compare an event with those that were recorded under its `event_id` in its transaction.
+
+    It is the same event where the bytes are, and where it agrees with the first of them, which was applied, in all that
+    is read of it: a terminal may write it anew, and count its tries in it. `read` reads them.
 
     Source: terminal API, Events.
     """
     if not recorded:
-        return Seen.NEW
-    return Seen.REPEATED if body in recorded else Seen.REUSED
+        return RepeatedEvent.NEW
+    return RepeatedEvent.REPEATED if body in recorded or _agree(body, recorded[0], read) else RepeatedEvent.REUSED
+
+
+def _agree(body: bytes, other: bytes, read: Callable[[bytes], TransactionEvent]) -> bool:
+    try:
+        return _set(read(body), damaged=()) == _set(read(other), damaged=())
+    except NotAnEvent:  # another version recorded it
+        return False
 
 
 def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
@@ -77,20 +89,20 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
     """Whether an event is the first of its state: it is always kept. There are seven states."""
     known = STATUSES.get(event.status) is not None
-    return known and seen is Seen.NEW and all(status != event.status for _, status in trail.edges)
+    return known and seen is RepeatedEvent.NEW and all(status != event.status for _, status in trail.edges)
 
 
 def advance(
     transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
 ) -> tuple[Transaction, Verdict]:
-    """Apply an authentic event of this transaction; an exact repeat (Seen.REPEATED) changes nothing and comes not here.
+    """Apply an authentic event of this transaction; a repeat (Seen.REPEATED) changes nothing and comes not here.
 
     Returns the transaction as it then stands and what became of the event.
     """
     before = transaction
     transaction = _hear(transaction, event.terminal.serial_number, "an event came from", now)
     transaction = clear(transaction, *_SILENCES)
-    if seen is Seen.REUSED:
+    if seen is RepeatedEvent.REUSED:
         transaction = attend(
             transaction,
             AttentionCode.EVENT_ID_REUSED,
@@ -133,21 +145,21 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     before = transaction
     heard = transaction.heard
     match judgement:
-        case Acknowledged(serial_number=serial):
+        case StartAccepted(serial_number=serial):
             transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement came from", now)
             if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
                 transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
             transaction = _disprove(transaction, "its acknowledgement", now)
         case Canceled() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.canceled(judgement, now), now)
-        case Refused() | Unsent() if not heard and transaction.outcome is None:
+        case StartRefused() | NeverSent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
-        case Refused() | Unsent() | Canceled() if transaction.phase is Phase.STARTING:
+        case StartRefused() | NeverSent() | Canceled() if transaction.phase is Phase.STARTING:
             # A callback was faster that posd could not use, or that told of a state which it does not know.
             transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
         case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
             transaction = doubt(transaction, reason, now)
-        case Refused() | Unsent() | Canceled() | Doubtful():
+        case StartRefused() | NeverSent() | Canceled() | Doubtful():
             pass  # an event was faster and says more
         case _:
             assert_never(judgement)
@@ -186,11 +198,11 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
     "None" and "no answer" conclude nothing here: see `posd.payments.schedule`.
     """
     after = transaction
-    if isinstance(answer, Found):
+    if isinstance(answer, SearchHit):
         after = _note_damage(after, "a search's answer", answer.damaged, now)
         for event in answer.events:
             after = _found(after, event, now)
-    if isinstance(answer, NoAnswer) and answer.bears_id:
+    if isinstance(answer, SearchFailed) and answer.bears_id:
         after = _bears_id(after, answer, now)
     last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
     return _set(_touch(after, transaction, now), last_search=last)
@@ -380,7 +392,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
     )
 
 
-def _bears_id(transaction: Transaction, answer: NoAnswer, now: datetime) -> Transaction:
+def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
     """Note what bears our id and is no answer. What cannot be read takes back nothing that was concluded.
 
     While it is open it can no longer be proved that it never started.
@@ -400,7 +412,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
         return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
     transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
     transaction = _note_damage(transaction, "a search's answer", event.damaged, now)
-    step = lifecycle.leap(transaction.trail, event.status)
+    step = lifecycle.apply_search_state(transaction.trail, event.status)
     transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)
     if step.verdict is Verdict.APPLIED:
         transaction = clear(transaction, AttentionCode.STALLED)

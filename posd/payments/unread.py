@@ -1,13 +1,12 @@
 """Approvals that no program has read: after ten minutes each has the attention `outcome_unread`, until one reads it.
 
-An approval is unread from the commit that records it, by a mark, until an answer that shows it was handed to a client.
-The mark goes with the next commit of something else, so that reading asks for no sync. After a restart an approval is
-unread where its mark is left: what was read just before the power failed counts as unread again, nothing unread as
-read. Its ten minutes begin anew then, by the monotonic clock: a wrong wall clock changes nothing.
+An approval is in the table of the unread ones from the commit that records it until an answer that shows it was handed
+to a client. It leaves the table with the next commit of something else, so that reading asks for no sync. After a
+restart the table counts: what was read just before the power failed is unread again, nothing unread is read. The ten
+minutes begin anew then, by the monotonic clock: a wrong wall clock changes nothing.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -17,11 +16,10 @@ import structlog
 from posd.payments import rows
 from posd.payments.entries import Dismissed, OutcomeRead, OutcomeUnread
 from posd.payments.model import AttentionCode, approved
-from posd.payments.record import CallsInFlight, Moved, approval_came, record
-from posd.storage import marks
+from posd.payments.record import CallsInFlight, TransactionChanged, approval_came, record
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 #: How long a till may take until it reads an approval, over its own restart too, in seconds.
 UNREAD_SECONDS = 600.0
@@ -41,13 +39,13 @@ class UnreadApprovals:
         #: What is unread, each with the timer that ends its ten minutes.
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changing: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
-        self._read: set[str] = set()  # whose mark goes with the next commit
+        self._read: set[str] = set()  # what leaves the table with the next commit
         self._any_read = asyncio.Event()
-        store.hub.listen(self._changed, Moved)
+        store.hub.listen(self._changed, TransactionChanged)
 
     async def begin(self) -> None:
         """Take up what an earlier daemon left unread. Raise StorageUnavailable."""
-        for identity, told in await self._store.read(_marked):
+        for identity, told in (await self._store.read(rows.unread)).items():
             self._wait(identity, 0.0 if told else UNREAD_SECONDS)
 
     def read(self, identities: Iterable[str]) -> None:
@@ -68,7 +66,7 @@ class UnreadApprovals:
             tasks.create_task(self._change())
             tasks.create_task(self._forget())
 
-    def _changed(self, changes: Sequence[Moved]) -> None:
+    def _changed(self, changes: Sequence[TransactionChanged]) -> None:
         for change in changes:
             if approval_came(change.before, change.after, change.cause):
                 self._wait(change.id, UNREAD_SECONDS)
@@ -91,17 +89,17 @@ class UnreadApprovals:
                 self._changing.put_nowait(identity)
                 await asyncio.sleep(seconds)
 
-    def _settle(self, unit: Unit, identity: str) -> None:
+    def _settle(self, unit: WriteTransaction, identity: str) -> None:
         """Record whether it is unread, as it is known now."""
         found = rows.get(unit.db, identity)
         unread = identity in self._timers and found is not None and approved(found)
         if not unread:
-            marks.remove(unit.db, marks.UNREAD, [identity])
+            rows.remove_unread(unit, [identity])
         if found is not None:
             record(unit, found, OutcomeUnread() if unread else OutcomeRead(), self._now(), self._outstanding)
 
     async def _forget(self) -> None:
-        """Take the marks of what was read away."""
+        """Record what was read."""
         while True:
             await self._any_read.wait()
             self._any_read.clear()
@@ -110,16 +108,7 @@ class UnreadApprovals:
             except (StorageUnavailable, CommitUncertain):
                 self._any_read.set()  # with the commit after that one
 
-    def _remove(self, unit: Unit) -> frozenset[str]:
+    def _remove(self, unit: WriteTransaction) -> frozenset[str]:
         read = frozenset(self._read)
-        marks.remove(unit.db, marks.UNREAD, read)
+        rows.remove_unread(unit, read)
         return read
-
-
-def _marked(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    """Return what is unread, each with whether it has the attention."""
-    query = (
-        "SELECT t.client_transaction_id, instr(t.attention, ?) FROM marks m"
-        " JOIN transactions t ON t.client_transaction_id = m.detail ->> '$' WHERE m.kind = ?"
-    )
-    return db.execute(query, (f'"{AttentionCode.OUTCOME_UNREAD}"', marks.UNREAD)).fetchall()

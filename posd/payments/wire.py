@@ -28,17 +28,16 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from posd.base.damaged_json import UNREADABLE, Place, decoded, named
-from posd.base.json_types import Object
+from posd.base.json_types import Object, as_text
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
 from posd.payments.refusals import Canceled, judge_error
-from posd.terminals.attempt import Attempt, Doubtful, Refused, Replied, Unsent, judge_start, with_remark
+from posd.terminals.attempt import Attempt, Doubtful, NeverSent, Replied, StartRefused, judge_start, with_remark
 from posd.terminals.envelope import envelope_in
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
@@ -49,7 +48,7 @@ class NotAnEvent(ValueError):
     """The body is no transaction event; the message says why."""
 
 
-class Terminal(msgspec.Struct, frozen=True):
+class EventTerminal(msgspec.Struct, frozen=True):
     """`terminal` of an event (terminal API, Events)."""
 
     serial_number: str
@@ -92,7 +91,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     status: str
     merchant_id: str
     client_transaction_id: str
-    terminal: Terminal
+    terminal: EventTerminal
     previous_status: str | None = None
     reading_type: str | None = None
     operation_type: str | None = None
@@ -103,7 +102,7 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...] = ()
 
 
-class Acknowledgement(msgspec.Struct, frozen=True):
+class StartAcknowledgement(msgspec.Struct, frozen=True):
     """The immediate answer to an async call; camelCase, another event_id, never read as an event.
 
     Source: terminal API, Acknowledgement.
@@ -150,7 +149,7 @@ def _members_of(body: bytes) -> tuple[Object, frozenset[Place]]:
 
 def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) -> TransactionEvent:
     """Read an event; `status` is what it says of its state. Raise NotAnEvent."""
-    read = _Reading(set(damaged))
+    read = _LenientReader(set(damaged))
     terminal = _under_one(read.object(members, "terminal"), "serial_number", "serialNumber")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
         raise NotAnEvent("it has neither a client_transaction_id nor a terminal.serial_number")
@@ -163,7 +162,7 @@ def _read(body: bytes, members: Object, damaged: frozenset[Place], status: Any) 
         occurred_at=read.always(members, "occurred_at"),
         merchant_id=read.always(members, "merchant_id"),
         client_transaction_id=read.always(members, "client_transaction_id").lower(),
-        terminal=Terminal(
+        terminal=EventTerminal(
             serial_number=read.always(terminal, "terminal", "serial_number"),
             brand=read.text(terminal, "terminal", "brand"),
             model=read.text(terminal, "terminal", "model"),
@@ -184,16 +183,7 @@ def digest(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
-def read_acknowledgement(body: bytes) -> Acknowledgement | None:
-    """Read the answer to an async call, None where it is none: no JSON object, or one that says two things."""
-    try:
-        members, _ = decoded(body)
-    except ValueError:
-        return None
-    return _acknowledgement(members) if isinstance(members, Object) else None
-
-
-def _acknowledgement(members: Object, *, inner: bool = True) -> Acknowledgement | None:
+def read_acknowledgement(members: Object, *, inner: bool = True) -> StartAcknowledgement | None:
     """Read an acknowledgement at the top, or in the member `object`, where one was seen too.
 
     `inner`: False as versions read it that looked at the top alone, for one name of the serial.
@@ -214,7 +204,7 @@ def _acknowledgement(members: Object, *, inner: bool = True) -> Acknowledgement 
     serials = dict.fromkeys(filter(None, (_text(part, "serialNumber") for part in terminals)))
     if len(statuses) > 1 or len(serials) > 1:
         return None
-    return Acknowledgement(
+    return StartAcknowledgement(
         status=next(iter(statuses), None),
         client_transaction_ids=_echoed(*parts, *operations),
         serial_number=next(iter(serials), None),
@@ -275,7 +265,7 @@ def _under_one(members: Object, name: str, other: str) -> Object:
     one = Object(members)
     value = one.pop(other)
     if other in members.repeated or (
-        name in one and _something(value) and _something(one[name]) and one[name] != value
+        name in one and _something(value) and _something(one[name]) and not _same(one[name], value)
     ):
         one.repeated = members.repeated | {name}
         return one
@@ -285,18 +275,21 @@ def _under_one(members: Object, name: str, other: str) -> Object:
     return one
 
 
+def _same(one: Any, other: Any) -> bool:
+    text = as_text(one)
+    return one == other or (text is not None and text == as_text(other))
+
+
 def _something(value: Any) -> bool:
     return value is not None and value not in _NOTHING
 
 
 def _text(members: Mapping[str, Any], name: str) -> str | None:
-    value = members.get(name)
-    if isinstance(value, Decimal):
-        value = str(value)
-    return value[:MAX_TEXT] if isinstance(value, str) else None
+    text = as_text(members.get(name))
+    return None if text is None else text[:MAX_TEXT]
 
 
-class _Reading:
+class _LenientReader:
     """Reads the members of an event leniently, and notes which of them are there and cannot be read.
 
     Each is named by the object that it stands in, and by its place.
@@ -320,10 +313,9 @@ class _Reading:
         value = self._one(members, place)
         if value is None:
             return None
-        if isinstance(value, str):
-            return value[:MAX_TEXT]
-        if isinstance(value, Decimal):
-            return str(value)[:MAX_TEXT]
+        text = as_text(value)
+        if text is not None:
+            return text[:MAX_TEXT]
         self._note(value, place)
         return None
 
@@ -350,8 +342,8 @@ class _Reading:
 
     def event_id(self, members: Object, body: bytes) -> str:
         """Return the `event_id`, or the digest of the bytes: two events must not be taken for one."""
-        text, given = self.always(members, "event_id"), members.get("event_id")
-        if text and text == given:
+        text = self.always(members, "event_id")
+        if text and text == as_text(members.get("event_id")):
             return text
         self.damaged.add(("event_id",))
         return digest(body)
@@ -385,7 +377,7 @@ _EMPTY = Object()
 _NOTHING: tuple[Any, ...] = ("", [], {})
 
 
-def _failure_reason(read: _Reading, members: Object) -> FailureReason | None:
+def _failure_reason(read: _LenientReader, members: Object) -> FailureReason | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
         return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
@@ -396,7 +388,7 @@ def _failure_reason(read: _Reading, members: Object) -> FailureReason | None:
     return FailureReason(type=type_, code=code, message=message)
 
 
-def _raw_response(read: _Reading, members: Object) -> RawResponse | None:
+def _raw_response(read: _LenientReader, members: Object) -> RawResponse | None:
     place = "raw_response"
     response = read.object(members, place)
     if response is _EMPTY:
@@ -421,16 +413,15 @@ def _raw_response(read: _Reading, members: Object) -> RawResponse | None:
 # Source: terminal API, Acknowledgement, Calls to a terminal.
 
 
-class Acknowledged(msgspec.Struct, frozen=True):
+class StartAccepted(msgspec.Struct, frozen=True):
     """The terminal took the request; `serial_number` is who says so, where it says it."""
 
     serial_number: str | None
 
 
-Judgement = Acknowledged | Canceled | Refused | Unsent | Doubtful
+Judgement = StartAccepted | Canceled | StartRefused | NeverSent | Doubtful
 
 
-@lru_cache(maxsize=4)  # state, line of the feed and log ask for the same: the reply is read once
 def judge(attempt: Attempt, client_transaction_id: str, *, errors_in_2xx: bool | None = False) -> Judgement:
     """Judge the attempt to start the transaction of that id.
 
@@ -449,7 +440,7 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
     with suppress(ValueError):
         members = decoded(reply.body)[0] if reply.complete else None
     reads_errors = errors_in_2xx is not None
-    acknowledgement = _acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
+    acknowledgement = read_acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
     if acknowledgement is None or not isinstance(members, Object):
         words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
         return Doubtful(with_remark(words, reply.remark))
@@ -461,14 +452,14 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
         return judge_error(reply, members, error, client_transaction_id, trusted=bool(errors_in_2xx))
     if not acknowledged:
         return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
-    return Acknowledged(acknowledgement.serial_number)
+    return StartAccepted(acknowledgement.serial_number)
 
 
 #: Outcome words for the log, by kind of judgement.
 NAMES: Mapping[type[Judgement], str] = {
-    Acknowledged: "acknowledged",
+    StartAccepted: "acknowledged",
     Canceled: "canceled",
-    Refused: "refused",
-    Unsent: "unsent",
+    StartRefused: "refused",
+    NeverSent: "unsent",
     Doubtful: "in_doubt",
 }

@@ -10,12 +10,13 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import replace
 
-from posd.base.json_types import Moment, Wire
+from posd.base.json_types import Moment, WireFormat
 from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
-from posd.printing.wire import Answered, NoAnswer, read_webhook
+from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
+from posd.records.entries import Quarantined, Reapplied, TakenOver
 from posd.records.model import (
     AttemptLine,
     DecisionLine,
@@ -92,7 +93,7 @@ class WebhookLine(Line, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="the state that it states, known or not")]
     error_code: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
     error_message: Annotated[str | None, Meta(description="the terminal's, of FAILED")]
-    body: Annotated[Raw, Wire(dict[str, object]), Meta(description="the webhook as it came; see `final_event`")]
+    body: Annotated[Raw, WireFormat(dict[str, object]), Meta(description="the webhook as it came; see `final_event`")]
 
 
 class PollLine(Line, frozen=True, kw_only=True):
@@ -194,17 +195,18 @@ LINES: Mapping[type[Entry], Callable[..., PrintHistoryLine]] = {
     Polled: UnansweredPollLine,
     entries.Interrupted: PrintInterruptedLine,
     entries.Stuck: StuckLine,
-    entries.Quarantined: QuarantinedLine,
-    entries.Reapplied: ReappliedLine,
+    Reapplied: ReappliedLine,
     entries.Resolved: PrintResolveLine,
     entries.Dismissed: PrintAcknowledgeLine,
-    entries.TakenOver: TakenOverLine,
+    TakenOver: TakenOverLine,
 }
 
 
 def line(at: str, entry: Entry) -> PrintHistoryLine:
     """Return the line of the history for an entry of the journal."""
     match entry:
+        case Quarantined(reason=reason):
+            return QuarantinedLine(at=at, reason=reason)
         case Turn(sent_to=sent_to):
             return TurnLine(at=at, sent_to=sent_to or msgspec.UNSET)
         case Called(body=body):
@@ -223,7 +225,7 @@ def line(at: str, entry: Entry) -> PrintHistoryLine:
                 http_status=attempt.status if isinstance(attempt, Replied) else None,
                 reason=None if isinstance(attempt, Replied) else attempt.reason,
             )
-        case Polled(answer=Answered(report=said)):
+        case Polled(answer=PollAnswered(report=said)):
             return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
         case _:
             return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))
@@ -232,7 +234,7 @@ def line(at: str, entry: Entry) -> PrintHistoryLine:
 # The list of print jobs (local API, GET /print-jobs).
 
 
-class Page(Filters, frozen=True, kw_only=True):
+class PrintJobQuery(Filters, frozen=True, kw_only=True):
     """What to list."""
 
     external_reference: str | None = None
@@ -242,7 +244,7 @@ class Page(Filters, frozen=True, kw_only=True):
         return "external_reference" if self.external_reference else super().index()
 
 
-def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.PrintJob], str | None]:
+def read_page(db: sqlite3.Connection, page: PrintJobQuery) -> tuple[list[model.PrintJob], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one.
 
     Of ids that begin so it is one page, by id.

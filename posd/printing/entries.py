@@ -13,7 +13,8 @@ import msgspec
 from posd.base.limits import CALLBACKS_OF_PRINT_JOB
 from posd.printing import model
 from posd.printing.model import NAMES, DecidedBy, Judgement, PrintAttentionCode, PrintJob, PrintStatus
-from posd.printing.wire import Answer, Answered, judge, read_status, read_webhook
+from posd.printing.wire import Answer, PollAnswered, judge, read_status, read_webhook
+from posd.records.entries import DecisionEntry, Quarantined, Reapplied, TakenOver, tag
 from posd.terminals.attempt import Attempt
 
 
@@ -65,38 +66,16 @@ class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
     seconds: float
 
 
-class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind"):
-    """An authentic callback was refused."""
+class Resolved(DecisionEntry, frozen=True, tag="resolve"):
+    """A person said how it ended."""
 
-    reason: str
-
-
-class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
-    """Callbacks of the quarantine were applied after all; none of this job is left there."""
-
-
-class Resolved(msgspec.Struct, frozen=True, tag="resolve", tag_field="kind"):
-    """A person said how it ended; `uid` is the socket peer's user id, None where the kernel did not say."""
-
-    operator: str
-    note: str
-    uid: int | None
     result: PrintStatus
 
 
-class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"):
+class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
     """A person closed one attention."""
 
-    operator: str
-    note: str
-    uid: int | None
     code: PrintAttentionCode
-
-
-class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
-    """A restore took it over from the database that it replaced, of which no more than this could be read."""
-
-    reason: str
 
 
 #: Webhooks of one job that are kept.
@@ -118,7 +97,7 @@ def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
             return model.interrupted(job, now, in_line=in_line)
         case Called(body=body):
             return model.take(job, read_webhook(body), DecidedBy.WEBHOOK, now)
-        case Polled(answer=Answered(report=report)):
+        case Polled(answer=PollAnswered(report=report)):
             return model.take(job, report, DecidedBy.POLL, now)
         case Polled():
             return job
@@ -161,12 +140,12 @@ def feed_word(entry: Entry) -> str:
             return NAMES[type(judgement)]
         case Called(body=body):
             return f"webhook:{read_webhook(body).status}"
-        case Polled(answer=Answered(report=report)):
+        case Polled(answer=PollAnswered(report=report)):
             return f"poll:{report.status}"
         case Polled():
             return "poll:no_answer"
         case _:
-            return str(entry.__struct_config__.tag)
+            return tag(entry)
 
 
 def replay(initial: PrintJob, inputs: Iterable[tuple[datetime, Entry]]) -> PrintJob:

@@ -9,17 +9,17 @@ from starlette.responses import Response
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls import parameters as at
-from posd.calls.app import json_response
-from posd.calls.context import Context
+from posd.calls.app import json_response, page_response
+from posd.calls.context import CallContext
 from posd.calls.long_poll import wait_until
-from posd.calls.route import Answer, Route
+from posd.calls.route import AnswerSpec, Route
 from posd.printing import documents, model, rows, start
 from posd.printing.decide import PrintOperators
-from posd.printing.documents import AskedPrintJob, Page, PrintHistory, PrintJob, PrintJobPage
-from posd.printing.poll import Spooler
+from posd.printing.documents import AskedPrintJob, PrintHistory, PrintJob, PrintJobPage, PrintJobQuery
+from posd.printing.poll import PrintPoller
 from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
 from posd.printing.start import Printing
-from posd.printing.wire import Answered, NoAnswer
+from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.records.request import decided
@@ -29,7 +29,9 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable
 class PrintJobCalls:
     """Handlers of /v1/print-jobs."""
 
-    def __init__(self, context: Context, printing: Printing, operators: PrintOperators, spooler: Spooler) -> None:
+    def __init__(
+        self, context: CallContext, printing: Printing, operators: PrintOperators, spooler: PrintPoller
+    ) -> None:
         self._context = context
         self._printing = printing
         self._operators = operators
@@ -70,7 +72,7 @@ class PrintJobCalls:
         def read(db: sqlite3.Connection) -> PrintHistory:
             return documents.history_document(db, self._get(db, identity))
 
-        return json_response(await self._context.read(read))
+        return await page_response(await self._context.read(read))
 
     async def reconcile_print_job(self, request: Request) -> Response:
         """`POST /print-jobs/{id}/reconcile`: ask the terminal now, also for one that has ended."""
@@ -82,7 +84,7 @@ class PrintJobCalls:
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"what the terminal says cannot be recorded now ({error}); check the disk, and ask again"
             raise Problem("storage_unavailable", detail) from error
-        status = answer.report.status if isinstance(answer, Answered) else None
+        status = answer.report.status if isinstance(answer, PollAnswered) else None
         reason = answer.reason if isinstance(answer, NoAnswer) else None
         document = await self._context.look_up(partial(self._shown, identity=identity))
         return json_response(AskedPrintJob(status, reason, document))
@@ -109,20 +111,20 @@ class PrintJobCalls:
 
     async def list_print_jobs(self, request: Request) -> Response:
         """`GET /print-jobs`: newest first, filtered, in pages."""
-        page = Page(**request.state.query)
+        page = PrintJobQuery(**request.state.query)
         at.check_alone(page)
 
         def read(db: sqlite3.Connection) -> PrintJobPage:
             found, cursor = documents.read_page(db, page)
             return PrintJobPage([documents.job_document(db, row) for row in found], cursor)
 
-        return json_response(await self._context.read(read))
+        return await page_response(await self._context.read(read))
 
     def _get(self, db: sqlite3.Connection, identity: str) -> model.PrintJob:
         """Return the job of that id. Raise Problem."""
         job = rows.find(db, identity)
         if job is None:
-            raise self._context.not_here(pruned.missing_print_job(db, identity))
+            raise self._context.not_here(pruned.PRINT_JOBS.missing(db, identity))
         return job
 
     def _shown(self, db: sqlite3.Connection, identity: str) -> documents.PrintJob:
@@ -150,7 +152,7 @@ ONE = "/v1/print-jobs/{print_job_id}"
 #: Codes of what looks for one print job.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
 
-_NOW = Answer("the print job as it then stands", PrintJob)
+_NOW = AnswerSpec("the print job as it then stands", PrintJob)
 
 ROUTES = (
     Route(
@@ -158,18 +160,18 @@ ROUTES = (
         ONE,
         "start_print_job",
         "Print a document, once. Repeat the call as often as you like with the same id and body: it is sent once.",
-        {201: Answer("started now", PrintJob), 200: Answer("was known already, by the same request", PrintJob)},
+        {201: AnswerSpec("started now", PrintJob), 200: AnswerSpec("was known already, by the same request", PrintJob)},
         start.REFUSALS,
         body=PrintRequest,
         judges_refusal=True,
     ),
-    Route("GET", ONE, "get_print_job", "Show a print job.", {200: Answer("the print job", PrintJob)}, KNOWN),
+    Route("GET", ONE, "get_print_job", "Show a print job.", {200: AnswerSpec("the print job", PrintJob)}, KNOWN),
     Route(
         "GET",
         f"{ONE}/outcome",
         "await_print_job",
         "Wait for its end. It is held until then, over everything but a restart of posd: then ask again.",
-        {200: Answer("the print job, final", PrintJob), 202: Answer("`timeout` passed: still open", PrintJob)},
+        {200: AnswerSpec("the print job, final", PrintJob), 202: AnswerSpec("`timeout` passed: still open", PrintJob)},
         (*KNOWN, "draining"),
         query=(at.TIMEOUT,),
     ),
@@ -178,7 +180,7 @@ ROUTES = (
         f"{ONE}/history",
         "get_print_history",
         "Show all that happened to a print job, and who did what.",
-        {200: Answer("the history", PrintHistory)},
+        {200: AnswerSpec("the history", PrintHistory)},
         KNOWN,
     ),
     Route(
@@ -186,7 +188,7 @@ ROUTES = (
         f"{ONE}/reconcile",
         "reconcile_print_job",
         "Ask the terminal now for a print job, also for one that has ended. No body.",
-        {200: Answer("what came, and the job as it then stands", AskedPrintJob)},
+        {200: AnswerSpec("what came, and the job as it then stands", AskedPrintJob)},
         KNOWN,
         admin=True,
     ),
@@ -215,7 +217,7 @@ ROUTES = (
         "/v1/print-jobs",
         "list_print_jobs",
         "List print jobs, newest first.",
-        {200: Answer("a page", PrintJobPage)},
+        {200: AnswerSpec("a page", PrintJobPage)},
         ("storage_unavailable",),
         query=(
             at.LIMIT,

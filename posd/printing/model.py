@@ -26,13 +26,12 @@ from typing import Annotated, Literal, assert_never
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, Refused, Unsent, judge_start, with_remark
+from posd.records.model import Phase, RecordAttention, RecordState, attended, cleared
+from posd.terminals.attempt import Attempt, Doubtful, NeverSent, StartRefused, judge_start, with_remark
 
 
-class Report(msgspec.Struct, frozen=True):
+class JobReport(msgspec.Struct, frozen=True):
     """What the terminal says of a job, by webhook, poll or reply; `status` is its word, known or not.
 
     `job_id` is the id that it names, None where it names none; the errors belong to FAILED alone
@@ -46,26 +45,26 @@ class Report(msgspec.Struct, frozen=True):
     error_message: str | None = None
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class JobAccepted(msgspec.Struct, frozen=True):
     """The terminal took the job. `job_id` is the id that its reply names; `report` its state, where it says one."""
 
     job_id: str | None = None
-    report: Report | None = None
+    report: JobReport | None = None
 
 
-Judgement = Accepted | Refused | Unsent | Doubtful
+Judgement = JobAccepted | StartRefused | NeverSent | Doubtful
 
 
 #: Words for the log and the history, by kind of judgement.
 NAMES: Mapping[type[Judgement], str] = {
-    Accepted: "accepted",
-    Refused: "refused",
-    Unsent: "unsent",
+    JobAccepted: "accepted",
+    StartRefused: "refused",
+    NeverSent: "unsent",
     Doubtful: "in_doubt",
 }
 
 
-def judge_reply(attempt: Attempt, said: Accepted | Doubtful, *, reads_errors: bool = True) -> Judgement:
+def judge_reply(attempt: Attempt, said: JobAccepted | Doubtful, *, reads_errors: bool = True) -> Judgement:
     """Judge the one attempt to create a job; `said` is what its reply says, in case it is a 2xx.
 
     The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job,
@@ -145,29 +144,21 @@ SETTLED = (
 SETTLED_BY_PERSON = (PrintAttentionCode.IN_DOUBT, PrintAttentionCode.PRINT_STUCK)
 
 
-class PrintAttention(msgspec.Struct, frozen=True):
+class PrintAttention(RecordAttention, frozen=True):
     """One condition, since when, and what it is about."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which condition")]
-    since: Annotated[Moment, Meta(description="since when")]
-    detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
-class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One document for one terminal. `document` is the till's JSON object, verbatim. Times are ISO 8601 texts."""
+class PrintJob(RecordState, frozen=True, kw_only=True):
+    """One document for one terminal. `document` is the till's JSON object, verbatim."""
 
     print_job_id: str
     terminal: str | None  # None: an orphan, for the webhook does not say who sends it
-    created_at: str
-    updated_at: str
-    phase: Phase
     external_reference: str = ""
     document: bytes = b"{}"
     reprint_of: str | None = None
-    sent_to: str | None = None  # base URL of the device that it goes to; None: an orphan
     queued: bool = False  # it waits for its turn to be sent: nothing of it is on the network
-    acknowledged: bool = False  # the creation was answered 2xx
-    heard: bool = False  # something of the terminal came for it
     terminal_job_id: str | None = None  # the terminal's own id of it, where that is not ours
     accepted_at: str | None = None  # since when it is known that the terminal has it
     status: PrintStatus | None = None
@@ -176,39 +167,21 @@ class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None  # why it was not accepted
     decided_by: DecidedBy | None = None
     attention: tuple[PrintAttention, ...] = ()
-    revision: int = 0
-
-    @property
-    def orphan(self) -> bool:
-        """Whether it was rebuilt from a webhook, so that nothing is known of the till's request."""
-        return self.sent_to is None
-
-    @property
-    def updates_terminal(self) -> bool:
-        """Whether a callback of it changes anything but itself: see the payments'."""
-        return self.phase is not Phase.FINAL
 
     @property
     def asked_as(self) -> str:
         """The id under which the terminal is asked for it."""
         return self.terminal_job_id or self.print_job_id
 
-    def attention_of(self, code: PrintAttentionCode) -> PrintAttention | None:
-        """Return the open attention of that code."""
-        return next((item for item in self.attention if item.code is code), None)
-
 
 def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) -> PrintJob:
     """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
-    old = job.attention_of(code)
-    item = PrintAttention(code=code, since=old.since if old else iso(now), detail=detail)
-    others = tuple(other for other in job.attention if other.code is not code)
-    return _set(job, attention=(*others, item))
+    return attended(job, PrintAttention(code=code, since=iso(now), detail=detail))
 
 
 def clear(job: PrintJob, *codes: PrintAttentionCode) -> PrintJob:
     """Close attentions, open or not."""
-    return _set(job, attention=tuple(item for item in job.attention if item.code not in codes))
+    return cleared(job, codes)
 
 
 def belongs(job: PrintJob, named: str) -> bool:
@@ -225,25 +198,25 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
     """Apply what the answer to the one creation request proves. A webhook can be faster than it, and beats it."""
     before = job
     match judgement:
-        case Accepted(job_id=named, report=report):
+        case JobAccepted(job_id=named, report=report):
             job = _accept(_name(_set(job, acknowledged=True), named, now), "its reply", now)
             known = report if report is not None and PrintStatus.known(report.status) else None
             job = _take(job, known, DecidedBy.POLL, now) if known else job
-        case Refused() | Unsent() if job.phase is Phase.STARTING and not job.heard:
+        case StartRefused() | NeverSent() if job.phase is Phase.STARTING and not job.heard:
             job = _not_accepted(job, judgement)
-        case Refused() | Unsent() if job.phase is Phase.STARTING:
+        case StartRefused() | NeverSent() if job.phase is Phase.STARTING:
             # A callback was faster that could not be used.
             job = doubt(job, "it was refused or not sent, and yet a callback of it came", now)
         case Doubtful(reason=reason) if job.phase is Phase.STARTING:
             job = doubt(job, reason, now)
-        case Refused() | Unsent() | Doubtful():
+        case StartRefused() | NeverSent() | Doubtful():
             pass  # a webhook was faster and says more
         case _:
             assert_never(judgement)
     return _touch(job, before, now)
 
 
-def take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJob:
+def take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> PrintJob:
     """Apply what the terminal says of the job (the caller has seen that it is of this job)."""
     before = job
     job = _set(job, heard=True)
@@ -252,7 +225,7 @@ def take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJ
     return _touch(_take(job, report, source, now), before, now)
 
 
-def rebuild(report: Report, print_job_id: str, now: datetime) -> PrintJob:
+def rebuild(report: JobReport, print_job_id: str, now: datetime) -> PrintJob:
     """Make the job of an authentic webhook that the database does not know (~orphan)."""
     orphan = PrintJob(
         print_job_id=print_job_id,
@@ -282,7 +255,7 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
-        return _touch(_not_accepted(job, Unsent("posd ended before its turn to be sent came")), job, now)
+        return _touch(_not_accepted(job, NeverSent("posd ended before its turn to be sent came")), job, now)
     return _touch(doubt(job, "posd was interrupted while it sent the request", now), job, now)
 
 
@@ -375,7 +348,7 @@ def _reopen(job: PrintJob, news: str, now: datetime) -> PrintJob:
     return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
 
 
-def _take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJob:
+def _take(job: PrintJob, report: JobReport, source: Source, now: datetime) -> PrintJob:
     status = PrintStatus.known(report.status)
     if status in FINALS:
         return _finish(job, status, report, source, now)
@@ -388,7 +361,7 @@ def _take(job: PrintJob, report: Report, source: Source, now: datetime) -> Print
     return _set(job, status=status) if RANK[status] > RANK[job.status] else job
 
 
-def _finish(job: PrintJob, status: PrintStatus, report: Report, source: Source, now: datetime) -> PrintJob:
+def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
     """Apply a final of the terminal."""
     if job.decided_by in STATED:
         return _compare(job, status, report, source, now)
@@ -402,7 +375,7 @@ def _finish(job: PrintJob, status: PrintStatus, report: Report, source: Source, 
     return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
 
 
-def _compare(job: PrintJob, status: PrintStatus, report: Report, source: Source, now: datetime) -> PrintJob:
+def _compare(job: PrintJob, status: PrintStatus, report: JobReport, source: Source, now: datetime) -> PrintJob:
     """Hold a final against the one that stands."""
     if status is not job.status:
         detail = (
@@ -414,17 +387,17 @@ def _compare(job: PrintJob, status: PrintStatus, report: Report, source: Source,
     return _set(job, error_code=job.error_code or error_code, error_message=job.error_message or error_message)
 
 
-def _errors(status: PrintStatus, report: Report) -> tuple[str | None, str | None]:
+def _errors(status: PrintStatus, report: JobReport) -> tuple[str | None, str | None]:
     return (report.error_code, report.error_message) if status is PrintStatus.FAILED else (None, None)
 
 
-def _not_accepted(job: PrintJob, judgement: Refused | Unsent) -> PrintJob:
+def _not_accepted(job: PrintJob, judgement: StartRefused | NeverSent) -> PrintJob:
     match judgement:
-        case Refused(status=status, body=body, remark=remark):
+        case StartRefused(status=status, body=body, remark=remark):
             words = f"the terminal refused it (HTTP {status})" + (f": {body}" if body.strip() else "")
             reason = with_remark(words, remark)
             return _set(_end(job, None, DecidedBy.REFUSAL), reason=reason)
-        case Unsent(reason=reason):
+        case NeverSent(reason=reason):
             return _set(_end(job, None, DecidedBy.UNSENT), reason=f"it was not sent: {reason}")
         case _:
             assert_never(judgement)

@@ -24,37 +24,37 @@ from posd.base.times import parse_iso
 from posd.printing import record, rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
-from posd.printing.schedule import NEVER, Away, Limits, Plan
-from posd.printing.turns import Turns
-from posd.printing.wire import Answer, Answered, NoAnswer, read_poll
+from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
+from posd.printing.turns import PrintTurns
+from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_spooler")
 
 
-class _Line:
+class _PollQueue:
     """The open jobs of one terminal by when they are asked for; entries whose plan has changed are passed over."""
 
     def __init__(self) -> None:
         self.due: list[tuple[float, str]] = []
-        self.away: Away | None = None
+        self.away: PollPause | None = None
         self.asking: asyncio.Task[None] | None = None
 
 
-class Spooler:
+class PrintPoller:
     """Asks for open print jobs. `adopt` what is open, `run` it as a task, `close` it."""
 
     def __init__(
         self,
         store: Store,
         fleet: Fleet,
-        turns: Turns,
-        limits: Limits,
+        turns: PrintTurns,
+        limits: PollLimits,
         now: Callable[[], datetime],
         chance: Callable[[], float],
     ) -> None:
@@ -65,16 +65,16 @@ class Spooler:
         self._limits = limits
         self._now = now
         self._chance = chance
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, PollPlan] = {}
         self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _PollQueue] = {}
         self._stuck: list[tuple[float, str]] = []  # a heap, like the lines
         self._telling: dict[asyncio.Task[None], None] = {}
         self._wake = asyncio.Event()
         self._closing = False
         #: How often a terminal was asked since the start of the process, by whether it answered.
         self.polls = Counter({"answer": 0, "no_answer": 0})
-        store.hub.listen(self._changed, record.Moved)
+        store.hub.listen(self._changed, record.PrintJobChanged)
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
         """Take up what an earlier daemon left: each is asked for at once, one after the other."""
@@ -131,12 +131,12 @@ class Spooler:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _changed(self, changes: Sequence[Change]) -> None:
+    def _changed(self, changes: Sequence[RecordedChange]) -> None:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: RecordedChange) -> None:
         if change.phase == Phase.FINAL:
             self._plans.pop(change.id, None)
             self._terminals.pop(change.id, None)
@@ -148,7 +148,7 @@ class Spooler:
             elif active and not plan.accepted:
                 self._keep(change.id, change.terminal, schedule.accepted(plan, self._limits, now))
 
-    def _keep(self, identity: str, terminal: str | None, plan: Plan) -> None:
+    def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
         """Take a new plan of a job, and wake where that is due before anything else.
 
         A time that is in its heap already is not put there again: a terminal can cause plans without end.
@@ -158,7 +158,7 @@ class Spooler:
         if terminal is not None and terminal in self._fleet:
             self._terminals[identity] = terminal
             if plan.poll_at != NEVER and (old is None or old.poll_at != plan.poll_at):
-                heappush(self._lines.setdefault(terminal, _Line()).due, (plan.poll_at, identity))
+                heappush(self._lines.setdefault(terminal, _PollQueue()).due, (plan.poll_at, identity))
         stuck_at = schedule.stuck_due(plan)
         if stuck_at is not None and (old is None or schedule.stuck_due(old) != stuck_at):
             heappush(self._stuck, (stuck_at, identity))
@@ -186,7 +186,7 @@ class Spooler:
         plan = self._plans.get(identity)
         return plan is None or plan.poll_at != at
 
-    async def _ask(self, identity: str, terminal: str, line: _Line, due: float) -> None:
+    async def _ask(self, identity: str, terminal: str, line: _PollQueue, due: float) -> None:
         reached: bool | None = None
         try:
             async with self._turns.ask(terminal):
@@ -200,7 +200,7 @@ class Spooler:
             self._wake.set()
         self._plan(identity, terminal, line, due, reached)
 
-    def _plan(self, identity: str, terminal: str, line: _Line, due: float, reached: bool | None) -> None:
+    def _plan(self, identity: str, terminal: str, line: _PollQueue, due: float, reached: bool | None) -> None:
         """Plan the next question after one; `reached` is None where the terminal was not called."""
         now, jitter = monotonic(), self._chance()
         if reached is False:
@@ -217,7 +217,7 @@ class Spooler:
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
         """Ask, and record what came; tell whether the terminal could be reached, None where nothing is to be asked."""
-        job = await self._store.look_up(partial(rows.get, print_job_id=identity))
+        job = await self._store.look_up(partial(rows.get, identity=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
         return (await self._call(job, terminal))[1]
@@ -235,7 +235,7 @@ class Spooler:
         crash_point("print_poll.replied")
         reached = not isinstance(attempt, NotSent)
         answer = read_poll(attempt, job)
-        if isinstance(answer, Answered):
+        if isinstance(answer, PollAnswered):
             entry = Polled(answer)
             await self._store.write(partial(_record, identity=job.print_job_id, entry=entry, now=self._now()))
             crash_point("print_poll.recorded")
@@ -243,13 +243,13 @@ class Spooler:
         return answer, reached
 
     def _log(self, identity: str, terminal: str, answer: Answer) -> None:
-        self.polls["answer" if isinstance(answer, Answered) else "no_answer"] += 1
+        self.polls["answer" if isinstance(answer, PollAnswered) else "no_answer"] += 1
         log.info(
             "print.poll",
             print_job=identity,
             terminal=terminal,
-            status=answer.report.status if isinstance(answer, Answered) else None,
-            result="answer" if isinstance(answer, Answered) else "no_answer",
+            status=answer.report.status if isinstance(answer, PollAnswered) else None,
+            result="answer" if isinstance(answer, PollAnswered) else "no_answer",
             reason=answer.reason if isinstance(answer, NoAnswer) else None,
         )
 
@@ -280,7 +280,7 @@ class Spooler:
                 self._keep(identity, self._terminals.get(identity), again)
 
 
-def _record(unit: Unit, identity: str, entry: Polled | Stuck, now: datetime) -> None:
+def _record(unit: WriteTransaction, identity: str, entry: Polled | Stuck, now: datetime) -> None:
     """Apply an entry (runs inside the commit)."""
     before = rows.get(unit.db, identity)
     assert before is not None  # noqa: S101 - ids are never removed

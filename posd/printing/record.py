@@ -9,7 +9,7 @@ from posd.printing import rows
 from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
 from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
 from posd.storage import changes
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 KIND = "print_job"
 
@@ -18,14 +18,14 @@ KIND = "print_job"
 ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
-class Moved(Change, frozen=True, kw_only=True):
+class PrintJobChanged(RecordedChange, frozen=True, kw_only=True):
     """A line of the feed as those hear it who listen: with the job before (None: not known) and after it."""
 
     before: PrintJob | None
     after: PrintJob
 
 
-def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
+def record(unit: WriteTransaction, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
 
     Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
@@ -40,10 +40,10 @@ def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJo
     return move(unit, before, after, feed_word(entry))
 
 
-def _publish(unit: Unit, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
+def _publish(unit: WriteTransaction, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
     changes.record(
         unit,
-        Moved(
+        PrintJobChanged(
             seq=0,
             at=at,
             kind=KIND,
@@ -60,13 +60,13 @@ def _publish(unit: Unit, before: PrintJob | None, after: PrintJob, word: str, at
     )
 
 
-def begin(unit: Unit, job: PrintJob, word: str) -> None:
+def begin(unit: WriteTransaction, job: PrintJob, word: str) -> None:
     """Record a job for the first time. `word`: `intent`, `orphan` or `taken_over`."""
     rows.insert(unit, job)
     _publish(unit, None, job, word, job.updated_at)
 
 
-def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
+def move(unit: WriteTransaction, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     """Change a job from what it was to what it is now, with its line of the feed. Raise StaleState."""
     changed = rows.update(unit, before, after)
     if changed is not before:
@@ -74,7 +74,7 @@ def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     return changed
 
 
-def note(unit: Unit, job: PrintJob, word: str, at: str) -> None:
+def note(unit: WriteTransaction, job: PrintJob, word: str, at: str) -> None:
     """Write a line of the feed for something that was done about a job and did not change it."""
     _publish(unit, job, job, word, at)
 
@@ -87,7 +87,7 @@ log = structlog.get_logger("posd.printing")
 ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
-def tell(change: Moved) -> None:
+def tell(change: PrintJobChanged) -> None:
     """Log what a person should know of a change."""
     before, after = change.before, change.after
     identity, terminal = after.print_job_id, after.terminal

@@ -3,17 +3,13 @@
 from collections.abc import Callable
 from datetime import datetime
 
-import structlog
-
-from posd.base.crashpoints import crash_point
 from posd.printing import record, rows
 from posd.printing.entries import Interrupted
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
+from posd.records.recovery import take_over
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-
-log = structlog.get_logger("posd.recovery")
+from posd.storage.writer import WriteTransaction
 
 
 async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
@@ -22,22 +18,12 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
     Return what is open: the spooler's work.
     """
 
-    def work(unit: Unit) -> list[PrintJob]:
+    def work(unit: WriteTransaction) -> list[PrintJob]:
         taken_over = []
         for found in rows.open_ones(unit.db):
             starting = found.phase is Phase.STARTING
             taken_over.append(record.record(unit, found, Interrupted(found.queued), now()) if starting else found)
         return taken_over
 
-    crash_point("print_recovery.before_commit")
-    taken_over = await store.write(work)
-    crash_point("print_recovery.committed")
-    for item in taken_over:
-        log.info(
-            "print.taken_over",
-            print_job=item.print_job_id,
-            terminal=item.terminal,
-            phase=item.phase,
-            status=item.status,
-        )
+    taken_over = await take_over(rows.PRINT_JOB, store, "print_recovery", work)
     return [item for item in taken_over if item.phase is not Phase.FINAL]

@@ -1,14 +1,14 @@
 """Print jobs derived again from their journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import structlog
 from msgspec import Meta
 
-from posd.base.ids import Channel
 from posd.base.times import parse_iso
 from posd.printing import record, rows
 from posd.printing.entries import Called, replay
@@ -17,8 +17,8 @@ from posd.printing.model import PrintJob, rebuild
 from posd.printing.rows import Journaled
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.records.quarantine import MAX_SHOWN, Differing, Done
-from posd.storage.writer import Unit
+from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
+from posd.storage.writer import WriteTransaction
 
 log = structlog.get_logger("posd.reprocess")
 
@@ -49,45 +49,21 @@ class PrintReport(msgspec.Struct):
     differing: Annotated[int, Meta(description="how many were corrected")] = 0
 
 
-class PrintRecords:
-    """Print jobs, to be derived again (see `records.quarantine.Derivable`)."""
+def print_records(inbox: PrintInbox) -> Derivable[PrintJob]:
+    """Return print jobs, to be derived again. Each has had a journal from its beginning."""
 
-    channel = Channel.PRINT
+    def differing(db: sqlite3.Connection, stored: PrintJob) -> tuple[Differing, Callable[[WriteTransaction], object]]:
+        derived = derive(db, stored)
+        after = msgspec.structs.replace(derived, revision=stored.revision)
+        return difference(stored, derived), partial(record.move, before=stored, after=after, word="reprocessed")
 
-    def __init__(self, inbox: PrintInbox) -> None:
-        self.reapply = inbox.reapply
+    def tell(derived: int, differ: int) -> None:
+        log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differ} differences")
 
-    def tell(self, derived: int, differing: int) -> None:
-        """Log what was done."""
-        log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differing} differences")
-
-    def tell_difference(self, identity: str, fields: str) -> None:
-        """Log that one differed."""
-        log.error("store.difference", print_job=identity, detail=fields)
-
-    def begins_after(self, _db: sqlite3.Connection) -> int:
-        """Return 0: each job has had a journal from its beginning."""
-        return 0
-
-    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
-        """Return the next jobs by rowid: their id, and whether they differ from what follows."""
-        stored = rows.by_rowid(db, after, limit)
-        return [(rowid, row.print_job_id, bool(difference(row, derive(db, row)))) for rowid, row in stored]
-
-    def correct(self, unit: Unit, identity: str) -> Differing | None:
-        """Store what follows from the record of a job, and return in what it differed."""
-        stored = rows.get(unit.db, identity)
-        if stored is None:
-            return None
-        derived = derive(unit.db, stored)
-        differing = difference(stored, derived)
-        if not differing:
-            return None
-        record.move(unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "reprocessed")
-        return differing
+    return Derivable(rows.PRINT_JOB, differing, inbox.reapply, tell)
 
 
-def report(done: Done) -> PrintReport:
+def report(done: ReprocessResult) -> PrintReport:
     """Return what was done with print jobs as the local API tells it."""
     return PrintReport(
         print_jobs=done.derived,

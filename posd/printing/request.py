@@ -1,9 +1,8 @@
 """The till's request to print: reading, checking, comparing, and the body for the terminal (local API, Print jobs).
 
 Every fault is collected with its JSON Pointer. The document is the till's own and goes to the terminal with the bytes
-that the till wrote; its `commands` are checked (posd.printing.commands). Where it goes in the request is an assumption
-that the configuration can replace (`print.document_member`): published are `printJobId`, `externalReference` and
-`webhookUrl` (terminal API, Printing).
+that the till wrote. Where it goes in the request is an assumption that the configuration can replace
+(`print.document_member`): published are `printJobId`, `externalReference` and `webhookUrl` (terminal API, Printing).
 """
 
 from collections.abc import Mapping
@@ -13,15 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.ids import ID_RULE, PrintJobId, is_print_job_id
-from posd.base.json_types import Wire, decode, deeper_than, encode
+from posd.base.json_types import WireFormat, deeper_than, encode
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
     DecisionRow,
-    Fault,
-    Reader,
+    FieldReader,
+    RequestFault,
     Signed,
     differing,
 )
@@ -49,15 +48,15 @@ class PrintRequest(msgspec.Struct, frozen=True):
     ] = None
     external_reference: Annotated[
         str,
-        Wire(Annotated[str, Meta(max_length=MAX_REFERENCE_CHARACTERS)] | None),
+        WireFormat(Annotated[str, Meta(max_length=MAX_REFERENCE_CHARACTERS)] | None),
         Meta(description="the till's own; the terminal's webhooks echo it"),
     ] = ""
     document: Annotated[
         bytes,
-        Wire(dict[str, object], required=True),
+        WireFormat(dict[str, object], required=True),
         Meta(
             description=f"what is printed, sent as it is; at most {MAX_DOCUMENT_BYTES} bytes and {MAX_FREE_FORM_DEPTH} "
-            "levels deep. Where it has `commands`, they are checked: docs/api.md, Commands of a document"
+            "levels deep"
         ),
     ] = b"{}"
     reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one prints again")] = None
@@ -78,12 +77,12 @@ class PrintAcknowledgement(Signed, frozen=True):
     code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
-def read_print(body: bytes) -> tuple[PrintRequest, tuple[Fault, ...]]:
+def read_print(body: bytes) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`: the request, and what is wrong with it.
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
     """
-    reader = Reader(body, FIELDS)
+    reader = FieldReader(body, FIELDS)
     if not reader.readable:
         return PrintRequest(), tuple(reader.faults)
     request = PrintRequest(
@@ -95,7 +94,7 @@ def read_print(body: bytes) -> tuple[PrintRequest, tuple[Fault, ...]]:
     return request, tuple(reader.faults)
 
 
-def _document(reader: Reader, body: bytes) -> bytes:
+def _document(reader: FieldReader, body: bytes) -> bytes:
     if not isinstance(reader.members.get("document"), dict):
         reader.fault("/document", "is required: an object, which goes to the terminal unchanged")
         return b"{}"
@@ -104,20 +103,10 @@ def _document(reader: Reader, body: bytes) -> bytes:
         reader.fault("/document", f"must be at most {MAX_DOCUMENT_BYTES} bytes, is {len(raw)}")
     if deeper_than(raw, MAX_FREE_FORM_DEPTH):
         reader.fault("/document", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
-    from posd.printing import commands  # the daemon's start does not need it
-
-    reader.faults += commands.examine(reader.members["document"]).faults
     return raw
 
 
-def unknown_commands(document: bytes) -> tuple[str, ...]:
-    """Return what a document that was read has in its commands that this version does not know, in sentences."""
-    from posd.printing import commands
-
-    return commands.examine(decode(document)).unknown
-
-
-def _reprint_of(reader: Reader) -> str | None:
+def _reprint_of(reader: FieldReader) -> str | None:
     value = reader.members.get("reprint_of")
     if value is None:
         return None
@@ -127,16 +116,14 @@ def _reprint_of(reader: Reader) -> str | None:
     return value
 
 
-def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> list[str]:
+def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[RequestFault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    Of an orphan the request is not known, so nothing differs. What is wrong within the document says nothing: an
-    earlier version may have taken it. Its content is compared.
+    Of an orphan the request is not known, so nothing differs.
     """
-    beside = tuple(fault for fault in faults if not fault.path.startswith("/document/"))
     if request.reprint_of and job.reprint_of and request.reprint_of.lower() == job.reprint_of.lower():
         request = msgspec.structs.replace(request, reprint_of=job.reprint_of)
-    return [] if job.orphan else differing(request, job, beside)
+    return [] if job.orphan else differing(request, job, faults)
 
 
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
@@ -155,11 +142,11 @@ def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     return encode(own | {name: value for name, value in _RAW.decode(job.document).items() if name not in own})
 
 
-def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resolved:
+def _resolve(reader: FieldReader, operator: str, note: str, uid: int | None) -> Resolved:
     return Resolved(operator, note, uid, reader.choice("result", sorted(FINALS)))
 
 
-def _acknowledge(reader: Reader, operator: str, note: str, uid: int | None) -> Dismissed:
+def _acknowledge(reader: FieldReader, operator: str, note: str, uid: int | None) -> Dismissed:
     return Dismissed(operator, note, uid, reader.choice("code", list(PrintAttentionCode)))
 
 

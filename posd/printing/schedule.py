@@ -13,7 +13,7 @@ more slowly still, and a person is told of a job that the terminal has.
 | taken up (start) | at once                                 | what is left of `stuck_seconds` |
 
 A terminal is asked for one job at a time. While it cannot be reached none of its jobs is asked for: one question
-after a pause of its own (`Away`) finds out for all of them.
+after a pause of its own (`PollPause`) finds out for all of them.
 
 Source: terminal API, Printing.
 """
@@ -31,7 +31,7 @@ NEVER = float("inf")
 _MAX_DOUBLINGS = 24
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PollLimits(msgspec.Struct, frozen=True):
     """`[print]` of the configuration, in seconds."""
 
     first: float
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True):
     stuck: float
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PollPlan(msgspec.Struct, frozen=True):
     """What is remembered of one open job; times are seconds of the monotonic clock.
 
     `poll_at` is when it is asked for next, `NEVER` while it is being asked for; `stuck_at` when it has been open for
@@ -55,47 +55,47 @@ class Plan(msgspec.Struct, frozen=True):
     asked_at: float = float("-inf")
 
 
-class Away(msgspec.Struct, frozen=True):
+class PollPause(msgspec.Struct, frozen=True):
     """A terminal that could not be reached: until when none of its jobs is asked for."""
 
     until: float
     tries: int = 0
 
 
-def begin(accepted: bool, limits: Limits, now: float) -> Plan:
+def begin(accepted: bool, limits: PollLimits, now: float) -> PollPlan:
     """Plan for a job that the terminal has just taken, or that has just become doubtful."""
-    return Plan(now + limits.first, now + limits.stuck, accepted)
+    return PollPlan(now + limits.first, now + limits.stuck, accepted)
 
 
-def adopt(accepted: bool, age: float, told: bool, limits: Limits, now: float) -> Plan:
+def adopt(accepted: bool, age: float, told: bool, limits: PollLimits, now: float) -> PollPlan:
     """Plan for a job that an earlier daemon left: it is asked for at once. `age` is in seconds, by the wall clock."""
     left = limits.stuck - min(max(age, 0.0), limits.stuck)  # a clock that was set back says nothing
-    return Plan(now, now + left, accepted, told)
+    return PollPlan(now, now + left, accepted, told)
 
 
-def accepted(plan: Plan, limits: Limits, now: float) -> Plan:
+def accepted(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
     """Note that the terminal has the job of which that was not known."""
     if plan.accepted:
         return plan
     return msgspec.structs.replace(begin(True, limits, now), asked_at=plan.asked_at)
 
 
-def soon(plan: Plan, now: float) -> Plan:
+def soon(plan: PollPlan, now: float) -> PollPlan:
     """Ask for it now, for something of it could not be used: how often a stranger can cause that is bounded."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
 
 
-def asking(plan: Plan, now: float) -> Plan:
+def asking(plan: PollPlan, now: float) -> PollPlan:
     """Note that it is being asked for; what asks for it `soon` meanwhile is for the next question."""
     return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
 
 
-def asked_in_vain(plan: Plan, due: float) -> Plan:
+def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
     """Note that the question did not get through: it is due as before, and the terminal's pause holds it back."""
     return msgspec.structs.replace(plan, poll_at=due)
 
 
-def answered(plan: Plan, limits: Limits, now: float, jitter: float) -> Plan:
+def answered(plan: PollPlan, limits: PollLimits, now: float, jitter: float) -> PollPlan:
     """Plan the next question after one; `jitter` is 0 to 1."""
     pause = min(limits.most, limits.first * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
     if now >= plan.stuck_at:
@@ -104,23 +104,23 @@ def answered(plan: Plan, limits: Limits, now: float, jitter: float) -> Plan:
     return msgspec.structs.replace(plan, poll_at=at, tries=plan.tries + 1, asked_at=now)
 
 
-def stuck_due(plan: Plan) -> float | None:
+def stuck_due(plan: PollPlan) -> float | None:
     """Return when a person is to be told that it is stuck, None where that is not to be told (any more)."""
     return plan.stuck_at if plan.accepted and not plan.told else None
 
 
-def told(plan: Plan) -> Plan:
+def told(plan: PollPlan) -> PollPlan:
     """Note that it is shown as stuck."""
     return msgspec.structs.replace(plan, told=True)
 
 
-def tell_later(plan: Plan, limits: Limits, now: float) -> Plan:
+def tell_later(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
     """Plan to tell again that it is stuck: that could not be recorded."""
     return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.first)
 
 
-def not_reached(away: Away | None, limits: Limits, now: float, jitter: float) -> Away:
+def not_reached(away: PollPause | None, limits: PollLimits, now: float, jitter: float) -> PollPause:
     """Note that a terminal could not be reached (again): its pause doubles, with the same bounds as that of a job."""
     tries = 0 if away is None else away.tries + 1
     pause = min(limits.most, limits.first * 2.0 ** min(tries, _MAX_DOUBLINGS))
-    return Away(now + pause * (1 + JITTER * jitter), tries)
+    return PollPause(now + pause * (1 + JITTER * jitter), tries)

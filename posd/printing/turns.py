@@ -18,7 +18,7 @@ MAX_WAITING = 2048
 MAX_HELD = 32
 
 
-class _Line:
+class _TerminalCalls:
     """The calls to one terminal."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Line:
 class Ticket:
     """A place in the line of a terminal."""
 
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, line: _TerminalCalls) -> None:
         self._line = line
         self._failures = line.failures
 
@@ -47,11 +47,11 @@ class Ticket:
         self._line.failure = reason
 
 
-class Turns:
+class PrintTurns:
     """Gives the turns."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _TerminalCalls] = {}
         self._fleet = asyncio.Semaphore(MAX_CALLS)
         self.waiting = 0
 
@@ -89,5 +89,5 @@ class Turns:
         async with self._line(terminal).calling, self._fleet:
             yield
 
-    def _line(self, terminal: str) -> _Line:
-        return self._lines.setdefault(terminal, _Line())
+    def _line(self, terminal: str) -> _TerminalCalls:
+        return self._lines.setdefault(terminal, _TerminalCalls())

@@ -3,16 +3,16 @@
 Of the transport no more is asked than whether anything was written and whether a whole reply came, as for every call.
 """
 
-from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any, assert_never
 
 import msgspec
 from msgspec import Meta
 
 from posd.base.damaged_json import UNREADABLE, decoded
-from posd.base.json_types import Object, decode
-from posd.printing.model import Accepted, Judgement, PrintJob, PrintStatus, Report, judge_reply
-from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Replied, with_remark
+from posd.base.json_types import Object, as_text, decode
+from posd.printing.model import JobAccepted, JobReport, Judgement, PrintJob, PrintStatus, judge_reply
+from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, with_remark
 from posd.terminals.envelope import envelope_in
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
@@ -38,16 +38,17 @@ class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
 
 
-class Answered(msgspec.Struct, frozen=True, tag="answer"):
+class PollAnswered(msgspec.Struct, frozen=True, tag="answer"):
     """The poll brought the state of our job."""
 
-    report: Report
+    report: JobReport
 
 
-Answer = Answered | NoAnswer
+Answer = PollAnswered | NoAnswer
 
 
-def read_webhook(body: bytes) -> Report:
+@lru_cache(maxsize=16)  # a commit asks for the same several times: it is read once, before it
+def read_webhook(body: bytes) -> JobReport:
     """Read a print webhook. Raise NotAPrintEvent where it is none; the message names the field.
 
     A damaged id is None: the token of the address proves which job is meant.
@@ -63,7 +64,7 @@ def read_webhook(body: bytes) -> Report:
     job_id, status = _required(members, "printJobId"), _required(members, "status")
     if UNREADABLE in status:
         raise NotAPrintEvent("status cannot be read")
-    return Report(
+    return JobReport(
         job_id=None if UNREADABLE in job_id else job_id,
         status=status,
         external_reference=_text(members.get("externalReference")) or "",
@@ -82,7 +83,7 @@ def read_status(body: bytes) -> str:
 
 def judge(attempt: Attempt, *, reads_errors: bool = True) -> Judgement:
     """Judge the one attempt to create a job; `reads_errors` as of `judge_start`."""
-    said: Accepted | Doubtful = Accepted()
+    said: JobAccepted | Doubtful = JobAccepted()
     if isinstance(attempt, Replied) and attempt.complete:
         said = _read_acceptance(attempt, reads_errors)
     return judge_reply(attempt, said, reads_errors=reads_errors)
@@ -94,7 +95,7 @@ def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
     An answer that names no id is believed: it is the answer to the question for this job. A 404 proves nothing.
     """
     match attempt:
-        case NotSent(reason=reason) | Lost(reason=reason):
+        case NotSent(reason=reason) | ReplyLost(reason=reason):
             return NoAnswer(reason)
         case Replied(status=status) if not 200 <= status < 300:
             return NoAnswer(with_remark(f"the terminal answered HTTP {status}", attempt.remark), status)
@@ -122,8 +123,8 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
         return NoAnswer("the reply has this print job, but not its status", status)
     if PrintStatus.known(word) is None and (failure := envelope_in(ours[0])) is not None and failure.certain:
         return NoAnswer(f"the terminal answered HTTP {status} with {failure.name}", status)
-    return Answered(
-        Report(
+    return PollAnswered(
+        JobReport(
             status=word,
             error_code=_text(ours[0].get("errorCode")),
             error_message=_text(ours[0].get("errorMessage")),
@@ -140,27 +141,27 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
 
 
-def _read_acceptance(reply: Replied, reads_errors: bool) -> Accepted | Doubtful:
+def _read_acceptance(reply: Replied, reads_errors: bool) -> JobAccepted | Doubtful:
     try:
         members = decoded(reply.body)[0]
     except ValueError:
-        return Accepted()
+        return JobAccepted()
     if not isinstance(members, Object):
-        return Accepted()
+        return JobAccepted()
     error = envelope_in(members) if reads_errors else None
     if error is not None and error.certain:
         return Doubtful(f"the terminal answered HTTP {reply.status} with {error.name}")
     known = [name for name in ID_NAMES if name in members and name not in members.repeated]
     named = _identity(members[known[0]]) if known else None
     word = _text(members.get("status")) if "status" not in members.repeated else None
-    report = Report(
+    report = JobReport(
         status=word or "",
         error_code=_text(members.get("errorCode")),
         error_message=_text(members.get("errorMessage")),
     )
     if word and UNREADABLE in word:
         word = None
-    return Accepted(named, report if word else None)
+    return JobAccepted(named, report if word else None)
 
 
 def _identity(value: Any) -> str | None:
@@ -181,7 +182,5 @@ def _required(members: Object, name: str) -> str:
 
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str | None:
-    """Return a text, or a number with the digits of the JSON; None for everything else."""
-    if isinstance(value, str):
-        return value[:limit]
-    return str(value)[:limit] if isinstance(value, Decimal) else None
+    text = as_text(value)
+    return None if text is None else text[:limit]

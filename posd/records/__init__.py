@@ -1,1 +1,1 @@
-"""What payments and print jobs share: phases, quarantine, reprocessing, faults of requests, places in the feed."""
+"""What payments and print jobs share; `RecordKind` holds what differs where both are handled in one way."""

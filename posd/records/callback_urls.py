@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from posd.base import ids
+from posd.base import files, ids
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.config.profile import AccessMode
@@ -63,20 +63,7 @@ def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
 
 def make_key(path: Path) -> None:
     """Make a new key where there is no file. Raise OSError."""
-    text = secrets.token_hex(ids.KEY_BYTES) + "\n"
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    files.replace(path, f"{secrets.token_hex(ids.KEY_BYTES)}\n".encode())
 
 
 async def facing(terminal_url: str) -> str:

@@ -13,7 +13,7 @@ from posd.base.times import iso
 from posd.storage import marks
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.commission import Commission, Part
 from posd.terminals.fleet import Fleet
 
@@ -32,7 +32,7 @@ def _known(detail: str) -> Commission:
     return msgspec.convert(stored, Commission)
 
 
-def _put(unit: Unit, seen: Commission) -> None:
+def _put(unit: WriteTransaction, seen: Commission) -> None:
     marks.add(unit.db, seen.at, marks.COMMISSIONED, seen)
 
 

@@ -13,7 +13,7 @@ import zlib
 import msgspec
 
 from posd.storage import changes, database_id
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: Where a reader begins who wants places with a check.
 START = "start"
@@ -27,7 +27,7 @@ MAX_SEQ = 2**63 - 1
 _TEXT = re.compile(r"(\d{1,19})(?:-([0-9a-f]{8}))?", re.ASCII)
 
 
-class Place(msgspec.Struct, frozen=True):
+class FeedPosition(msgspec.Struct, frozen=True):
     """The number of a change, 0 before the first. `check` is empty where the number alone is known."""
 
     seq: int = 0
@@ -41,47 +41,47 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.seq}-{self.check}" if self.check else str(self.seq)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class PositionCheck(msgspec.Struct, frozen=True):
     """Whether the feed knows a place (else a reader may have missed something), and the number to go on after."""
 
     known: bool
     after: int
 
 
-def parse(text: str) -> Place:
+def parse(text: str) -> FeedPosition:
     """Read a place. Raise ValueError."""
     if text == START:
-        return Place(checked=True)
+        return FeedPosition(checked=True)
     found = _TEXT.fullmatch(text)
     if found is None or int(found[1]) > MAX_SEQ:
         raise ValueError(
             f"must be a whole number from 0 to {MAX_SEQ}, or a place as this feed gave it (`12-5f3a9c01`), or `start`"
         )
-    return Place(int(found[1]), found[2] or "", checked=found[2] is not None)
+    return FeedPosition(int(found[1]), found[2] or "", checked=found[2] is not None)
 
 
-def of(change: Change, *, checked: bool) -> Place:
+def of(change: RecordedChange, *, checked: bool) -> FeedPosition:
     """Return the place behind a change."""
-    return Place(change.seq, _check(change) if checked else "", checked)
+    return FeedPosition(change.seq, _check(change) if checked else "", checked)
 
 
-def behind(db: sqlite3.Connection, seq: int) -> Place:
+def behind(db: sqlite3.Connection, seq: int) -> FeedPosition:
     """Return the place behind the change of a number, with a check."""
     found = _at(db, seq) if seq else None
-    return of(found, checked=True) if found is not None else Place(seq, NO_CHECK if seq else "", checked=True)
+    return of(found, checked=True) if found is not None else FeedPosition(seq, NO_CHECK if seq else "", checked=True)
 
 
-def stand(db: sqlite3.Connection, place: Place) -> Standing:
+def stand(db: sqlite3.Connection, place: FeedPosition) -> PositionCheck:
     """Tell whether a reader can go on from a place, and from where where it cannot."""
     if place.seq == 0:
-        return Standing(known=True, after=0)
+        return PositionCheck(known=True, after=0)
     found = _at(db, place.seq)
     if found is not None:
         same = place.check in ("", _check(found))
-        return Standing(same, place.seq if same else 0)
+        return PositionCheck(same, place.seq if same else 0)
     if place.seq > database_id.last_seq(db):
-        return Standing(known=False, after=0)  # given by a database that was ahead of this one
-    return Standing(place.seq <= removed_up_to(db), place.seq)  # else it is between the numbers of two databases
+        return PositionCheck(known=False, after=0)  # given by a database that was ahead of this one
+    return PositionCheck(place.seq <= removed_up_to(db), place.seq)  # else it is between the numbers of two databases
 
 
 def removed_up_to(db: sqlite3.Connection) -> int:
@@ -90,7 +90,7 @@ def removed_up_to(db: sqlite3.Connection) -> int:
     return row[0] or 0
 
 
-def note_removed(unit: Unit, seq: int) -> None:
+def note_removed(unit: WriteTransaction, seq: int) -> None:
     """Keep that changes up to this number were removed, in the commit that removes them."""
     if seq > removed_up_to(unit.db):
         unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
@@ -100,10 +100,10 @@ def note_removed(unit: Unit, seq: int) -> None:
         ).close()
 
 
-def _at(db: sqlite3.Connection, seq: int) -> Change | None:
+def _at(db: sqlite3.Connection, seq: int) -> RecordedChange | None:
     found = changes.after(db, seq - 1, 1)
     return found[0] if found and found[0].seq == seq else None
 
 
-def _check(change: Change) -> str:
+def _check(change: RecordedChange) -> str:
     return f"{zlib.crc32(f'{change.seq} {change.at} {change.kind} {change.id} {change.reason}'.encode()):08x}"

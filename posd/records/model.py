@@ -1,7 +1,8 @@
 """What payments and print jobs have in common."""
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -10,12 +11,65 @@ from posd.base.json_types import Moment
 
 
 class Phase(StrEnum):
-    """posd's own view of a transaction."""
+    """posd's own view of a payment or of a print job."""
 
     STARTING = "starting"
     IN_DOUBT = "in_doubt"
     ACTIVE = "active"
     FINAL = "final"
+
+
+class RecordAttention(msgspec.Struct, frozen=True):
+    """A condition that a person should look at; it never changes an outcome by itself."""
+
+    code: str
+    since: Annotated[Moment, Meta(description="since when")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+
+
+class RecordState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a payment and a print job have in common. Times are ISO 8601 texts."""
+
+    terminal: str | None
+    created_at: str
+    updated_at: str
+    phase: Phase
+    sent_to: str | None = None  # base URL of the device that the request goes to
+    acknowledged: bool = False  # the request was answered 2xx
+    heard: bool = False  # something of the terminal came for it
+    attention: tuple[RecordAttention, ...] = ()
+    revision: int = 0
+
+    @property
+    def orphan(self) -> bool:
+        """Whether it was rebuilt from a callback, so that nothing is known of the till's request."""
+        return self.sent_to is None
+
+    @property
+    def updates_terminal(self) -> bool:
+        """Whether a callback of it may change what is known of terminals. Nothing of a record that is over may."""
+        return self.phase is not Phase.FINAL
+
+    def attention_of(self, code: str) -> RecordAttention | None:
+        """Return the open attention of that code."""
+        return next((item for item in self.attention if item.code == code), None)
+
+
+S = TypeVar("S", bound=RecordState)
+
+
+def attended(record: S, item: RecordAttention) -> S:
+    """Return a record with an attention; one that is open keeps its beginning and takes the newer detail."""
+    if (old := record.attention_of(item.code)) is not None:
+        item = msgspec.structs.replace(item, since=old.since)
+    others = tuple(other for other in record.attention if other.code != item.code)
+    return msgspec.structs.replace(record, attention=(*others, item))
+
+
+def cleared(record: S, codes: Collection[str]) -> S:
+    """Return a record without these attentions, open or not."""
+    kept = tuple(item for item in record.attention if item.code not in codes)
+    return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record
 
 
 # Lines that the histories of payments and print jobs share (local API, history).

@@ -6,15 +6,31 @@ left to SQLite: it does not know how few are open, and would look for them among
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
 from posd.records.model import Phase
 
+#: A page ends with the row that reaches so much, in bytes: what is read for one answer is bounded, whatever is in it.
+PAGE_BYTES = 1024 * 1024
+
+T = TypeVar("T")
+
 #: SQL and its parameters.
 Condition = tuple[str, tuple[Any, ...]]
+
+
+def fill(rows: Iterable[T], size: Callable[[T], int]) -> tuple[list[T], bool]:
+    """Return the rows that fit on a page by their size in bytes, and whether the page ended with them."""
+    found, count = [], 0
+    for row in rows:
+        found.append(row)
+        count += size(row)
+        if count >= PAGE_BYTES:
+            return found, True
+    return found, False
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,67 +1,54 @@
 """What retention leaves of what it removes: the ids, and how each of them ended (see `records.retention`)."""
 
 import sqlite3
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
 
 from posd.base.problems import Problem
 from posd.records.retention import Pruned, PrunedJob, job_refusal, refusal
 
-
-def payment(db: sqlite3.Connection, client_transaction_id: str) -> Pruned | None:
-    """Return what is left of a payment that was removed, None where none of that id was."""
-    row = db.execute(
-        "SELECT client_transaction_id, terminal, type, result, ended_on FROM pruned_transactions"
-        " WHERE client_transaction_id = ?",
-        (client_transaction_id,),
-    ).fetchone()
-    return Pruned(*row) if row else None
+P = TypeVar("P", bound=Pruned | PrunedJob)
 
 
-def print_job(db: sqlite3.Connection, print_job_id: str) -> PrunedJob | None:
-    """Return what is left of a print job that was removed, None where none of that id, in any case, was."""
-    row = db.execute(
-        "SELECT print_job_id, terminal, status, ended_on FROM pruned_print_jobs WHERE print_job_id = ? COLLATE NOCASE",
-        (print_job_id,),
-    ).fetchone()
-    return PrunedJob(*row) if row else None
+class PrunedRecords(msgspec.Struct, Generic[P], frozen=True):
+    """What is left of one kind of record. `refusal` returns what a call about one of them is answered.
+
+    The columns of the table are the fields of the row, the first is the id. `noun`: what it is called.
+    `ids_in_any_case`: an id that differs in case alone is the same id.
+    """
+
+    table: str
+    row: type[P]
+    refusal: Callable[[P], Problem]
+    noun: str
+    ids_in_any_case: bool = False
+
+    def find(self, db: sqlite3.Connection, identity: str) -> P | None:
+        """Return what is left of a record that was removed, None where none of that id was."""
+        names, collation = self.row.__struct_fields__, " COLLATE NOCASE" if self.ids_in_any_case else ""
+        query = f"SELECT {', '.join(names)} FROM {self.table} WHERE {names[0]} = ?{collation}"  # noqa: S608 - of the code
+        row = db.execute(query, (identity,)).fetchone()
+        return self.row(*row) if row else None
+
+    def refuse(self, db: sqlite3.Connection, identity: str) -> None:
+        """Raise Problem `pruned` where a record of that id was removed."""
+        if (found := self.find(db, identity)) is not None:
+            raise self.refusal(found)
+
+    def missing(self, db: sqlite3.Connection, identity: str, cannot: str = "") -> Problem:
+        """Return the problem of a record that is not here: it was removed, or was never known."""
+        if (found := self.find(db, identity)) is not None:
+            return self.refusal(found)
+        return Problem("not_found", f"{cannot}no {self.noun} {identity} is known here; check the id")
+
+    def keep(self, db: sqlite3.Connection, found: P) -> None:
+        """Write down what is left of a record that is removed."""
+        values = msgspec.structs.astuple(found)
+        marks = ", ".join("?" * len(values))
+        db.execute(f"INSERT OR REPLACE INTO {self.table} VALUES ({marks})", values).close()  # noqa: S608 - as above
 
 
-def refuse_payment(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Raise Problem `pruned` where a payment of that id was removed."""
-    if (found := payment(db, client_transaction_id)) is not None:
-        raise refusal(found)
-
-
-def refuse_print_job(db: sqlite3.Connection, print_job_id: str) -> None:
-    """Raise Problem `pruned` where a print job of that id was removed."""
-    if (found := print_job(db, print_job_id)) is not None:
-        raise job_refusal(found)
-
-
-def missing_payment(db: sqlite3.Connection, client_transaction_id: str, what: str = "") -> Problem:
-    """Return what a call hears about a payment that is not here: removed, or never known."""
-    if (found := payment(db, client_transaction_id)) is not None:
-        return refusal(found)
-    return Problem("not_found", f"{what}no transaction {client_transaction_id} is known here; check the id")
-
-
-def missing_print_job(db: sqlite3.Connection, print_job_id: str) -> Problem:
-    """Return what a call hears about a print job that is not here: removed, or never known."""
-    if (found := print_job(db, print_job_id)) is not None:
-        return job_refusal(found)
-    return Problem("not_found", f"no print job {print_job_id} is known here; check the id")
-
-
-def keep_payment(db: sqlite3.Connection, found: Pruned) -> None:
-    """Write down what is left of a payment that is removed."""
-    db.execute(
-        "INSERT OR REPLACE INTO pruned_transactions VALUES (?, ?, ?, ?, ?)",
-        (found.client_transaction_id, found.terminal, found.type, found.result, found.ended_on),
-    ).close()
-
-
-def keep_print_job(db: sqlite3.Connection, found: PrunedJob) -> None:
-    """Write down what is left of a print job that is removed."""
-    db.execute(
-        "INSERT OR REPLACE INTO pruned_print_jobs VALUES (?, ?, ?, ?)",
-        (found.print_job_id, found.terminal, found.status, found.ended_on),
-    ).close()
+PAYMENTS = PrunedRecords("pruned_transactions", Pruned, refusal, "transaction")
+PRINT_JOBS = PrunedRecords("pruned_print_jobs", PrunedJob, job_refusal, "print job", ids_in_any_case=True)

@@ -2,22 +2,27 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic
 
 import msgspec
+import structlog
 
 from posd.base import limits
 from posd.base.ids import Channel
-from posd.base.limits import Limit
 from posd.base.times import iso
-from posd.records.came import Came
+from posd.records.kind import RecordKind
+from posd.records.pages import fill
+from posd.records.received_callback import ReceivedCallback
+from posd.records.table import R
 from posd.storage import marks
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.auth import webhooks
+
+log = structlog.get_logger("posd.reprocess")
 
 #: Refused bodies kept for one subject.
 MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
@@ -28,12 +33,7 @@ NOT_KEPT = (
 )
 
 
-def status_past(limit: Limit) -> int:
-    """Return the HTTP status of the answer to a body that a limit keeps out: one that is retried."""
-    return 503 if limit is limits.FREE_FOR_EXTRAS else 429
-
-
-class QuarantinedBody(msgspec.Struct, frozen=True):
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """One refused body of an authentic callback; `subject` is the id of the callback address."""
 
     id: int
@@ -52,7 +52,7 @@ class _Signed(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...]
 
 
-def put(unit: Unit, channel: str, subject: str, reason: str, came: Came) -> bool:
+def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
     """Keep a refused body of an authentic callback, the same bytes once; tell whether it is kept: there is a limit."""
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
@@ -70,15 +70,17 @@ def put(unit: Unit, channel: str, subject: str, reason: str, came: Came) -> bool
     return True
 
 
-def again(db: sqlite3.Connection, item: QuarantinedBody, at: datetime) -> Came:
+def again(db: sqlite3.Connection, item: QuarantineEntry, at: datetime) -> ReceivedCallback:
     """Return a body of the quarantine as if it came now, with those of its headers that a signature needs."""
     query = "SELECT detail FROM marks WHERE kind = ? AND detail ->> 'of' = ?"
     found = db.execute(query, (marks.SIGNED, _digest(item.channel, item.subject, item.body))).fetchone()
     headers = msgspec.json.decode(found[0], type=_Signed).headers if found else ()
-    return Came(item.body, item.peer, at, [(name.encode(), value.encode("latin-1")) for name, value in headers])
+    return ReceivedCallback(
+        item.body, item.peer, at, [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    )
 
 
-def remove(unit: Unit, numbers: Sequence[int]) -> None:
+def remove(unit: WriteTransaction, numbers: Sequence[int]) -> None:
     """Remove bodies from the quarantine, and what was kept of their headers."""
     query = "DELETE FROM quarantine WHERE id IN (SELECT value FROM json_each(?)) RETURNING channel, subject, body"
     gone = [_digest(*row) for row in unit.db.execute(query, (msgspec.json.encode(numbers).decode(),)).fetchall()]
@@ -93,16 +95,16 @@ def _digest(channel: str, subject: str, body: bytes) -> str:
 _QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FROM quarantine"
 
 
-def page(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantinedBody]:
+def page(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantineEntry]:
     """Return refused bodies after an id, ascending, at most `limit`."""
     rows = db.execute(f"{_QUARANTINED} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
-    return [QuarantinedBody(*row) for row in rows]
+    return fill((QuarantineEntry(*row) for row in rows), lambda item: len(item.body))[0]
 
 
-def one(db: sqlite3.Connection, identity: int) -> QuarantinedBody | None:
+def one(db: sqlite3.Connection, identity: int) -> QuarantineEntry | None:
     """Return one refused body."""
     row = db.execute(f"{_QUARANTINED} WHERE id = ?", (identity,)).fetchone()
-    return QuarantinedBody(*row) if row else None
+    return QuarantineEntry(*row) if row else None
 
 
 def count(db: sqlite3.Connection) -> int:
@@ -111,7 +113,7 @@ def count(db: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-def take_out(unit: Unit, item: QuarantinedBody) -> int:
+def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
     """Take a body out of the quarantine, because it was recorded as an event; return how many its subject still has."""
     remove(unit, [item.id])
     row = unit.db.execute(
@@ -134,7 +136,7 @@ MAX_SHOWN = 500
 Differing = Mapping[str, tuple[Any, Any]]
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedBody(msgspec.Struct, frozen=True):
     """A body of the quarantine that was applied: its id there, whose it is, what became of it."""
 
     id: int
@@ -142,7 +144,7 @@ class Applied(msgspec.Struct, frozen=True):
     verdict: str | None
 
 
-class Difference(msgspec.Struct, frozen=True):
+class RecordDifference(msgspec.Struct, frozen=True):
     """A record that was stored otherwise than it follows from what came."""
 
     subject: str
@@ -151,69 +153,69 @@ class Difference(msgspec.Struct, frozen=True):
     after: dict[str, Any]
 
 
-class Done(msgspec.Struct):
+class ReprocessResult(msgspec.Struct):
     """What was done with one kind of record; `differing` counts all differences."""
 
     derived: int = 0
     skipped: int = 0
-    applied: list[Applied] = []
-    differences: list[Difference] = []
+    applied: list[AppliedBody] = []
+    differences: list[RecordDifference] = []
     differing: int = 0
 
 
-class Derivable(Protocol):
-    """One kind of record: payments, or print jobs."""
+class Derivable(msgspec.Struct, Generic[R], frozen=True):
+    """One kind of record, to be derived again from what came.
 
-    channel: Channel
+    `differing` returns in what a record differs from what follows, and what stores that inside a commit.
+    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict. Raise NotUsable.
+    `tell` logs how many were derived, and how many of them differed. `begins_after`: the rowid of the last record of
+    before there was a journal, 0 where all have one.
+    """
 
-    def tell(self, derived: int, differing: int) -> None:
-        """Log how many were derived again, and how many differed."""
-        ...
+    kind: RecordKind[R]
+    differing: Callable[[sqlite3.Connection, R], tuple[Differing, Callable[[WriteTransaction], object]]]
+    reapply: Callable[..., str | None]
+    tell: Callable[[int, int], None]
+    first_complete_rowid: Callable[[sqlite3.Connection], int] = lambda _db: 0
 
-    def tell_difference(self, identity: str, fields: str) -> None:
-        """Log that one differed."""
-        ...
-
-    def begins_after(self, db: sqlite3.Connection) -> int:
-        """Return the rowid of the last record of before there was a journal, 0 where all have one."""
-        ...
-
-    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> Sequence[tuple[int, str, bool]]:
+    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next records: rowid, id, and whether it differs from what follows."""
-        ...
+        found = self.kind.table.by_rowid(db, after, limit)
+        return [(rowid, self.kind.table.id_of(row), bool(self.differing(db, row)[0])) for rowid, row in found]
 
-    def correct(self, unit: Unit, identity: str) -> Differing | None:
-        """Store what follows (runs inside a commit); return in what it differed, None where it does not any more."""
-        ...
+    def correct(self, unit: WriteTransaction, identity: str) -> Differing | None:
+        """Store what follows (runs inside a commit); return in what it differed, None where it does not."""
+        stored = self.kind.table.get(unit.db, identity)
+        differing, store = self.differing(unit.db, stored) if stored is not None else ({}, None)
+        if store is None or not differing:
+            return None
+        store(unit)
+        return differing
 
-    def reapply(self, unit: Unit, item: QuarantinedBody) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise NotUsable."""
-        ...
 
-
-class NotUsable(Exception):
+class StillUnusable(Exception):
     """A body of the quarantine still cannot be used."""
 
 
 class Reprocessing:
     """Use case of an operator."""
 
-    def __init__(self, store: Store, kinds: Collection[Derivable]) -> None:
+    def __init__(self, store: Store, kinds: Collection[Derivable[Any]]) -> None:
         self._store = store
-        self._kinds = {kind.channel: kind for kind in kinds}
+        self._kinds = {item.kind.channel: item for item in kinds}
 
-    async def run(self) -> tuple[Mapping[Channel, Done], int]:
+    async def run(self) -> tuple[Mapping[Channel, ReprocessResult], int]:
         """Do it; payments go on meanwhile. Return what was done of each kind, and how much stays in quarantine.
 
         Raise StorageUnavailable or CommitUncertain.
         """
-        done = {channel: Done() for channel in self._kinds}
+        done = {channel: ReprocessResult() for channel in self._kinds}
         await self._apply_quarantine(done)
         for channel, kind in self._kinds.items():
             await self._derive(kind, done[channel])
         return done, await self._store.read(count)
 
-    async def _apply_quarantine(self, done: Mapping[Channel, Done]) -> None:
+    async def _apply_quarantine(self, done: Mapping[Channel, ReprocessResult]) -> None:
         after = 0
         while items := await self._store.read(partial(page, after=after, limit=CHUNK)):
             for item in items:
@@ -221,12 +223,12 @@ class Reprocessing:
                 channel = Channel(item.channel)
                 try:
                     verdict = await self._store.write(partial(self._kinds[channel].reapply, item=item))
-                except NotUsable:
+                except StillUnusable:
                     continue
-                done[channel].applied.append(Applied(item.id, item.subject, verdict))
+                done[channel].applied.append(AppliedBody(item.id, item.subject, verdict))
 
-    async def _derive(self, kind: Derivable, done: Done) -> None:
-        after = done.skipped = await self._store.read(kind.begins_after)
+    async def _derive(self, kind: Derivable[Any], done: ReprocessResult) -> None:
+        after = done.skipped = await self._store.read(kind.first_complete_rowid)
         while chunk := await self._store.read(partial(kind.chunk, after=after, limit=CHUNK)):
             after = chunk[-1][0]
             for _, identity, differs in chunk:
@@ -235,13 +237,13 @@ class Reprocessing:
                     await self._correct(kind, identity, done)
         kind.tell(done.derived, done.differing)
 
-    async def _correct(self, kind: Derivable, identity: str, done: Done) -> None:
+    async def _correct(self, kind: Derivable[Any], identity: str, done: ReprocessResult) -> None:
         differing = await self._store.write(partial(kind.correct, identity=identity))
         if differing is None:
             return  # it was under way, and has changed meanwhile; or retention has removed it
         done.differing += 1
-        kind.tell_difference(identity, ", ".join(differing))
+        log.error("store.difference", **kind.kind.named(identity), detail=", ".join(differing))
         if len(done.differences) < MAX_SHOWN:
             before = {name: pair[0] for name, pair in differing.items()}
             after = {name: pair[1] for name, pair in differing.items()}
-            done.differences.append(Difference(identity, tuple(differing), before, after))
+            done.differences.append(RecordDifference(identity, tuple(differing), before, after))

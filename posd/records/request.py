@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from posd.base import canonical_json
 from posd.base.ids import chosen_uuid
-from posd.base.json_types import Object, TooDeep, decode, pointer_token
+from posd.base.json_types import Object, TooDeep, decode, long_numbers, pointer, pointer_token
 from posd.base.problems import Problem
 from posd.base.text import did_you_mean
 
@@ -30,7 +30,7 @@ class MalformedJson(ValueError):
     """The body is not JSON."""
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RequestFault(msgspec.Struct, frozen=True):
     """One thing that is wrong with a request."""
 
     path: str
@@ -43,7 +43,7 @@ def malformed(error: MalformedJson, nothing: str) -> Problem:
     return Problem("malformed_json", f"the body cannot be read: {error}; {nothing}")
 
 
-def check(faults: Iterable[Fault], cannot: str) -> None:
+def check(faults: Iterable[RequestFault], cannot: str) -> None:
     """Raise Problem invalid_request where there are faults; `cannot` says what cannot be done ("cannot start")."""
     found = list(faults)
     if found:
@@ -52,7 +52,7 @@ def check(faults: Iterable[Fault], cannot: str) -> None:
         raise Problem("invalid_request", f"{cannot}: {what}", errors=errors)
 
 
-def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[Fault]:
+def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
     """Yield what of a request does not survive a signature: what the terminal reads of it, it would sign differently.
 
     `parts` are members of the till's request that are sent, JSON texts by name. `reserved` names those whose members
@@ -60,17 +60,21 @@ def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> It
     """
     for name, text in parts.items():
         for found in canonical_json.faults(text):
-            path = "/".join(("", name, *map(pointer_token, found.place)))
-            yield Fault(path, f"{found.words}, and this terminal's calls are signed: write it in another way")
+            words = f"{found.words}, and this terminal's calls are signed: write it in another way"
+            yield RequestFault(pointer((name, *found.place)), words)
         if name in reserved and OF_THE_SIGNATURE in decode(text):
-            yield Fault(f"/{name}/{OF_THE_SIGNATURE}", "is a name that the authentication of this terminal uses itself")
+            yield RequestFault(
+                f"/{name}/{OF_THE_SIGNATURE}", "is a name that the authentication of this terminal uses itself"
+            )
 
 
 #: The member that is signed beside those of the request.
 OF_THE_SIGNATURE = "key"
 
 
-def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault], but: Collection[str] = ()) -> list[str]:
+def differing(
+    request: msgspec.Struct, recorded: Any, faults: Iterable[RequestFault], but: Collection[str] = ()
+) -> list[str]:
     """Return the names of the fields in which a request differs from what was recorded; JSON texts by content.
 
     `but`: fields that are not recorded.
@@ -127,7 +131,7 @@ class Signed(msgspec.Struct, frozen=True):
 Word = TypeVar("Word", bound=StrEnum)
 
 
-class Reader:
+class FieldReader:
     """Reads the fields of one body, and collects what is wrong with them."""
 
     #: What the body is called in the fault of a field that is not described.
@@ -136,7 +140,7 @@ class Reader:
     def __init__(self, body: bytes, fields: Sequence[str]) -> None:
         """Raise MalformedJson where the body is not JSON."""
         self.members: Mapping[str, Any] = {}
-        self.faults: list[Fault] = []
+        self.faults: list[RequestFault] = []
         #: Whether it is an object, so that its fields can be looked at.
         self.readable = False
         try:
@@ -153,10 +157,13 @@ class Reader:
         self.members = document
         for path in self.repeated(document):
             self.fault(f"/{path}", "stands more than once, with different values")
+        for place in long_numbers(body):
+            if len(place) == 1:
+                self.fault(pointer(place), "is a number with more digits than any field has")
         for name in document:
             if name not in fields:
                 meant = did_you_mean(name, fields)
-                message = f"is not a field of this {self.NAME}. {meant}Fields are {', '.join(fields)}"
+                message = f"is not a field of this {self.NAME}{meant}. Fields are {', '.join(fields)}"
                 self.fault(f"/{pointer_token(name)}", message)
 
     def repeated(self, document: Object) -> Iterator[str]:
@@ -173,7 +180,7 @@ class Reader:
 
     def fault(self, path: str, message: str, *, missing: bool = False) -> None:
         """Note that something is wrong."""
-        self.faults.append(Fault(path, message, missing))
+        self.faults.append(RequestFault(path, message, missing))
 
     def value(self, name: str) -> Any:
         """Return a member, None where it is absent or null."""
@@ -216,10 +223,10 @@ class Reader:
         return None
 
 
-def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> Reader:
+def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> FieldReader:
     """Return a reader of the fields of a type. Raise Problem malformed_json, which ends with `nothing`."""
     try:
-        return Reader(body, kind.__struct_fields__)
+        return FieldReader(body, kind.__struct_fields__)
     except MalformedJson as error:
         raise malformed(error, nothing) from error
 
@@ -227,16 +234,18 @@ def read_body(kind: type[msgspec.Struct], body: bytes, nothing: str) -> Reader:
 Decision = TypeVar("Decision")
 
 #: How the body of a decision is read (its signature is operator, note and the user id of the caller), and its type.
-DecisionRow = tuple[Callable[[Reader, str, str, int | None], Decision], type[Signed]]
+DecisionRow = tuple[Callable[[FieldReader, str, str, int | None], Decision], type[Signed]]
 
 
-def read_decision(row: DecisionRow[Decision], body: bytes, uid: int | None) -> tuple[Decision, tuple[Fault, ...]]:
+def read_decision(
+    row: DecisionRow[Decision], body: bytes, uid: int | None
+) -> tuple[Decision, tuple[RequestFault, ...]]:
     """Read the body of a call by which a person decides: the decision, and what is wrong with it. Raise MalformedJson.
 
     `uid` is the user id of the process that called, None where the kernel did not say.
     """
     read, kind = row
-    reader = Reader(body, kind.__struct_fields__)
+    reader = FieldReader(body, kind.__struct_fields__)
     operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
     note = reader.required_text("note", MAX_NOTE_CHARACTERS)
     return read(reader, operator, note, uid), tuple(reader.faults)

@@ -6,24 +6,40 @@ where nothing can be started now.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Generic, TypeVar
 
 import msgspec
+import structlog
 
+from posd.base.limits import START_BYTES, Limit
 from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
+from posd.httpd.peers import SocketPeer
+from posd.records.kind import RecordKind
+from posd.records.model import Phase
+from posd.records.quotas import Quotas, SenderQuotas
+from posd.records.request import MalformedJson, RequestFault, malformed
+from posd.records.table import R
+from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords
+from posd.storage.store import Store
+from posd.terminals.attempt import Attempt, Replied
 from posd.terminals.fleet import Fleet
-from posd.terminals.identity import Dispute, Trusted
+from posd.terminals.identity import OpenConflict, Trusted
 
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
 T = TypeVar("T")
+#: Words for the log, by kind of judgement.
+Names = Mapping[type[Any], str]
+
+log = structlog.get_logger("posd.starts")
 
 
-class Running:
+class RunningCalls:
     """The calls under way of one use case."""
 
     def __init__(self) -> None:
@@ -60,6 +76,168 @@ class Running:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
+Q = TypeVar("Q", bound=msgspec.Struct)
+D = TypeVar("D")
+Faults = tuple[RequestFault, ...]
+
+
+class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
+    """What differs between starting a payment and a print job.
+
+    `read` reads a body, `request` stands for one that cannot be read. `draft` checks a request, and `run` records what
+    it drafted and lets it be sent: it returns what is recorded, and whether this call started it. Each raises Problem.
+    `cannot` says what cannot be done, `nothing` what was not done. `used_for`, `new_id_for`: see `require_same`.
+    """
+
+    kind: RecordKind[R]
+    request: Q
+    read: Callable[[bytes], tuple[Q, Faults]]
+    find: Callable[[sqlite3.Connection, str], R | None]
+    draft: Callable[[str, Q, Faults], Awaitable[D]]
+    run: Callable[[D], Awaitable[tuple[R, bool]]]
+    differing: Callable[[R, Q, Faults], list[str]]
+    free: Limit
+    quota: SenderQuotas
+    cannot: str
+    nothing: str
+    used_for: str
+    new_id_for: str
+
+
+class Starts(Generic[R, Q, D]):
+    """The starts of one kind of record: of one id one runs after the other, and a known id is answered as recorded."""
+
+    def __init__(self, rules: StartRules[R, Q, D], store: Store, intake: Quotas, missing: "Missing") -> None:
+        self.running = RunningCalls()
+        self.draining = False
+        self._rules = rules
+        self._store = store
+        self._intake = intake
+        self._missing = missing
+
+    async def start(
+        self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
+    ) -> tuple[R, bool]:
+        """Start a record, or answer for one that is known: the record, and whether it was started by this call.
+
+        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
+        the process that asks, None where it is not counted. The call runs to its end, also when the till hangs up.
+        Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
+        """
+        return await asyncio.shield(self.running.keep(self._start(identity, body, refusal, sender)))
+
+    async def _start(
+        self, identity: str, body: bytes, refusal: Problem | None, sender: SocketPeer | None
+    ) -> tuple[R, bool]:
+        rules, size = self._rules, len(body) + START_BYTES
+        request = rules.request
+        faults: Faults = (RequestFault("", "is not a request"),)
+        try:
+            request, faults = rules.read(body)
+        except MalformedJson as error:
+            refusal = refusal or malformed(error, rules.nothing)
+        async with self.running.alone(identity.lower()):
+            known = await self._look_up(identity)
+            if known is None:
+                with of_unknown_id(self._missing):
+                    if refusal is not None:
+                        raise refusal
+                    self.refuse_draining()  # before anything that takes time
+                    draft = await rules.draft(identity, request, faults)
+                    self._intake.require_free(rules.free, rules.cannot)
+                    rules.quota.require(sender, size, rules.cannot)
+                    known, started = await rules.run(draft)
+                if started:
+                    rules.quota.take(sender, size)
+                    return known, True
+        differing = rules.differing(known, request, faults)
+        require_same(identity, differing, used_for=rules.used_for, new_id_for=rules.new_id_for)
+        return known, False
+
+    def refuse_draining(self) -> None:
+        """Raise Problem while posd stops."""
+        if self.draining:
+            raise Problem("draining", "posd is stopping; repeat the same call in a moment")
+
+    async def _look_up(self, identity: str) -> R | None:
+        """Return what is recorded under the id, None where it is free. Raise Problem."""
+
+        def look(db: sqlite3.Connection) -> R | None:
+            found = self._rules.find(db, identity)
+            if found is None:
+                self._rules.kind.pruned.refuse(db, identity)
+            return found
+
+        return await self.look(identity, look)
+
+    async def look(self, identity: str, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what is found for a call of that id. Raise Problem."""
+        try:
+            return await self._store.look_up(function)
+        except StorageUnavailable as error:
+            raise self.not_known(identity, error) from error
+
+    async def conclude_later(self, conclude: Callable[[], Awaitable[object]]) -> None:
+        """Try to commit what an attempt proves until the store takes it, or posd stops.
+
+        The next start of posd then takes it up.
+        """
+        while not self.draining:
+            await asyncio.sleep(RETRY_STORING_SECONDS)
+            with suppress(Exception):  # it was logged the first time
+                await conclude()
+                return
+
+    def log_answered(
+        self,
+        identity: str,
+        terminal: str | None,
+        phase: Phase | None,
+        judgement: object,
+        attempt: Attempt,
+        names: Names,
+    ) -> None:
+        """Log what the attempt to send it proves; `phase` is None where the intent had not come to disk."""
+        kind = self._rules.kind
+        log.info(
+            f"{kind.word}.answered",
+            **kind.named(identity),
+            terminal=terminal,
+            judgement=names[type(judgement)],
+            phase=phase,
+            reason=getattr(judgement, "reason", None),
+            http_status=attempt.status if isinstance(attempt, Replied) else None,
+        )
+
+    def log_uncertain(self, identity: str, error: CommitUncertain) -> None:
+        """Log that posd cannot tell whether an intent is on disk."""
+        kind = self._rules.kind
+        log.warning(f"{kind.word}.commit_uncertain", **kind.named(identity), error=str(error))
+
+    def log_failure(self, identity: str, error: Exception) -> None:
+        """Log that what an attempt proves could not be recorded."""
+        kind = self._rules.kind
+        if isinstance(error, StorageUnavailable | CommitUncertain):
+            log.warning(f"{kind.word}.not_recorded", **kind.named(identity), error=str(error))
+        else:
+            error_id = secrets.token_hex(8)
+            log.error("posd.internal_error", **kind.named(identity), error_id=error_id, exc_info=error)
+
+    def not_known(self, identity: str, why: object) -> Problem:
+        """Return the answer where posd cannot tell now whether something was sent under the id: repeat the call.
+
+        No 503: it would say that nothing was sent.
+        """
+        kind, error_id = self._rules.kind, secrets.token_hex(8)
+        log.warning(f"{kind.word}.not_readable", **kind.named(identity), error=str(why), error_id=error_id)
+        return Problem(
+            "internal_error",
+            f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
+            "check the disk",
+            error_id=error_id,
+        )
+
+
 class Destination(msgspec.Struct, frozen=True):
     """Where a request would go: the base URL, or the Problem why it cannot be sent anywhere.
 
@@ -88,7 +266,7 @@ async def destination(fleet: Fleet, serial: str, cannot: str) -> Destination:
     )
 
 
-def identity_conflict(dispute: Dispute, cannot: str) -> Problem:
+def identity_conflict(dispute: OpenConflict, cannot: str) -> Problem:
     """Return the answer while devices contradict each other about who is the terminal."""
     return Problem(
         "identity_conflict",
@@ -97,30 +275,12 @@ def identity_conflict(dispute: Dispute, cannot: str) -> Problem:
     )
 
 
-def draining() -> Problem:
-    """Return the answer while posd stops."""
-    return Problem("draining", "posd is stopping; repeat the same call in a moment")
-
-
 def unavailable(error: object) -> Problem:
     """Return the answer where the intent is not on disk for certain: nothing was sent."""
     return Problem(
         "storage_unavailable",
         f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
         "if it stays so, check the disk",
-    )
-
-
-def not_known(why: object) -> Problem:
-    """Return the answer where posd cannot tell now whether something was sent under the id: repeat the call.
-
-    No 503: it would say that nothing was sent.
-    """
-    return Problem(
-        "internal_error",
-        f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
-        "check the disk",
-        error_id=secrets.token_hex(8),
     )
 
 

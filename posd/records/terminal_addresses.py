@@ -14,7 +14,7 @@ from posd.base.json_types import encode
 from posd.base.problems import Problem
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 
@@ -37,7 +37,7 @@ def _trusted(values: list[Any]) -> Trusted:
     return Trusted(**found | {"proof": Proof(found["proof"]), "turned_down": turned_down})
 
 
-def put(unit: Unit, terminal: str, trusted: Trusted) -> None:
+def put(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
     """Write down where a terminal is trusted from now on (runs inside a commit)."""
     row = "SELECT number FROM terminal_addresses WHERE terminal = ? ORDER BY number DESC LIMIT 1"
     (number,) = unit.db.execute(row, (terminal,)).fetchone() or (0,)
@@ -50,17 +50,17 @@ def put(unit: Unit, terminal: str, trusted: Trusted) -> None:
     )
 
 
-def proved(unit: Unit, terminal: str, trusted: Trusted) -> None:
+def proved(unit: WriteTransaction, terminal: str, trusted: Trusted) -> None:
     """Write down that the device there has proven itself (runs inside a commit)."""
     _set(unit, "proof", trusted.proof, terminal, trusted.base_url)
 
 
-def says_it_is(unit: Unit, terminal: str, base_url: str, other_serial: str | None) -> None:
+def record_other_identity(unit: WriteTransaction, terminal: str, base_url: str, other_serial: str | None) -> None:
     """Write down what the device at the address that a terminal is trusted at says it is (runs inside a commit)."""
     _set(unit, "other_serial", other_serial, terminal, base_url)
 
 
-def _set(unit: Unit, column: str, value: str | None, terminal: str, base_url: str) -> None:
+def _set(unit: WriteTransaction, column: str, value: str | None, terminal: str, base_url: str) -> None:
     unit.db.execute(
         f"UPDATE terminal_addresses SET {column} = ? WHERE terminal = ? AND base_url = ? AND number ="  # noqa: S608
         " (SELECT max(number) FROM terminal_addresses WHERE terminal = ?)",
@@ -68,7 +68,7 @@ def _set(unit: Unit, column: str, value: str | None, terminal: str, base_url: st
     )
 
 
-class Decisions:
+class IdentityDecisions:
     """Use case of a person: say which of the claims is the terminal."""
 
     def __init__(self, store: Store, fleet: Fleet, now: Callable[[], datetime]) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from posd.storage.database_id import Cause, Identity
+from posd.storage.database_id import DatabaseIdentity, IdentityCause
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartedPayment(msgspec.Struct, frozen=True):
     """One payment that was started: on which terminal, when, for which sale, how it ended where that is known."""
 
     client_transaction_id: str
@@ -25,7 +25,7 @@ class Started(msgspec.Struct, frozen=True):
     sale: str | None = None
 
 
-class Witness(msgspec.Struct):
+class WitnessContents(msgspec.Struct):
     """What the file tells. `seq` is the highest number of the feed in it, `unreadable` counts its damaged lines.
 
     `torn` says that it ends within a line. `database_id` is None where that line is damaged.
@@ -33,7 +33,7 @@ class Witness(msgspec.Struct):
 
     database_id: str | None = None
     seq: int = 0
-    started: dict[str, Started] = msgspec.field(default_factory=dict)
+    started: dict[str, StartedPayment] = msgspec.field(default_factory=dict)
     unreadable: int = 0
     torn: bool = False
 
@@ -43,7 +43,7 @@ def database_line(database_id: str, seq: int) -> bytes:
     return _line("database", database_id, seq)
 
 
-def start_line(seq: int, started: Started) -> bytes:
+def start_line(seq: int, started: StartedPayment) -> bytes:
     """Return the line of a payment that was recorded for the first time."""
     sale = () if started.sale is None else (started.sale,)
     return _line("start", seq, started.client_transaction_id, started.terminal, started.at, *sale)
@@ -59,7 +59,7 @@ def seq_line(seq: int) -> bytes:
     return _line("seq", seq)
 
 
-def whole(database_id: str, seq: int, started: Iterable[Started]) -> Iterator[bytes]:
+def whole(database_id: str, seq: int, started: Iterable[StartedPayment]) -> Iterator[bytes]:
     """Return the lines of a new file; `started` has the oldest first."""
     yield database_line(database_id, seq)
     for item in started:
@@ -73,9 +73,9 @@ def _line(*members: Any) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def read(content: bytes) -> Witness:
+def read(content: bytes) -> WitnessContents:
     """Read a file, of which any part may be damaged."""
-    found = Witness()
+    found = WitnessContents()
     *lines, rest = content.split(b"\n")
     found.torn = bool(rest)
     for line in lines:
@@ -84,7 +84,7 @@ def read(content: bytes) -> Witness:
     return found
 
 
-def _take(found: Witness, line: bytes) -> bool:
+def _take(found: WitnessContents, line: bytes) -> bool:
     """Add what a line tells; False where it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
@@ -97,9 +97,9 @@ def _take(found: Witness, line: bytes) -> bool:
         case ["database", str(database_id), int(seq)]:
             found.database_id = database_id
         case ["start", int(seq), str(identity), str(terminal), str(at)]:
-            found.started[identity] = Started(identity, terminal, at)
+            found.started[identity] = StartedPayment(identity, terminal, at)
         case ["start", int(seq), str(identity), str(terminal), str(at), str(sale)]:
-            found.started[identity] = Started(identity, terminal, at, sale=sale)
+            found.started[identity] = StartedPayment(identity, terminal, at, sale=sale)
         case ["end", int(seq), str(identity), str(result)] if identity in found.started:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
         case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged nothing but the number is known
@@ -110,7 +110,9 @@ def _take(found: Witness, line: bytes) -> bool:
     return True
 
 
-def why_gone_back(witness: Witness, identities: Sequence[Identity], seq: int, unknown: int) -> str | None:
+def why_gone_back(
+    witness: WitnessContents, identities: Sequence[DatabaseIdentity], seq: int, unknown: int
+) -> str | None:
     """Return in words why a database has gone back in time, None where nothing says so.
 
     `identities` are those that it had, the present one last; `seq` is the highest number that it gave out, `unknown`
@@ -118,7 +120,11 @@ def why_gone_back(witness: Witness, identities: Sequence[Identity], seq: int, un
     replaced one cannot know.
     """
     known = {item.database_id for item in identities}
-    if witness.database_id is not None and witness.database_id not in known and identities[-1].cause != Cause.RESTORED:
+    if (
+        witness.database_id is not None
+        and witness.database_id not in known
+        and identities[-1].cause != IdentityCause.RESTORED
+    ):
         return "it is another database than the one that posd used here"
     if unknown:
         payments = "1 payment is" if unknown == 1 else f"{unknown} payments are"

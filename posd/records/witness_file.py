@@ -2,7 +2,8 @@
 
 No line is synced on the way of a payment. A kill takes nothing: what was written is with the kernel. A power cut takes
 what was written since the last sync, which comes `SYNC_SECONDS` after the first line that it covers. That matters only
-where the database goes back as well. A disk that is full, or fails, stops no payment.
+where the database goes back as well. A disk that is full takes nothing: the file has its blocks before its lines. A
+disk that fails stops no payment.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import structlog
 
+from posd.base import files
 from posd.records import witness
-from posd.records.witness import Witness
-from posd.storage import files
+from posd.records.witness import WitnessContents
 from posd.storage.errors import StorageUnavailable
 
 #: How long after a line it is synced at the latest, in seconds: a minute of starts is what a power cut can take.
@@ -25,6 +26,8 @@ SYNC_SECONDS = 60.0
 KEPT = 5000
 #: Size from which on it is written anew, in bytes: KEPT payments take about half of it.
 MOST_BYTES = 2 * 1024 * 1024
+#: Bytes that are kept for it beyond that: some hundred payments on a disk that has no room to write it anew.
+SPARE_BYTES = MOST_BYTES // 4
 
 log = structlog.get_logger("posd.witness")
 
@@ -43,11 +46,13 @@ class WitnessFile:
         self._size = 0
         self._unsynced = asyncio.Event()
         self._meanwhile: list[bytes] | None = None  # lines that came while the file is written anew
-        self._broken = False  # a line is missing, or cut off
+        self._broken = False  # a line is missing, or cut off, and none is added
+        self._stale = False  # it has to be written anew, and lines are added meanwhile
+        self._reserved = False
         #: Why the newest line could not be written, None where it could.
         self.error: str | None = None
 
-    def read(self) -> Witness | None:
+    def read(self) -> WitnessContents | None:
         """Return what an earlier daemon left, None where there is no file. Raise OSError where it cannot be read."""
         try:
             return witness.read(self._path.read_bytes())
@@ -55,18 +60,22 @@ class WitnessFile:
             return None
 
     async def open(self, anew: Content | None = None) -> None:
-        """Open what is there for further lines, or put a new file in its place.
+        """Open what is there for further lines, and put a new file in its place, or do that later where it fails.
 
         Nothing is raised where the file cannot be written; what `anew` raises is.
         """
         try:
-            if anew is not None:
-                await self._replace(anew)
-            else:
-                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                self._size = os.fstat(self._descriptor).st_size
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._size = os.fstat(self._descriptor).st_size
+            self._reserve()
         except OSError as error:
             self._failed(error)
+        if anew is not None:
+            self._stale = True
+            try:
+                await self._replace(anew)
+            except OSError:
+                self.add(b"\n")  # its last line may be torn
 
     def add(self, line: bytes) -> None:
         """Write a line. It is not synced here."""
@@ -93,13 +102,23 @@ class WitnessFile:
     async def keep(self, content: Content) -> None:
         """Do what `run` does, once."""
         try:
-            if self._broken or self._size > self._most_bytes or not self._in_place():
+            if self._broken or not self._in_place():
                 await self._replace(content)
-            else:
-                await asyncio.to_thread(os.fdatasync, self._descriptor)
+                return
+            if self._stale or self._size > self._most_bytes:
+                with suppress(OSError, StorageUnavailable):
+                    await self._replace(content)
+                    return
+                self._unsynced.set()  # it is tried again
+            elif not self._reserved:
+                self._reserve()
+            await asyncio.to_thread(os.fdatasync, self._descriptor)
         except (OSError, StorageUnavailable) as error:
             self._failed(error)
-            self._unsynced.set()  # it is tried again
+            self._unsynced.set()
+
+    def _reserve(self) -> None:
+        self._reserved = files.reserve(self._descriptor, self._most_bytes + SPARE_BYTES)
 
     def _in_place(self) -> bool:
         """Whether the file that is open is the one at the path."""
@@ -119,6 +138,7 @@ class WitnessFile:
             await content(fresh)
             await asyncio.to_thread(files.sync, fresh)
             descriptor = os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            reserved = files.reserve(descriptor, self._most_bytes + SPARE_BYTES)
             _append(descriptor, b"".join(self._meanwhile))
             size = os.fstat(descriptor).st_size
             fresh.replace(self._path)
@@ -131,10 +151,11 @@ class WitnessFile:
         finally:
             self._meanwhile = None
         self._close()
-        self._descriptor, self._size = descriptor, size
-        self._broken, self.error = False, None
+        self._descriptor, self._size, self._reserved = descriptor, size, reserved
+        self._broken, self._stale, self.error = False, True, None
         # A power cut must not bring the one before back: it tells of another database after a restore.
-        await asyncio.to_thread(files.sync, self._path.parent)
+        await asyncio.to_thread(files.sync_folder, self._path.parent)
+        self._stale = False
 
     def close(self, line: bytes) -> None:
         """Write a last line, sync the file and close it."""

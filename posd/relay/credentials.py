@@ -1,6 +1,6 @@
-"""Logging in with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
+"""Login with a file of NATS credentials: a user's JWT, and the seed of the key that signs the server's nonce.
 
-The `nkeys` package would do it by a second implementation of Ed25519, compiled and as large as the relay; posd has one.
+The `nkeys` package has a second implementation of Ed25519, compiled and as large as the relay; posd has one.
 """
 
 import base64
@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 #: The two parts of the file, each between lines of dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")
-#: A seed is two bytes that say of what kind, those of the key, and two of a checksum, in base32 without padding.
+#: A seed has two bytes of its kind, those of the key, and two of a checksum, in base32 without padding.
 _KIND_BYTES, _CHECKSUM_BYTES = 2, 2
 
 
 class Credentials(NamedTuple):
-    """A user's token, and the key that proves that it is theirs."""
+    """A user's token, and the key that proves its ownership."""
 
     jwt: str
     key: Ed25519PrivateKey
@@ -28,7 +28,7 @@ class Credentials(NamedTuple):
 
 
 def read(path: Path) -> Credentials:
-    """Read a file of credentials. Raise OSError, or ValueError where it is none."""
+    """Read a file of credentials. Raise OSError; raise ValueError if it is none."""
     try:
         parts = dict(_PARTS.findall(path.read_text(encoding="ascii")))
         jwt, seed = parts["NATS USER JWT"], parts["USER NKEY SEED"]

@@ -1,4 +1,4 @@
-"""posd's feed, read on its own socket as any client reads it."""
+"""Reader of posd's feed, on its own socket."""
 
 from contextlib import aclosing
 from pathlib import Path
@@ -12,20 +12,20 @@ from posd.client.connection import BASE_URL, lost, probe, problem_in, transport_
 from posd.client.errors import Unreachable
 from posd.relay.messages import Page
 
-#: Seconds that an answer is waited for: posd reads a page in milliseconds.
+#: Longest wait for a response, in seconds: posd reads a page in milliseconds.
 ANSWER_SECONDS = 30.0
 
 _PAGE = msgspec.json.Decoder(Page)
 
 
-class Feed:
-    """The feed behind a socket. Every method raises Unreachable, or Problem, where posd does not answer.
+class FeedClient:
+    """Feed behind a socket. Every method raises Unreachable, or Problem, without a response of posd.
 
-    Pages are read over one connection that is kept, and as bytes: most of one goes on as it is.
+    Pages are read over one kept connection, and as bytes: most of one is published unchanged.
     """
 
     def __init__(self, socket: Path, *, limit: int, metadata: bool) -> None:
-        """`limit` is how many changes a page has at most; `metadata`: with the till's own words."""
+        """`limit`: most changes of a page. `metadata`: include the till's metadata."""
         self._socket = str(socket)
         self._asked = {"limit": str(limit), "with": "outcome,metadata" if metadata else "outcome"}
         options = transport_options(self._socket) | {"limits": httpx2.Limits(max_keepalive_connections=1)}
@@ -34,23 +34,23 @@ class Feed:
         self._streams = AsyncConnection(self._socket, None)
 
     async def close(self) -> None:
-        """End it."""
+        """Close the connections."""
         await self._http.aclose()
         await self._streams.close()
 
     async def page(self, after: str) -> Page:
-        """Read what comes after a number or a place."""
+        """Read the changes after a number or a place."""
         found: Page = self._read(await self._get("/feed", self._asked | {"after": after}), _PAGE.decode)
         return found
 
     async def health(self) -> dict[str, str]:
-        """Tell in a word how posd is, and each check that is not well."""
+        """Return posd's overall state, and each check that is not ok."""
         document = self._read(await self._get("/health"), msgspec.json.decode)
         checks = {name: check["status"] for name, check in document["checks"].items()}
         return {"status": document["status"]} | {name: word for name, word in checks.items() if word != "ok"}
 
     async def version(self) -> str:
-        """Tell which posd it is."""
+        """Return posd's version."""
         found: str = self._read(await self._get("/version"), msgspec.json.decode)["version"]
         return found
 
@@ -66,7 +66,7 @@ class Feed:
             response = await self._http.get(path, params=query)
         except httpx2.TransportError as error:
             raise lost(self._socket, error, ANSWER_SECONDS) from error
-        if response.status_code >= 400 and path != "/health":  # which says how it fails
+        if response.status_code >= 400 and path != "/health":  # a failing posd reports how it fails
             raise problem_in(self._socket, response.status_code, response.content)
         return response.content
 

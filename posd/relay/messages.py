@@ -1,75 +1,86 @@
-"""The messages on a lane's subject (local API, Many lanes), and the pages of the feed that they are made of."""
+"""Messages on a lane's subject (local API, Many lanes), and the pages of the feed behind them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, assert_never
+from typing import Annotated, NamedTuple, assert_never
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 #: The version of these shapes.
 VERSION = 1
-#: The status of a `state` whose relay gets no answer of its posd.
+#: Status in a `state` while the relay gets no response of posd.
 UNREACHABLE = "unreachable"
+
+# Limits of head office's columns for a lane's data. The rest is in `posd.collect.reading`.
+
+#: Text in an index: five of them, of four bytes a character, fit into a row of PostgreSQL's (2,704 bytes).
+Name = Annotated[str, Meta(max_length=128)]
+#: Any other text: posd's own have at most 256 characters, a `sale` has 128 before its composition.
+Text = Annotated[str, Meta(max_length=1024)]
+#: A bigint, with room for the next number.
+Seq = Annotated[int, Meta(ge=0, le=2**63 - 2)]
+#: An integer.
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What all of them have. `at` is when it was made, by the clock of the lane's machine."""
+    """Common members of all messages. `at`: time of its creation on the lane's machine."""
 
-    v: int = VERSION
-    merchant: str
-    lane: str
-    database_id: str
+    v: Count = VERSION
+    merchant: Name
+    lane: Name
+    database_id: Name
     at: str
 
 
 class Changes(Message, frozen=True, kw_only=True, tag="changes"):
-    """One contiguous run of changes, as the feed gave them; `place` is the feed's check of the last, where known."""
+    """One contiguous run of changes of the feed; `place`: the feed's check of the last one, if known."""
 
-    first_seq: int
-    last_seq: int
+    first_seq: Seq
+    last_seq: Seq
     changes: list[Raw]
-    place: str | None = None
+    place: Text | None = None
 
 
-class State(Message, frozen=True, kw_only=True, tag="state"):
-    """All changes up to `last_seq` were sent: at `as_of` there were no others. `attention` counts codes."""
+class StateMessage(Message, frozen=True, kw_only=True, tag="state"):
+    """Report that all changes up to `last_seq` were sent: at `as_of` there were no others. `attention` counts codes."""
 
-    last_seq: int
+    last_seq: Seq
     as_of: str
-    version: str
-    health: Mapping[str, str]
-    open: int
-    attention: Mapping[str, int]
-    place: str | None = None
+    version: Text
+    health: Mapping[Text, Text]
+    open: Count
+    attention: Mapping[Name, Count]
+    place: Text | None = None
 
 
 class Previous(msgspec.Struct, frozen=True):
-    """The database before, and the last number that is known of it."""
+    """The previous database, and its last known number."""
 
-    database_id: str
-    last_seq: int
+    database_id: Name
+    last_seq: Seq
 
 
 class Begin(Message, frozen=True, kw_only=True, tag="begin"):
     """A database whose changes begin with `first_seq`."""
 
-    first_seq: int
+    first_seq: Seq
     previous: Previous | None
 
 
 class Lost(Message, frozen=True, kw_only=True, tag="lost"):
-    """Changes that are no longer in the feed and were never sent."""
+    """Changes that are missing in the feed and were never sent."""
 
-    from_seq: int
-    to_seq: int
-    reason: str
+    from_seq: Seq
+    to_seq: Seq
+    reason: Text
 
 
-AnyMessage = Changes | State | Begin | Lost
+AnyMessage = Changes | StateMessage | Begin | Lost
 
 
 class Position(NamedTuple):
-    """The last change that a lane's subject has: its database and number, and `place`, the feed's own word for it."""
+    """Position of a lane's subject: database and number of its last change, and `place`, the feed's own word for it."""
 
     database_id: str
     seq: int
@@ -77,7 +88,7 @@ class Position(NamedTuple):
 
     @property
     def after(self) -> str:
-        """Where to read the feed from."""
+        """Position for reading the feed."""
         return self.place or str(self.seq)
 
 
@@ -90,29 +101,29 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The last number, and the one before the first where there is none."""
+        """The last number, or the one before the first if there is none."""
         return self.first_seq - 1 if self.last_seq is None else self.last_seq
 
 
-class Notice(msgspec.Struct, frozen=True):
+class FeedNotice(msgspec.Struct, frozen=True):
     """Why a reader may have missed something."""
 
     code: str
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the feed. `open` and `attention` are there where the feed ends with it."""
+    """A page of the feed. `open` and `attention` are present if the feed ends with it."""
 
     changes: list[Raw]
     place: str
-    notices: list[Notice]
+    notices: list[FeedNotice]
     databases: list[Range]
     open: int | None = None
     attention: Mapping[str, int] | None = None
 
 
 class Numbered(msgspec.Struct, frozen=True):
-    """The number of a change; the rest of it is not read here."""
+    """The number of a change; its other members are not read here."""
 
     seq: int
 
@@ -123,7 +134,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> AnyMessage:
-    """Read a message. Raise ValueError where it is none."""
+    """Decode a message. Raise ValueError if it is none."""
     try:
         return _MESSAGE.decode(data)
     except RecursionError as error:
@@ -141,9 +152,9 @@ def number(change: Raw) -> int:
 
 
 def position(message: AnyMessage) -> Position:
-    """Tell up to where a lane's subject goes with this message as its last."""
+    """Return the position of a lane's subject with this message as its last."""
     match message:
-        case Changes(last_seq=seq, place=place) | State(last_seq=seq, place=place):
+        case Changes(last_seq=seq, place=place) | StateMessage(last_seq=seq, place=place):
             return Position(message.database_id, seq, place)
         case Begin(first_seq=first):
             return Position(message.database_id, first - 1)

@@ -1,4 +1,4 @@
-"""What the relay counts, and its metrics. docs/metrics.md shows the same table."""
+"""Counts of the relay, and its metrics. docs/metrics.md shows the same table."""
 
 import time
 from collections import Counter
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from posd import __version__
 from posd.base import process_metrics
 from posd.base.exposition import Samples, counter, gauge, render, table
+from posd.logs import output
 
-#: In the order in which they are shown.
+#: In the order of display.
 FAMILIES = table(
     gauge("posd_relay_build_info", "The version that runs.", "version"),
     gauge("posd_relay_connected", "1 while there is a connection to one of head office's servers."),
@@ -30,7 +31,7 @@ FAMILIES = table(
     *process_metrics.families("posd_relay"),
 )
 
-#: The kinds of messages, and what can be away.
+#: Kinds of messages, and of unreachable parts.
 KINDS = ("begin", "changes", "lost", "state")
 AWAY = ("posd", "stream")
 
@@ -40,8 +41,8 @@ def _none_of(names: tuple[str, ...]) -> Counter[str]:
 
 
 @dataclass(slots=True)
-class Counts:
-    """Numbers since the start of the process; times in seconds since 1970."""
+class RelayCounters:
+    """Counts since the start of the process; times in seconds since 1970."""
 
     started: float = field(default_factory=time.time)
     connected: bool = False
@@ -71,4 +72,4 @@ class Counts:
             yield "posd_relay_waiting_changes", [((), self.waiting)]
         if self.state_at is not None:
             yield "posd_relay_state_timestamp_seconds", [((), round(self.state_at, 2))]
-        yield from process_metrics.values("posd_relay", self.started)
+        yield from process_metrics.values("posd_relay", self.started, output.writer.dropped)

@@ -1,4 +1,4 @@
-"""What the relay and the collector do as processes: they run until a signal, and try again where something is away."""
+"""Common process of the relay and the collector: run until a signal, retry after failures."""
 
 import asyncio
 import random
@@ -9,13 +9,13 @@ from typing import Any
 
 from posd.logs import output
 
-#: After so many seconds the work is cancelled once more. `asyncio.wait_for` of Python 3.11, which the clients of NATS
-#: and PostgreSQL use, forgets that it was cancelled where what it waits for comes in the same turn.
+#: Seconds before the work is cancelled again. `asyncio.wait_for` of Python 3.11, in the clients of NATS and PostgreSQL,
+#: loses a cancellation if its result arrives in the same turn.
 AGAIN_SECONDS = 2.0
 
 
 def run(work: Coroutine[Any, Any, int], level: str) -> int:
-    """Run it with its log on stdout; return its exit code. SIGTERM and SIGINT cancel it."""
+    """Run the work with its log on stdout; return its exit code. SIGTERM and SIGINT cancel it."""
     output.configure(level)
     try:
         return asyncio.run(_until_signal(work))
@@ -35,14 +35,14 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
         loop.add_signal_handler(number, end)
     try:
         return await task
-    except asyncio.CancelledError:  # once more, while it closed
+    except asyncio.CancelledError:  # a second cancellation, during the close
         return 0
 
 
 class Pauses:
-    """How long to wait before the next try, in seconds: twice as long each time, and from the first after a long run.
+    """Pauses before the next attempt, in seconds: doubled each time, and reset after a long run.
 
-    Each is drawn from half of it on, so that ten thousand lanes do not come back at once.
+    Each is random from its half on, so that ten thousand lanes do not return at once.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -52,11 +52,11 @@ class Pauses:
         self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Note that a try begins."""
+        """Start an attempt."""
         self._began = time.monotonic()
 
     def draw(self) -> float:
-        """Return how long to wait after a try that has failed."""
+        """Return the pause after a failed attempt."""
         if time.monotonic() - self._began > self._most:
             self._next = self._first
         wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, and hides nothing
@@ -64,6 +64,6 @@ class Pauses:
         return wait
 
     def is_news(self, words: str) -> bool:
-        """Whether this failure was not said the last time."""
+        """Return whether this failure differs from the last one."""
         news, self._said = words != self._said, words
         return news

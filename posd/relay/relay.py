@@ -1,4 +1,4 @@
-"""The relay at work: reads what follows the last message of its subject, publishes it, and waits for more."""
+"""The relay: it reads the feed after the last message of its subject, publishes it, and waits for more."""
 
 import asyncio
 import math
@@ -16,30 +16,38 @@ from posd.base.times import iso
 from posd.client.errors import Problem, Unreachable
 from posd.config.schema import RelayConfig
 from posd.relay import messages, rules
-from posd.relay.feed import Feed
-from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, State
-from posd.relay.metrics import Counts
+from posd.relay.feed import FeedClient
+from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, StateMessage
+from posd.relay.metrics import RelayCounters
 from posd.relay.process import Pauses
-from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends
-from posd.relay.stream import LaneStream, NotLast, ServerTooOld, Stored, StreamAway, TooLarge, connected
+from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost
+from posd.relay.stream import (
+    LaneStream,
+    MessageTooLarge,
+    ServerTooOld,
+    StoredMessage,
+    StreamAway,
+    SubjectMoved,
+    connected,
+)
 
 log = structlog.get_logger("posd.relay")
 
 M = TypeVar("M", bound=AnyMessage)
 
-#: Seconds that a change waits for those that follow it, so that a payment's changes go in one message.
+#: Seconds that a change waits for the next ones, so that a payment's changes share one message.
 LINGER_SECONDS = 1.0
-#: Seconds between looks at posd's health.
+#: Seconds between two checks of posd's health.
 HEALTH_SECONDS = 15.0
-#: Seconds before the next try where something is away: the first, and the most.
+#: Seconds before the next attempt after a failure: the first, and the most.
 FIRST_PAUSE = 1.0
 MOST_PAUSE = 60.0
-#: Bytes of the changes of one message at most; a server takes 1 MiB unless told otherwise.
+#: Most bytes of the changes in one message; a server accepts 1 MiB by default.
 MOST_BYTES = 512 * 1024
 
 
-class Stopped(Exception):
-    """The relay cannot go on until a person has looked at it. `todo` is what to do."""
+class RelayStopped(Exception):
+    """Failure that an operator must resolve. `todo`: the next step."""
 
     def __init__(self, detail: str, todo: str) -> None:
         super().__init__(detail)
@@ -47,26 +55,26 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """Whose messages they are."""
+class LaneIdentity:
+    """Identity of the lane."""
 
     merchant: str
     lane: str
 
     @property
     def subject(self) -> str:
-        """Where they go."""
+        """Subject of its messages."""
         return f"posd.{self.merchant}.{self.lane}"
 
     @property
     def inbox(self) -> str:
-        """Where the server's answers go: of this lane alone."""
+        """Subject of the server's responses, for this lane only."""
         return f"_I.{self.merchant}.{self.lane}"
 
 
 @dataclass(slots=True)
-class Told:
-    """What the newest `state` said, and when, on the monotonic clock."""
+class LastState:
+    """The newest `state`, and its time on the monotonic clock."""
 
     health: dict[str, str] | None = None
     at: float = float("-inf")
@@ -74,18 +82,18 @@ class Told:
 
 @dataclass(eq=False, slots=True)
 class Relay:
-    """One lane's relay.
+    """Relay of one lane.
 
-    `restart_at`: send again from that number on. `begin`: the lane begins anew after a database that is lost.
+    `restart_at`: send again from that number on. `begin`: the lane begins anew after the loss of its database.
     """
 
     config: RelayConfig
-    lane: Lane
-    feed: Feed
+    lane: LaneIdentity
+    feed: FeedClient
     restart_at: int | None = None
     begin: bool = False
-    counts: Counts = field(default_factory=Counts)
-    _told: Told = field(default_factory=Told)
+    counts: RelayCounters = field(default_factory=RelayCounters)
+    _told: LastState = field(default_factory=LastState)
     _away_since: float | None = None  # of posd, on the monotonic clock
     _most: int = 0
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
@@ -107,32 +115,34 @@ class Relay:
                 await asyncio.sleep(wait)
 
     async def _say_away(self) -> None:
-        """Tell head office once where posd has been away for as long as a lane is silent between its words."""
+        """Report to head office once that posd has been away for the interval of states."""
         now = time.monotonic()
         self._away_since = self._away_since if self._away_since is not None else now
         if now - self._away_since < self.config.state_seconds:
             return
-        with suppress(StreamAway, NotLast, ServerTooOld, Stopped):  # the next try of posd tries this again, too
+        with suppress(
+            StreamAway, SubjectMoved, ServerTooOld, RelayStopped
+        ):  # the next attempt to reach posd repeats this
             async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
                 last = await stream.last()
                 known = self._position(last) is not None  # and of this lane
                 message = messages.decode(last.data) if known and last.data is not None else None
-                if isinstance(message, State) and message.health.get("status") != UNREACHABLE:
+                if isinstance(message, StateMessage) and message.health.get("status") != UNREACHABLE:
                     told = msgspec.structs.replace(message, at=iso(datetime.now(UTC)), health={"status": UNREACHABLE})
                     data = messages.encode(told)
                     await stream.publish(data, last.sequence)
                     self._published(told, len(data))
-                self._away_since = math.inf  # until it was there again
+                self._away_since = math.inf  # until it is back
 
     async def once(self, *, forever: bool = False) -> None:
-        """Send all that there is, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
-        await self.feed.version()  # while posd is away, head office's servers are left alone
+        """Send all changes, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
+        await self.feed.version()  # while posd is away, head office's servers are not contacted
         self._away_since = None
         async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
             log.info("relay.connected", detail=stream.server, host=self.lane.subject)
             if stream.old is not None:
                 log.warning("relay.old_server", version=stream.old)
-            self._pauses.is_news("")  # what went wrong before is over
+            self._pauses.is_news("")  # earlier failures are over
             self.counts.connected = True
             try:
                 await self._keep_following(stream, forever)
@@ -143,14 +153,14 @@ class Relay:
         while True:
             try:
                 return await self._follow(stream, forever)
-            except NotLast as error:  # a message of another relay of this lane, or one of ours thought lost
+            except SubjectMoved as error:  # a message of another relay of this lane, or an own one of unknown fate
                 self.counts.overtaken += 1
                 log.info("relay.overtaken", detail=str(error))
                 if forever:
                     await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
 
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
-        """Send what follows the last message, again and again. Raise NotLast where that is another one by now."""
+        """Send what follows the last message, repeatedly. Raise NotLast if that is another one meanwhile."""
         sequence, position = await self._stands(stream)
         while True:
             as_of = iso(datetime.now(UTC))
@@ -165,14 +175,14 @@ class Relay:
             data = messages.encode(message)
             try:
                 sequence = await stream.publish(data, sequence)
-            except TooLarge as error:
+            except MessageTooLarge as error:
                 self._shorten(message, error)
                 continue
             self._published(message, len(data))
             position = messages.position(message)
 
     async def _stands(self, stream: LaneStream) -> tuple[int, Position | None]:
-        """Read from the stream where this lane stands: the number of its last message, and the place in the feed."""
+        """Return the number of the lane's last message, and its position in the feed, from the stream."""
         last = await stream.last()
         position = self._position(last)
         if self.restart_at is not None:
@@ -180,17 +190,19 @@ class Relay:
         return last.sequence, position
 
     async def _from(self, seq: int, position: Position | None) -> Position | None:
-        """Return where an operator wants to begin again, if the subject is of this lane. Raise Stopped."""
+        """Return the operator's new position, if the subject is of this lane. Raise Stopped."""
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
             return position
         if seq > databases[-1].end + 1:
-            raise Stopped(f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that")
+            raise RelayStopped(
+                f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that"
+            )
         of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
         return Position(of.database_id, seq - 1)
 
-    def _position(self, last: Stored) -> Position | None:
-        """Read where the last message says that this lane stands. Raise Stopped."""
+    def _position(self, last: StoredMessage) -> Position | None:
+        """Return the position in the last message. Raise Stopped."""
         if last.data is None:
             return None
         try:
@@ -198,32 +210,32 @@ class Relay:
         except ValueError as error:
             if self.begin:
                 return None
-            raise Stopped(
+            raise RelayStopped(
                 f"the last message on {self.lane.subject} is none of a relay: {error}",
                 "Find out who can publish there, and take the message away (nats stream rmm)",
             ) from error
         if (message.merchant, message.lane) != (self.lane.merchant, self.lane.lane):
-            raise Stopped(
+            raise RelayStopped(
                 f"the last message on {self.lane.subject} is of the lane {message.merchant}.{message.lane}",
                 "Find out who can publish there, and take the message away (nats stream rmm)",
             )
         return messages.position(message)
 
     async def _next(self, position: Position | None, page: Page, as_of: str) -> AnyMessage | None:
-        """Return the message that is to be sent next; None where everything is said."""
+        """Return the next message; None if there is nothing to send."""
         match rules.following(position, page, begin=self.begin):
-            case Begins(database, previous):
+            case SendBegin(database, previous):
                 return self._message(Begin, database.database_id, first_seq=database.first_seq, previous=previous)
-            case Sends() as sends:
+            case SendChanges() as sends:
                 return self._changes(sends, page)
-            case Loses(database_id, from_seq, to_seq):
+            case SendLost(database_id, from_seq, to_seq):
                 return self._message(Lost, database_id, from_seq=from_seq, to_seq=to_seq, reason="not in the feed")
             case CaughtUp(at):
                 return await self._state(at, page, as_of)
-            case Refused(detail, todo):
-                raise Stopped(detail, todo)
+            case NotResumable(detail, todo):
+                raise RelayStopped(detail, todo)
 
-    def _changes(self, sends: Sends, page: Page) -> Changes:
+    def _changes(self, sends: SendChanges, page: Page) -> Changes:
         most = self._most or len(sends.changes)
         run = sends.changes[:most]
         size = 0
@@ -241,14 +253,14 @@ class Relay:
             place=page.place if sends.whole and len(run) == len(sends.changes) else None,
         )
 
-    async def _state(self, at: Position, page: Page, as_of: str) -> State | None:
-        """Return the message that says how the lane is, where it is time for one."""
+    async def _state(self, at: Position, page: Page, as_of: str) -> StateMessage | None:
+        """Return the message with the state of the lane, if it is due."""
         health = await self.feed.health()
         due = time.monotonic() - self._told.at >= self.config.state_seconds
         if not due and health == self._told.health:
             return None
         return self._message(
-            State,
+            StateMessage,
             at.database_id,
             last_seq=at.seq,
             as_of=as_of,
@@ -268,35 +280,35 @@ class Relay:
             **members,
         )
 
-    def _shorten(self, message: AnyMessage, error: TooLarge) -> None:
-        """Send fewer changes at once from now on. Raise Stopped where it was one alone."""
+    def _shorten(self, message: AnyMessage, error: MessageTooLarge) -> None:
+        """Halve the changes of a message from now on. Raise Stopped if it had only one."""
         if not isinstance(message, Changes) or len(message.changes) == 1:
-            raise Stopped(
+            raise RelayStopped(
                 f"the NATS server takes no message as large as change {messages.position(message).seq}",
                 "Raise max_payload of the server (docs/fleet.md)",
             ) from error
         self._most = len(message.changes) // 2
 
     def _published(self, message: AnyMessage, size: int) -> None:
-        """Note what the stream has now."""
+        """Record a published message."""
         self.counts.messages[messages.kind(message)] += 1
         self.counts.bytes += size
-        self.restart_at = None  # from here on the stream itself says where this lane stands
+        self.restart_at = None  # from here on the stream itself has the position
         match message:
             case Begin(database_id=database_id, previous=previous):
                 self.begin = False
                 log.info("relay.begun", detail=database_id, before=previous.database_id if previous else None)
             case Changes(changes=changes):
                 self.counts.changes += len(changes)
-            case State(health=health):
-                self._told = Told(dict(health), time.monotonic())
+            case StateMessage(health=health):
+                self._told = LastState(dict(health), time.monotonic())
                 self.counts.state_at = time.time()
             case Lost(from_seq=first, to_seq=last):
                 self.counts.lost += last - first + 1
                 log.warning("relay.lost", count=last - first + 1, detail=f"{first} to {last}")
 
     async def _wait(self, newest: int) -> None:
-        """Wait for a change after the newest, or until it is time to say how the lane is or to look at its health."""
+        """Wait for a change after the newest, or until a state or a check of health is due."""
         left = self._told.at + self.config.state_seconds - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, min(left, HEALTH_SECONDS))):

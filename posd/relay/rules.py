@@ -1,4 +1,4 @@
-"""What a relay sends next: of the last message of its subject, and of the feed that was read from there."""
+"""The next message of a relay, from the last message of its subject and a page of the feed after it."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,21 @@ from msgspec import Raw
 
 from posd.relay.messages import Page, Position, Previous, Range, number
 
-#: The feed's notice that a place is none of its database.
+#: The feed's notice that a place is not of its database.
 PLACE_UNKNOWN = "place_unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
-    """Say that a database begins."""
+class SendBegin:
+    """Report that a database begins."""
 
     database: Range
     previous: Previous | None
 
 
 @dataclass(frozen=True, slots=True)
-class Sends:
-    """Send changes; `whole` where they are all of the page, so that its place is theirs."""
+class SendChanges:
+    """Send changes; `whole`: they are all of the page, so that its place is theirs."""
 
     database_id: str
     first_seq: int
@@ -29,8 +29,8 @@ class Sends:
 
 
 @dataclass(frozen=True, slots=True)
-class Loses:
-    """Say that changes are not in the feed any more."""
+class SendLost:
+    """Report changes that the feed has lost."""
 
     database_id: str
     from_seq: int
@@ -45,14 +45,14 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The last message is none that this feed can go on from: a person decides."""
+class NotResumable:
+    """The feed cannot continue from the last message: the operator decides."""
 
     detail: str
     todo: str
 
 
-Step = Begins | Sends | Loses | CaughtUp | Refused
+Step = SendBegin | SendChanges | SendLost | CaughtUp | NotResumable
 
 _OTHER_LANE = (
     "Find out which machine sends on this subject: no two lanes may have the same relay.lane. If this lane has a new "
@@ -65,18 +65,18 @@ _GONE_BACK = (
 
 
 def following(position: Position | None, page: Page, *, begin: bool) -> Step:
-    """Return what follows `position` (None: there is no message), by the page of the feed that was read after it.
+    """Return the step after `position` (None: there is no message), from the page after it.
 
-    `begin`: an operator has said that the lane begins anew after a database that is lost.
+    `begin`: the operator has decided that the lane begins anew after the loss of its database.
     """
     first, *_ = page.databases
     if position is None:
-        return Begins(first, None)
+        return SendBegin(first, None)
     at = next((n for n, item in enumerate(page.databases) if item.database_id == position.database_id), None)
     if at is None:
         if begin:
-            return Begins(first, Previous(position.database_id, position.seq))
-        return Refused(
+            return SendBegin(first, Previous(position.database_id, position.seq))
+        return NotResumable(
             f"the last message on this lane's subject is of the database {position.database_id}, of which this lane's "
             "feed knows nothing",
             _OTHER_LANE,
@@ -84,29 +84,29 @@ def following(position: Position | None, page: Page, *, begin: bool) -> Step:
     here = page.databases[at]
     newer = page.databases[at + 1] if at + 1 < len(page.databases) else None
     if newer is None and position.seq > here.end:
-        return Refused(
+        return NotResumable(
             f"the last message on this lane's subject goes up to change {position.seq} of this database, which itself "
             f"has only {here.end}",
             _GONE_BACK,
         )
     unknown = any(notice.code == PLACE_UNKNOWN for notice in page.notices)
     if unknown and here.first_seq <= position.seq <= here.end:
-        return Refused(
+        return NotResumable(
             f"change {position.seq} of this database is another one than the last that was sent under that number",
             _GONE_BACK,
         )
     if position.seq < here.first_seq - 1:  # of no message of ours
         before = page.databases[at - 1] if at else None
-        return Begins(here, Previous(before.database_id, before.end) if before is not None else None)
+        return SendBegin(here, Previous(before.database_id, before.end) if before is not None else None)
     if position.seq >= here.end:
         if newer is not None:
-            return Begins(newer, Previous(here.database_id, position.seq))
+            return SendBegin(newer, Previous(here.database_id, position.seq))
         return CaughtUp(position)
     return _onward(position.seq + 1, here, page)
 
 
-def _onward(expected: int, here: Range, page: Page) -> Sends | Loses:
-    """Return the changes from a number on, or what is missing there."""
+def _onward(expected: int, here: Range, page: Page) -> SendChanges | SendLost:
+    """Return the changes from a number on, or the gap there."""
     run: list[Raw] = []
     found = here.end + 1
     for change in page.changes:
@@ -116,11 +116,11 @@ def _onward(expected: int, here: Range, page: Page) -> Sends | Loses:
             break
         run.append(change)
     if run:
-        return Sends(here.database_id, expected, run, whole=len(run) == len(page.changes))
-    return Loses(here.database_id, expected, found - 1)
+        return SendChanges(here.database_id, expected, run, whole=len(run) == len(page.changes))
+    return SendLost(here.database_id, expected, found - 1)
 
 
 def waiting(position: Position | None, page: Page) -> int:
-    """Count the numbers of the feed that come after a position; the end of the feed is as of that page."""
+    """Return the number of the feed's numbers after a position, as of that page."""
     seq = position.seq if position is not None else 0
     return sum(max(0, item.end - max(item.first_seq - 1, seq)) for item in page.databases)

@@ -1,4 +1,4 @@
-"""The metrics of the relay, or of the collector, for Prometheus: on this machine's loopback address."""
+"""Metrics of the relay, or of the collector, for Prometheus: on this machine's loopback address."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ import structlog
 from posd.base.exposition import CONTENT_TYPE, refusal
 from posd.config import ListenAddress
 
-#: Makes the text of all metrics.
+#: Returns the text of all metrics.
 Text = Callable[[], Coroutine[Any, Any, str]]
 
 log = structlog.get_logger("posd.relay")
 
-#: Connections at a time: Prometheus has one.
+#: Most connections at a time: Prometheus has one.
 MOST_CONNECTIONS = 8
-#: Seconds for the whole of a connection, and bytes of a request: it has no body.
+#: Most seconds of a connection, and most bytes of a request: it has no body.
 SECONDS = 10.0
 MOST_BYTES = 8 * 1024
 
@@ -27,9 +27,9 @@ _PLAIN = "text/plain; charset=utf-8"
 
 @asynccontextmanager
 async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None]:
-    """Serve them for the block, where the configuration wants it.
+    """Serve the metrics during the block, if configured.
 
-    Where it cannot be, that is said in the log and the work goes on.
+    A failure is logged, and the work continues.
     """
     server = None
     if listen is not None:
@@ -46,7 +46,7 @@ async def served(listen: ListenAddress | None, text: Text) -> AsyncIterator[None
 
 
 class _Door:
-    """Answers one request a connection."""
+    """Server of one request for each connection."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -66,7 +66,7 @@ class _Door:
             writer.close()
 
     async def _answer(self, head: bytes) -> bytes:
-        """Return the answer to a request, of which this is all before its body."""
+        """Return the response to a request, from all of it before its body."""
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         method, _, rest = first.partition(" ")

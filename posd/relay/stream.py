@@ -1,10 +1,9 @@
-"""A lane's subject in head office's stream: its last message, and publishing behind it (NATS JetStream)."""
+"""A lane's subject in head office's stream: its last message, and publishing after it (NATS JetStream)."""
 
 import asyncio
 import logging
 import random
 import re
-import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -13,14 +12,15 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
+from posd.base import tls_contexts
 from posd.config.schema import NatsConfig
 from posd.relay import credentials
 
-#: Seconds for the whole of a connection, for one answer, and for the end.
+#: Most seconds of a connect, of one response, and of the close.
 CONNECT_SECONDS = 15.0
 ANSWER_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-#: One server, tried once and once more: what the client would do by itself after that is done here.
+#: Options for one server, with one retry. The relay itself does further retries, not the client.
 ONCE: Mapping[str, Any] = {
     "allow_reconnect": False,
     "max_reconnect_attempts": 1,
@@ -28,66 +28,70 @@ ONCE: Mapping[str, Any] = {
     "connect_timeout": 10,
     "ping_interval": 20,
 }
-#: The fence: where this is not the number of the subject's last message, nothing is stored.
+#: The fence: nothing is stored unless this is the number of the subject's last message.
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-#: What the headers of a message take at most, in bytes: the fence, and the stream's name.
+#: Most bytes of a message's headers: the fence, and the stream's name.
 HEADER_BYTES = 256
-#: JetStream's errors: another message is the last one; so it is, and the publish that made it is under way.
+#: JetStream's errors: another message is the last one; and the same while its publish is still running.
 WRONG_LAST = frozenset({10071, 10164})
-#: JetStream's error: the stream is full, and keeps what it has.
+#: JetStream's error: the stream is full, and keeps its messages.
 FULL = 10077
-#: Before it, a stream of several replicas can store two messages with the same fence.
+#: First version in which the fence holds: before it, a stream of several replicas can store two messages with the same
+#: fence.
 FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")
 
-#: The client turns a plain connection into one with TLS, and asyncio complains of that at each end; nothing is wrong.
+#: The client upgrades a plain connection to TLS, and asyncio warns at each end; the warning is harmless.
 _NOISE = "returning true from eof_received() has no effect when using ssl"
 logging.getLogger("asyncio").addFilter(lambda record: record.getMessage() != _NOISE)
 
 
 class StreamAway(Exception):
-    """The stream cannot be reached, or did not answer: whether a message was stored is not known. `todo` for people."""
+    """Stream that is unreachable or did not reply: whether a message was stored is unknown. `todo`: the next step."""
 
     def __init__(self, detail: str, todo: str = "") -> None:
         super().__init__(detail)
         self.todo = todo
 
 
-class NotLast(Exception):
+class SubjectMoved(Exception):
     """Another message is the last one: nothing was stored."""
 
 
-class TooLarge(Exception):
-    """The server takes no message of that size: nothing was stored."""
+class MessageTooLarge(Exception):
+    """The server accepts no message of that size: nothing was stored."""
 
 
 class ServerTooOld(Exception):
-    """The server is one on which the fence does not hold."""
+    """Server on which the fence does not hold."""
 
 
-class Stored(NamedTuple):
-    """A message of the subject, None where there is none, and its number in the stream: what a publish expects."""
+class StoredMessage(NamedTuple):
+    """A message of the subject (None without one), and its number in the stream, which a publish expects."""
 
     sequence: int
     data: bytes | None
 
 
-class Complaints:
-    """What the server says beside its answers: that a permission is missing, for one, which no answer follows."""
+class ServerErrors:
+    """Errors that the server sends outside of responses, such as a missing permission, which has no response."""
 
     def __init__(self) -> None:
         self.first = ""
         self.come = asyncio.Event()
 
     async def hear(self, error: Exception) -> None:
-        """Keep the first one."""
+        """Record the first one."""
         self.first = self.first or str(error)
         self.come.set()
 
 
 class _Client(Client):
-    """The library's client takes a server's word that there is no TLS, and then sends the password as it is."""
+    """NATS client that refuses a server without TLS at a tls: address.
+
+    The library's client accepts such a server, and then sends the password unencrypted.
+    """
 
     def _connect_command(self) -> bytes:
         server = self._current_server
@@ -97,9 +101,9 @@ class _Client(Client):
 
 
 class LaneStream:
-    """One lane's subject, over one connection to one server, which is not made anew."""
+    """One lane's subject, over one connection to one server, without reconnection."""
 
-    def __init__(self, client: Client, stream: str, subject: str, complaints: Complaints) -> None:
+    def __init__(self, client: Client, stream: str, subject: str, complaints: ServerErrors) -> None:
         self._client = client
         self._jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         self._stream = stream
@@ -108,44 +112,44 @@ class LaneStream:
 
     @property
     def server(self) -> str:
-        """The server's address."""
+        """Address of the server."""
         url = self._client.connected_url
         return f"{url.hostname}:{url.port}" if url is not None else ""
 
     @property
     def old(self) -> str | None:
-        """See `old_version`."""
+        """Version of the server, if the fence has limits on it (see `old_version`)."""
         return old_version(self._client)
 
-    async def last(self) -> Stored:
+    async def last(self) -> StoredMessage:
         """Read the last message. Raise StreamAway."""
         try:
             found = await self._answer(self._jetstream.get_last_msg(self._stream, self._subject, direct=True))
         except NotFoundError:
-            return Stored(0, None)
+            return StoredMessage(0, None)
         except (NatsError, TimeoutError, OSError) as error:
             raise self._away("the last message cannot be read", error) from error
-        return Stored(found.seq or 0, found.data or b"")
+        return StoredMessage(found.seq or 0, found.data or b"")
 
     async def publish(self, data: bytes, expected: int) -> int:
-        """Publish behind the message of that number; return the new one's. Raise NotLast, TooLarge, StreamAway."""
+        """Publish after the message of that number; return the new number. Raise NotLast, TooLarge, StreamAway."""
         headers = {EXPECTED: str(expected)}
-        if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client leaves out
-            raise TooLarge
+        if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client does not count
+            raise MessageTooLarge
         try:
             stored = await self._answer(
                 self._jetstream.publish(self._subject, data, headers=headers, stream=self._stream)
             )
         except APIError as error:
             if error.err_code in WRONG_LAST:
-                raise NotLast(error.description) from error
+                raise SubjectMoved(error.description) from error
             raise self._away("a message was not stored", error) from error
         except (NatsError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
             raise self._away("a message was not acknowledged", error) from error
         return stored.seq
 
     async def _answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer, no longer than until the server complains: then none comes."""
+        """Wait for a response, at most until the server sends an error: then none follows."""
         answer, heard = asyncio.ensure_future(request), asyncio.ensure_future(self._complaints.come.wait())
         try:
             await asyncio.wait({answer, heard}, return_when=asyncio.FIRST_COMPLETED)
@@ -179,18 +183,18 @@ async def connected(config: NatsConfig, subject: str, inbox: str) -> AsyncIterat
 
 
 @asynccontextmanager
-async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, Complaints]]:
+async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[tuple[Client, ServerErrors]]:
     """Connect to one of the servers for the block. Raise StreamAway, ServerTooOld.
 
-    A connection that broke is not made anew: what was written before could be sent after it.
+    A broken connection is not restored: an earlier write could be sent after it.
     """
     try:
-        options = login(config)  # anew each time: certificates are renewed
+        options = login(config)  # read each time, because certificates are renewed
     except (OSError, ValueError) as error:
         raise StreamAway(f"cannot log in: {error}") from error
     errors: list[str] = []
     for url in random.sample(config.servers, len(config.servers)):
-        client, complaints = _Client(), Complaints()
+        client, complaints = _Client(), ServerErrors()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client.connect(url, error_cb=complaints.hear, inbox_prefix=inbox, name=name, **ONCE, **options)
@@ -208,14 +212,14 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
 
 
 async def _end(client: Client) -> None:
-    """Close a connection; after a TLS handshake that failed the client would wait for its end for ever."""
+    """Close a connection. After a failed TLS handshake the client would wait for its end for ever."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
 
 
 def login(config: NatsConfig) -> dict[str, Any]:
-    """Return how to log in, as options of the client. Raise OSError, ValueError, of files that are missing or wrong."""
+    """Return the login options of the client. Raise OSError, ValueError for missing or wrong files."""
     options: dict[str, Any] = {}
     if config.credentials_file is not None:
         found = credentials.read(config.credentials_file)
@@ -223,7 +227,7 @@ def login(config: NatsConfig) -> dict[str, Any]:
     elif config.user and config.password_file is not None:
         options = {"user": config.user, "password": config.password_file.read_text(encoding="utf-8").strip()}
     if config.ca_file is not None or config.certificate is not None or any("tls:" in url for url in config.servers):
-        context = ssl.create_default_context(cafile=str(config.ca_file) if config.ca_file is not None else None)
+        context = tls_contexts.client(config.ca_file, system=config.ca_file is None)
         if config.certificate is not None:
             context.load_cert_chain(config.certificate, config.private_key)
         options["tls"] = context
@@ -241,7 +245,7 @@ def check_version(client: Client) -> None:
 
 
 def old_version(client: Client) -> str | None:
-    """Return a server's version where it is good for a single replica alone, and for none that loses its power."""
+    """Return a server's version if it is safe only for a single replica, and not through its power loss."""
     found = _version(client)
     return ".".join(map(str, found)) if found < FENCE_HOLDS else None
 

@@ -1,12 +1,11 @@
-"""A simulated card terminal that speaks the real wire: requests, acknowledgements, events and their delivery.
+"""A simulated card terminal with the real wire format: requests, acknowledgements, events and their delivery.
 
-It stands alone: nothing of the rest of posd is imported here, so that a misreading of the wire on one side is not
-repeated, and thereby hidden, on the other.
+It imports nothing from the rest of posd. So the two sides cannot share, and thereby hide, a misreading of the wire.
 """
 
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.settings import Settings
-from posd.simulator.simulator import Shop, Simulator
+from posd.simulator.simulator import Simulator, TerminalGroup
 
-__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Shop", "Simulator"]
+__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Simulator", "TerminalGroup"]

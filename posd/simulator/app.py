@@ -1,4 +1,4 @@
-"""The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
+"""HTTP API of the terminal: the paths of both access modes, and records for tests."""
 
 import asyncio
 import time
@@ -13,31 +13,31 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
-from posd.simulator.authentication import Verified
+from posd.simulator.authentication import VerifiedCall
 from posd.simulator.clock import Clock, cancel
 from posd.simulator.listener import HANG_UP
 from posd.simulator.messages import Answer, Edition, Refused, plain
-from posd.simulator.operations import OPERATIONS, AccessMode, Operation
+from posd.simulator.operations import OPERATIONS, AccessMode, SimulatedOperation
 from posd.simulator.payment import Parts
 from posd.simulator.printer import Printer
 from posd.simulator.scenario import Fault
-from posd.simulator.terminal import Terminal
+from posd.simulator.terminal import PaymentTerminal
 
-#: Bytes of a request body that are read. A charge with the till's 16 KiB of metadata is far below; a terminal is small.
+#: Most bytes of a request body. A charge with the till's 16 KiB of metadata is far below.
 MAX_BODY_BYTES = 1_048_576
-#: What each path stands below. A serial can have any character, a slash too, that the path of a URL brings encoded.
+#: Prefix of each path. A serial can have any character, also a slash, which a URL carries encoded.
 PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
-#: Where the acquirer is asked what it knows of a payment.
+#: Path of a search at the acquirer.
 SEARCH = "transaction_search_online"
 #: Method and path (below the prefix) of a call in each access mode.
 Ways = Mapping[AccessMode, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a call brings, and the terminal and the printer that answer it."""
+class IncomingCall:
+    """Content of a call, and the terminal and the printer that reply to it."""
 
-    terminal: Terminal
+    terminal: PaymentTerminal
     printer: Printer
     body: bytes
     access_mode: AccessMode
@@ -45,44 +45,44 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Something that the terminal answers; `kept_in` is the list that keeps the bodies."""
+class AnsweredCall:
+    """One call of the API; `kept_in` is the list that stores the bodies."""
 
     ways: Mapping[Edition, Ways]
-    answer: Callable[[Asked], Answer]
+    answer: Callable[[IncomingCall], Answer]
     kept_in: str | None = None
 
 
-def _start(operation: Operation) -> Call:
+def _start(operation: SimulatedOperation) -> AnsweredCall:
     ways = (("POST", operation.path),)
     both: Ways = {"local": ways, "cloud": ways}
-    return Call(
+    return AnsweredCall(
         {"classic": both, "2026": both},
         lambda asked: asked.terminal.start(asked.body, operation, asked.access_mode),
         "requests",
     )
 
 
-#: The operations, abort, search and printing (terminal API, Calls to a terminal).
+#: Operations, abort, search and printing (terminal API, Calls to a terminal).
 CALLS = (
     *(_start(operation) for operation in OPERATIONS),
-    Call(
+    AnsweredCall(
         {
             "classic": {"local": (("GET", "abort"),), "cloud": (("POST", "sync/abort"),)},
             "2026": {"local": (("GET", "sync/abort"), ("GET", "async/abort")), "cloud": (("POST", "sync/abort"),)},
         },
         lambda asked: asked.terminal.abort(),
     ),
-    Call(
+    AnsweredCall(
         {
             "classic": {"local": (("POST", SEARCH),), "cloud": (("POST", f"sync/{SEARCH}"),)},
-            # The sources contradict each other on the prefix, so it answers at both.
+            # The sources contradict each other on the prefix, so both are served.
             "2026": {"local": (("POST", SEARCH), ("POST", f"sync/{SEARCH}")), "cloud": (("POST", f"sync/{SEARCH}"),)},
         },
         lambda asked: asked.terminal.search(asked.body),
         "searches",
     ),
-    Call(
+    AnsweredCall(
         {
             "classic": {"local": (("POST", "print"),), "cloud": (("POST", "sync/print/job"),)},
             "2026": {"local": (("POST", "print/job"),), "cloud": (("POST", "sync/print/job"),)},
@@ -90,7 +90,7 @@ CALLS = (
         lambda asked: asked.printer.create(asked.body, asked.access_mode),
         "print_requests",
     ),
-    Call(
+    AnsweredCall(
         {
             "classic": {"local": (("GET", "print_job"),), "cloud": (("GET", "print_job"),)},
             "2026": {"local": (("GET", "print_job"),), "cloud": (("GET", "sync/print_job"),)},
@@ -100,21 +100,20 @@ CALLS = (
 )
 
 
-def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
-    """Make the ASGI app. Bodies are appended to the list that their route names, as text, before they are judged.
+def make_app(terminal: PaymentTerminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
+    """Make the ASGI app. Bodies are appended to the list of their route, as text, before they are checked.
 
-    What was encrypted is appended in clear; what is not authentic is not appended at all.
+    An encrypted body is appended decrypted; an unauthenticated one is not appended.
 
-    `GET /simulator/ledger` answers the ledger as a JSON list, `GET /simulator/requests` the bodies of the starts,
-    `GET /simulator/searches` those of the searches, `GET /simulator/print_requests` those of the print jobs and
-    `GET /simulator/prints` what came out on paper; `POST /simulator/paper` puts paper in. They are for tests and
-    people, no terminal has them.
+    For tests and operators only: `GET /simulator/ledger` returns the ledger as a JSON list, `GET /simulator/requests`
+    the bodies of the starts, `GET /simulator/searches` those of the searches, `GET /simulator/print_requests` those of
+    the print jobs, `GET /simulator/prints` the printed paper; `POST /simulator/paper` adds paper.
     """
 
     settings = parts.settings
     scheme = settings.scheme
 
-    def verify(request: Request, sent: bytes) -> Verified:
+    def verify(request: Request, sent: bytes) -> VerifiedCall:
         try:
             return scheme.verify(request.headers, sent, time.time() + settings.clock_offset)
         except Refused as refused:
@@ -138,16 +137,16 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
         refused.headers.update(error.headers or {})
         return refused
 
-    def endpoint(call: Call, access_mode: AccessMode) -> Callable[[Request], object]:
+    def endpoint(call: AnsweredCall, access_mode: AccessMode) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
-            if serial != settings.serial:  # it never reaches this terminal, and leaves nothing in its books
+            if serial != settings.serial:  # it never reaches this terminal, and leaves no record
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             verified = verify(request, sent)
             if call.kept_in is not None:
                 bodies[call.kept_in].append(verified.body.decode("utf-8", "replace"))
-            asked = Asked(terminal, parts.workings.printer, verified.body, access_mode, request.query_params)
+            asked = IncomingCall(terminal, parts.workings.printer, verified.body, access_mode, request.query_params)
             return await _carry_out(verified.seal(call.answer(asked)), request, parts.clock)
 
         return answer
@@ -186,7 +185,7 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
 
 
 async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
-    """Return the answer when it is due; also when its caller has hung up, which it does not reach any more."""
+    """Return the reply when it is due, also if the caller has disconnected."""
     if answer.waits:
         await _hold(answer, request, clock)
     if answer.fault is Fault.LOST:
@@ -196,7 +195,7 @@ async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response
 
 
 async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
-    """Wait until an answer is due or its caller gone."""
+    """Wait until a reply is due or its caller is gone."""
     due = asyncio.create_task(_due(answer, clock))
     gone = asyncio.create_task(_gone(request))
     try:
@@ -206,7 +205,7 @@ async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
 
 
 async def _due(answer: Answer, clock: Clock) -> None:
-    """Return when an answer is due: never, where there is none."""
+    """Wait until a reply is due; for ever if there is none."""
     if answer.fault is Fault.SILENT:
         await asyncio.Event().wait()
     if answer.awaited is not None:
@@ -215,13 +214,13 @@ async def _due(answer: Answer, clock: Clock) -> None:
 
 
 async def _gone(request: Request) -> None:
-    """Return when the caller has hung up."""
+    """Wait until the caller has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 class _Cut(Response):
-    """An answer that breaks off in the middle of its body, with the connection."""
+    """Reply that breaks off in the middle of its body, with the connection."""
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -230,9 +229,9 @@ class _Cut(Response):
 
 
 async def read_body(request: Request, limit: int, code: str) -> bytes:
-    """Read a body. Raises Refused, with this code, where it has more bytes than the limit.
+    """Read a body. Raise Refused, with this code, if it exceeds the limit.
 
-    What is over the limit is read too, but not kept, so that the answer reaches its caller.
+    The rest is read and dropped, so that the reply reaches the caller.
     """
     body = bytearray()
     size = 0
@@ -246,16 +245,16 @@ async def read_body(request: Request, limit: int, code: str) -> bytes:
 
 
 def json_response(value: object) -> Response:
-    """Answer 200 with JSON."""
+    """Return a 200 response with JSON."""
     return response(plain((HTTPStatus.OK, value)))
 
 
 def response(answer: Answer, kind: type[Response] = Response) -> Response:
-    """Make the HTTP response of an answer."""
+    """Return the HTTP response of a reply."""
     return kind(answer.body, answer.status, media_type=answer.content_type)
 
 
 async def answer_refusal(_: Request, error: Exception) -> Response:
-    """Answer a call that was refused."""
+    """Return the response to a refused call."""
     assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
     return response(error.answer)

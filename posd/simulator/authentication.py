@@ -1,7 +1,7 @@
-"""The terminal's side of authentication: whether a call is signed as it should be, and what its body says.
+"""The terminal's side of authentication: check of the signature, and the decrypted body.
 
-Source: terminal API, Authentication. What the sources leave open is a setting. That the signature is computed over the
-form that JavaScript writes is an assumption, the strictest one.
+Source: terminal API, Authentication. Open points of the sources are settings. The signature over JavaScript's form of
+the JSON is an assumption, the strictest one.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ Auth = Literal["none", "hash-encrypt", "hmac"]
 TimestampUnit = Literal["s", "ms"]
 KeyPosition = Literal["last", "first"]
 
-#: Units of a timestamp in a second.
+#: Units of a timestamp per second.
 _PER_SECOND: Mapping[TimestampUnit, int] = {"s": 1, "ms": 1000}
-#: Digits that a timestamp can have.
+#: Most digits of a timestamp.
 _MAX_DIGITS = 16
-#: What a call without a body is signed over.
+#: Signed text of a call without a body.
 EMPTY = b"{}"
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16
@@ -38,10 +38,10 @@ _PREFIX = "Basic "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """How calls are authenticated. `business_code` is the merchant's secret; `serial` the terminal's.
+    """Authentication of calls. `business_code` is the merchant's secret, `serial` the terminal's.
 
-    `window_seconds` is how far the timestamp of a call may be from the terminal's clock, before it and after it.
-    `timestamp_unit` None is that of the scheme.
+    `window_seconds`: accepted distance of the timestamp from the terminal's clock, in both directions.
+    `timestamp_unit`: None for that of the scheme.
     """
 
     auth: Auth = "none"
@@ -58,14 +58,13 @@ class Scheme:
     def _per_second(self) -> int:
         return _PER_SECOND[self.timestamp_unit or ("ms" if self.auth == "hmac" else "s")]
 
-    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> "Verified":
-        """Return what a call says. `now` is the terminal's clock, in seconds since the epoch.
+    def verify(self, headers: Mapping[str, str], body: bytes, now: float) -> "VerifiedCall":
+        """Return the content of a call. `now` is the terminal's clock, in seconds since the epoch.
 
-        Raises Refused (401): a header is missing, the timestamp is stale, the body cannot be decrypted, or the
-        signature is another one.
+        Raise Refused (401): a missing header, a stale timestamp, an undecryptable body, or a wrong signature.
         """
         if self.auth == "none":
-            return Verified(body)
+            return VerifiedCall(body)
         signature, timestamp = (headers.get(name, "") for name in ("authorization", "timestamp"))
         for name, value in (("Authorization", signature), ("timestamp", timestamp)):
             if not value:
@@ -76,12 +75,12 @@ class Scheme:
             raise _refused(f"the timestamp is {off}; {self.window_seconds:g} s are accepted", "timestamp")
         if self.auth == "hmac":
             self._check_hmac(signature, body)
-            return Verified(body)
+            return VerifiedCall(body)
         password = self._password(moment)
         key = self._key(timestamp, password)
         clear = decrypt(key, body) if body else EMPTY
         self._check_hash(signature, timestamp, password, clear)
-        return Verified(clear if body else b"", partial(encrypt, key) if self.encrypt_replies else None)
+        return VerifiedCall(clear if body else b"", partial(encrypt, key) if self.encrypt_replies else None)
 
     def _moment(self, timestamp: str) -> float:
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
@@ -89,7 +88,7 @@ class Scheme:
         return int(timestamp) / self._per_second
 
     def _check_hmac(self, signature: str, body: bytes) -> None:
-        """Check a signature over the body; over nothing or an empty object, where there is none."""
+        """Check a signature over the body; without one, over nothing or an empty object."""
         texts = [body] if body else [b"", EMPTY]
         digests = (hmac.digest(self.business_code.encode(), text, "sha256") for text in texts)
         if not any(_same(signature, b64encode(digest).decode()) for digest in digests):
@@ -102,14 +101,14 @@ class Scheme:
             if not isinstance(value, dict):
                 raise _refused("the decrypted body is not a JSON object", "data")
             text = javascript.stringify({**value, **key} if self.key_position == "last" else {**key, **value})
-        except (ValueError, RecursionError) as error:  # another code leaves bytes that are nothing
+        except (ValueError, RecursionError) as error:  # a wrong business code leaves arbitrary bytes
             raise _refused("the decrypted body is not JSON", "data") from error
         digest = hashlib.sha512(b64encode(text.encode())).hexdigest()
         if not _same(signature, _PREFIX + digest):
             raise _refused("the signature is not that of this call", "Authorization")
 
     def _password(self, moment: float) -> str:
-        """Return the password of a minute, which the timestamp of the call names."""
+        """Return the password of the minute in the timestamp of the call."""
         at = datetime.fromtimestamp(moment, UTC) + timedelta(minutes=self.minute_utc_offset)
         text = f"{self.business_code}{self.serial}{at:%Y:%m:%d:%H:%M}"
         return hashlib.md5(text.ljust(32, "0").encode(), usedforsecurity=False).hexdigest()
@@ -119,21 +118,21 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """A call that is what it says: its body in clear, and what encrypts the answer (None: it goes out in clear)."""
+class VerifiedCall:
+    """An authenticated call: its decrypted body, and the encryption of the reply (None: unencrypted)."""
 
     body: bytes
     _encrypt: "partial[bytes] | None" = None
 
     def seal(self, answer: Answer) -> Answer:
-        """Return the answer as it goes out; what is no JSON is not the terminal's own, and stays as it is."""
+        """Return the encrypted reply. One that is not JSON is not the terminal's own, and stays as it is."""
         if self._encrypt is None or answer.content_type != "application/json" or not answer.body:
             return answer
         return answer.with_body(self._encrypt(answer.body))
 
 
 def encrypt(key: bytes, clear: bytes) -> bytes:
-    """Return the body in which a text travels, under a fresh IV."""
+    """Return the encrypted body of a text, under a new IV."""
     iv = secrets.token_bytes(_BLOCK_BYTES)
     padder = PKCS7(algorithms.AES.block_size).padder()
     encryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).encryptor()
@@ -142,7 +141,7 @@ def encrypt(key: bytes, clear: bytes) -> bytes:
 
 
 def decrypt(key: bytes, body: bytes) -> bytes:
-    """Return what an encrypted body says. Raises Refused (401)."""
+    """Return the decrypted body. Raise Refused (401)."""
     try:
         iv, text = map(bytes.fromhex, _data(body).split(":"))
         decryptor = Cipher(algorithms.AES256(key), modes.CBC(iv)).decryptor()

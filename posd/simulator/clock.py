@@ -1,7 +1,7 @@
-"""The terminal's time, real (run faster by a factor) or virtual (it passes only when it is told to), and its tasks.
+"""The terminal's time and its tasks. Time is real (faster by a factor) or virtual (it passes only by `advance`).
 
-Moments are seconds since the epoch, and keep their meaning over a restart. How far two of them lie apart in the
-terminal's time only the clock can tell: ask it with `since` and `until`, and make a moment to come with `after`.
+Moments are seconds since the epoch, and stay valid over a restart. Only the clock can compute distances in the
+terminal's time: `since` and `until` return them, `after` returns a future moment.
 """
 
 import asyncio
@@ -15,67 +15,67 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop that woken work gets to come to its next pause, or to the network. It needs a handful.
+#: Turns of the event loop that woken tasks get until their next pause or the network. They need a handful.
 _TURNS = 100
 
 
 class Clock:
-    """Sleeps and measures in terminal seconds; with speed 20 a terminal second is 50 ms."""
+    """Clock in terminal seconds; at speed 20 a terminal second is 50 ms."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
 
     def now(self) -> float:
-        """Return this moment: the wall clock's."""
+        """Return this moment on the wall clock."""
         return time.time()
 
     def after(self, seconds: float) -> float:
-        """Return the moment that lies `seconds` of the terminal's time from now."""
+        """Return the moment `seconds` of the terminal's time from now."""
         return self.now() + seconds / self._speed
 
     def since(self, moment: float) -> float:
-        """Terminal seconds since a moment, which can lie before a restart; never negative."""
+        """Return the terminal seconds since a moment, also from before a restart; never negative."""
         return max(0.0, (self.now() - moment) * self._speed)
 
     def until(self, moment: float) -> float:
-        """Terminal seconds until a moment; never negative."""
+        """Return the terminal seconds until a moment; never negative."""
         return max(0.0, (moment - self.now()) * self._speed)
 
     async def sleep(self, seconds: float) -> None:
-        """Let `seconds` of the terminal's time pass."""
+        """Sleep for `seconds` of the terminal's time."""
         await asyncio.sleep(seconds / self._speed)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most `seconds` of the terminal's time (None: for ever); True where it is set."""
+        """Wait for `event`, at most `seconds` of the terminal's time (None: for ever); return whether it is set."""
         try:
             async with asyncio.timeout(None if seconds is None else seconds / self._speed):
                 await event.wait()
         except TimeoutError:
-            pass  # the event may have been set in the very turn of the time-out: look at it, not at the exception
+            pass  # the event may have been set in the same turn as the time-out, so it decides
         return event.is_set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Do something that takes real time, on the network: virtual time stands still meanwhile, real time passes."""
+        """Hold virtual time during the block, which takes real time on the network. Real time passes."""
         yield
 
     async def make_up(self, seconds: float) -> None:
-        """Let the real `seconds` that the network took pass on a clock that was held meanwhile."""
+        """Advance a held clock by the real `seconds` that the network took."""
 
 
 class VirtualClock(Clock):
-    """Time that passes only by `advance`, and is then the same in each run.
+    """Clock that passes only by `advance`, and so is the same in each run.
 
-    A task that sleeps is woken at its exact moment, in the order of the moments. Time goes on only once what it does
-    then has come to its next pause: a POST that it makes takes no time on this clock.
+    A sleeping task is woken at its exact moment, in the order of the moments. Time continues after the task has reached
+    its next pause: its POST takes no time on this clock.
     """
 
     def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
-        """It stands at `start`, in seconds since the epoch; `speed` is for real seconds alone, see `make_up`."""
+        """Set the clock to `start`, in seconds since the epoch; `speed` affects only `make_up`."""
         super().__init__()
         self._network_speed = speed
         self._now = start
-        #: Moment, the order of the calls, and what is set then.
+        #: Moment, order of the call, and the future to set then.
         self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
         self._asked = 0
         self._holders = 0
@@ -84,13 +84,13 @@ class VirtualClock(Clock):
         self._advancing = asyncio.Lock()
 
     def now(self) -> float:
-        """Return the moment at which this clock stands."""
+        """Return the present moment of this clock."""
         return self._now
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, and everything that happens in them; return when it has happened.
+        """Advance by `seconds`, with all that happens in them; return when it has happened.
 
-        Raises ValueError where `seconds` is negative: time does not go back.
+        Raise ValueError if `seconds` is negative.
         """
         if seconds < 0:
             raise ValueError(f"time does not go back by {-seconds} seconds")
@@ -112,7 +112,9 @@ class VirtualClock(Clock):
             await self._alarm(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for `event`, at most until the clock was advanced by `seconds` (None: for ever); True where set."""
+        """Wait for `event`, at most until the clock was advanced by `seconds` (None: for ever); return whether it is
+        set.
+        """
         if seconds is None:
             return await event.wait()
         alarm = self._alarm(seconds)
@@ -126,7 +128,7 @@ class VirtualClock(Clock):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the clock where it stands, while something takes real time."""
+        """Stop the clock during the block, which takes real time."""
         self._holders += 1
         self._free.clear()
         try:
@@ -137,7 +139,7 @@ class VirtualClock(Clock):
                 self._free.set()
 
     async def make_up(self, seconds: float) -> None:
-        """Let the real `seconds` that the network took pass on this clock too, as many times over as the speed says."""
+        """Advance this clock by the real `seconds` that the network took, times the speed."""
         await self.sleep(seconds * self._network_speed)
 
     def _alarm(self, seconds: float) -> asyncio.Future[None]:
@@ -147,7 +149,7 @@ class VirtualClock(Clock):
         return alarm
 
     async def _settle(self) -> None:
-        """Return when each task sleeps, or waits for something that is not time."""
+        """Wait until each task sleeps, or waits for something other than time."""
         while True:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
@@ -157,20 +159,20 @@ class VirtualClock(Clock):
 
 
 class Tasks:
-    """Work that goes on in the background until it is done, or stopped."""
+    """Background tasks, which run until they end or are stopped."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Begin some work; an exception that it ends with is logged."""
+        """Start a task; its exception is logged."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def stop(self) -> None:
-        """Cancel all work and wait until it has ended. Other work can be begun afterwards."""
+        """Cancel all tasks and wait for their end. New ones can be started afterwards."""
         await cancel(self._running)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
@@ -181,7 +183,7 @@ class Tasks:
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended."""
+    """Cancel tasks and wait for their end."""
     canceled = list(tasks)
     for task in canceled:
         task.cancel()

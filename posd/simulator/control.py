@@ -1,4 +1,4 @@
-"""The control API: a developer acts on the terminals, over HTTP and JSON on loopback."""
+"""The control API: a developer controls the terminals, over HTTP and JSON on loopback."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,11 +21,11 @@ from posd.simulator.journal import SettingsError
 from posd.simulator.listener import Listener, bind
 from posd.simulator.messages import Refused
 from posd.simulator.network import NotPossible, url
-from posd.simulator.payment import Hand
+from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate, Scenario, Story, Strict, payments, prints
-from posd.simulator.simulator import Shop, Simulator
+from posd.simulator.simulator import Simulator, TerminalGroup
 
-#: Terminal seconds that a power cycle takes where nothing else is asked for.
+#: Default terminal seconds of a power cycle.
 POWER_CYCLE_SECONDS = 5.0
 HELP = """\
 The control API of posd simulate. A POST needs content-type: application/json (curl --json '{}').
@@ -54,23 +54,23 @@ POST /terminals/SERIAL/paper               somebody puts paper in
 GET  /clock                                the time, and whether it is virtual
 POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
 """
-#: Bytes of a body that are read.
+#: Most bytes of a body.
 MAX_BODY_BYTES = 65_536
 
 
 class Control:
-    """The control API of a shop, as an async context manager that listens while the block runs."""
+    """Control API of a shop. An async context manager that listens during the block."""
 
-    def __init__(self, shop: Shop, host: str, port: int) -> None:
-        """Raise SettingsError where `host` is no loopback address."""
+    def __init__(self, shop: TerminalGroup, host: str, port: int) -> None:
+        """Raise SettingsError if `host` is no loopback address."""
         if not is_loopback(host):
             raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
         self._host = host
         self._port = port
-        #: What takes the terminal's time, while the caller has its answer.
+        #: Tasks that take terminal time after the reply.
         self._tasks = Tasks()
         self._listener = Listener(_app(shop, self._tasks), None)
-        #: Where it can be called; known once the block has begun.
+        #: Its URL, set when the block has begun.
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -88,16 +88,16 @@ class Control:
         await self._tasks.stop()
 
 
-#: Seconds that a caller may ask for: a day and more.
+#: Range of seconds in a request: a day and more.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class Nothing(Strict, frozen=True):
-    """The body of a call that needs none."""
+class EmptyBody(Strict, frozen=True):
+    """Body of a call that needs none."""
 
 
 class Arm(Strict, frozen=True):
-    """The scenario of the next payment, or `print:NAME` of the next print job; None: none is chosen so."""
+    """Scenario of the next payment, or `print:NAME` of the next print job; None for no choice."""
 
     name: str | None
 
@@ -109,21 +109,22 @@ class PowerCycle(Strict, frozen=True):
 
 
 class Show(Strict, frozen=True):
-    """The certificate that is shown."""
+    """The certificate to show."""
 
     which: Certificate
 
 
 class Advance(Strict, frozen=True):
-    """Seconds that pass."""
+    """Seconds to pass."""
 
     advance: _Seconds
 
 
 def listed_scenarios() -> list[dict[str, Any]]:
-    """Return the catalogue in brief: name, kind (payment or print), summary, when, and what of a request chooses it.
+    """Return the catalogue in brief: name, kind (payment or print), summary, when, and what chooses it in a request.
 
-    That is `amount`, `metadata` or `external_reference`; where all three are null, it is chosen by option or live.
+    That is `amount`, `metadata` or `external_reference`; if all three are null, an option or the control API chooses
+    it.
     """
     catalogues: dict[str, Mapping[str, Story]] = {"payment": payments(), "print": prints()}
     return [
@@ -141,11 +142,11 @@ def _chosen_by(name: str, story: Story) -> dict[str, Any]:
 
 
 def state_of(terminal: Simulator) -> dict[str, Any]:
-    """Return how a terminal stands.
+    """Return the state of a terminal.
 
-    `payment` is the one that runs, or null; `armed` the scenario of the next one where it was chosen live, and
-    `armed_print` that of the next print job; `scenario` that of payments which choose none; `waiting_events` how many
-    events wait for their delivery.
+    `payment`: the running one, or null. `armed` and `armed_print`: scenario of the next payment and print job, if
+    chosen by the control API. `scenario`: that of payments which choose none. `waiting_events`: events that wait for
+    delivery.
     """
     running = terminal.terminal.running
     return {
@@ -170,10 +171,10 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
 
 
 def guarded(app: ASGIApp) -> ASGIApp:
-    """Let calls through that a developer's program can have made, and no page in a browser.
+    """Refuse calls that a page in a browser can make, and pass on those of a program.
 
-    Refused are: calls to a name that is not loopback (a foreign name may have been made to point here), calls that a
-    page has sent, and a POST with a content type that a form can send.
+    Refused are calls to a name other than loopback, because a foreign name may point here. Refused are also calls from
+    a page, and a POST with the content type of a form.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -199,13 +200,13 @@ def _why_not(method: str, headers: Headers) -> Refused | None:
 
 
 def _names_loopback(host: str) -> bool:
-    """Whether the Host header of a call is a loopback address or localhost, with or without a port."""
+    """Return whether a Host header is a loopback address or localhost, with or without a port."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     return name.lower() == "localhost" or is_loopback(name)
 
 
 def is_loopback(text: str) -> bool:
-    """Whether a text is a loopback address."""
+    """Return whether a text is a loopback address."""
     try:
         return ipaddress.ip_address(text).is_loopback
     except ValueError:
@@ -214,14 +215,14 @@ def is_loopback(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Deed:
-    """What a POST to a terminal does; `body` is what it brings, `Tasks` is for what goes on after the answer."""
+    """Action of a POST to a terminal; `body` is the type of its body, `Tasks` run after the reply."""
 
     body: type[Strict]
     do: Callable[[Simulator, Any, Tasks], Awaitable[None]]
 
 
 def _plain(do: Callable[[Simulator], Awaitable[None]]) -> _Deed:
-    return _Deed(Nothing, lambda terminal, _body, _tasks: do(terminal))
+    return _Deed(EmptyBody, lambda terminal, _body, _tasks: do(terminal))
 
 
 async def _power_cycle(terminal: Simulator, body: PowerCycle, tasks: Tasks) -> None:
@@ -253,7 +254,7 @@ async def _arm(terminal: Simulator, body: Arm, _tasks: Tasks) -> None:
         await begun
 
 
-def _hand(hand: Hand) -> _Deed:
+def _hand(hand: ManualControl) -> _Deed:
     async def do(terminal: Simulator) -> None:
         if not terminal.terminal.hand(hand):
             raise Refused(
@@ -263,9 +264,9 @@ def _hand(hand: Hand) -> _Deed:
     return _plain(do)
 
 
-#: What can be asked of a terminal, by the last part of the path.
+#: Actions on a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
-    **{hand.value: _hand(hand) for hand in Hand},
+    **{hand.value: _hand(hand) for hand in ManualControl},
     "scenario": _Deed(Arm, _arm),
     "unplug": _plain(Simulator.unplug),
     "plug": _plain(Simulator.plug),
@@ -278,7 +279,7 @@ DEEDS: Mapping[str, _Deed] = {
 }
 
 
-def _app(shop: Shop, tasks: Tasks) -> ASGIApp:
+def _app(shop: TerminalGroup, tasks: Tasks) -> ASGIApp:
     def terminal_of(request: Request) -> Simulator:
         serial = request.path_params["serial"]
         if serial not in shop.terminals:
@@ -325,7 +326,7 @@ def _app(shop: Shop, tasks: Tasks) -> ASGIApp:
         await deed.do(terminal, await _read(request, deed.body), tasks)
         return json_response(state_of(terminal))
 
-    at = "/terminals/{serial:path}"  # a serial can have any character, a slash too
+    at = "/terminals/{serial:path}"  # a serial can have any character, also a slash
     return guarded(
         Starlette(
             routes=[
@@ -353,7 +354,7 @@ _Body = TypeVar("_Body", bound=Strict)
 
 
 async def _read(request: Request, kind: type[_Body]) -> _Body:
-    """Read a body; none at all is an empty object."""
+    """Read a body; an empty one is an empty object."""
     try:
         raw = await read_body(request, MAX_BODY_BYTES, "TOO_LARGE")
         return msgspec.json.decode(raw or b"{}", type=kind)

@@ -1,7 +1,7 @@
-"""JSON as JavaScript writes it: `JSON.stringify(JSON.parse(text))`.
+"""JSON in JavaScript's form: `JSON.stringify(JSON.parse(text))`.
 
-A verifier that has the parsed object in place of the bytes serialises it again. So a number is a double and is written
-in the shortest form, the last of several members of one name counts, and names that are array indices come first.
+A verifier that has only the parsed object serialises it again. So a number is a double in the shortest form, the last
+of several members of one name counts, and names that are array indices come first.
 """
 
 import json
@@ -12,17 +12,17 @@ from typing import Any
 #: Array indices end before this (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-#: A number is written without an exponent where its first digit stands at one of these places before the point.
+#: Places of a number's first digit before the point without an exponent.
 _PLAIN = range(-5, 22)
 
 
 def parse(text: str) -> Any:
-    """Read a JSON document; each number is a float, as in JavaScript. Raises ValueError, and RecursionError."""
+    """Parse a JSON document; each number is a float, as in JavaScript. Raise ValueError, RecursionError."""
     return json.loads(text, parse_int=float, parse_constant=_refuse)
 
 
 def stringify(value: Any) -> str:
-    """Write what `parse` has read. Raises RecursionError where it is nested too deeply."""
+    """Serialise a value from `parse`. Raise RecursionError if it is nested too deeply."""
     match value:
         case bool() | None:
             return json.dumps(value)
@@ -40,7 +40,7 @@ def stringify(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number as JavaScript does: 10, 1.2, 1e+21, 1.5e-7; null where JSON has none."""
+    """Return a number as JavaScript writes it: 10, 1.2, 1e+21, 1.5e-7; null if JSON has none."""
     if not math.isfinite(value):
         return "null"
     if value == 0:

@@ -1,7 +1,7 @@
-"""Files of JSON lines that outlive the process, and the error for settings and files that cannot be used.
+"""Files of JSON lines that survive the process, and the error for unusable settings and files.
 
-A line is handed to the operating system at once, which survives the end of this process in any form; it is not synced
-to the disk, for a simulator need not survive a power cut of its host.
+A line is passed to the operating system at once, which survives any end of this process. It is not synced: a simulator
+need not survive a power cut of its host.
 """
 
 import fcntl
@@ -15,31 +15,31 @@ _T = TypeVar("_T")
 
 
 class SettingsError(ValueError):
-    """Something in the settings cannot be; the message says what, why and what to do."""
+    """Invalid setting; the message has the fault, the reason and the cure."""
 
 
 class Journal:
-    """One such file, mode 0600, of which each line is a change."""
+    """One such file, mode 0600; each line is a change."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file. Raises OSError."""
+        """Open or create the file. Raise OSError."""
         path.touch(mode=0o600)
         self._path = path
         self._file: BinaryIO = path.open("ab")
 
     def lock(self) -> None:
-        """Keep other processes from locking it too. Raises BlockingIOError where one has locked it."""
+        """Lock the file against other processes. Raise BlockingIOError if one has locked it."""
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def replay(self, apply: Callable[[bytes], object]) -> None:
-        """Call `apply` with each line, the oldest first; for what it may raise see `read`."""
+        """Call `apply` with each line, the oldest first. Raise as `read`."""
         for _ in self.read(apply):
             pass
 
     def read(self, read_line: Callable[[bytes], _T]) -> Iterator[_T]:
-        """Yield what `read_line` returns for each line, the oldest first.
+        """Yield the result of `read_line` for each line, the oldest first.
 
-        Raises SettingsError, and closes the file, where `read_line` raises ValueError, LookupError or TypeError.
+        Raise SettingsError, and close the file, if `read_line` raises ValueError, LookupError or TypeError.
         """
         for number, line in enumerate(take_up(self._path), start=1):
             try:
@@ -51,7 +51,7 @@ class Journal:
                 ) from error
 
     def append(self, change: Any) -> None:
-        """Append a line; it is in the file when this returns."""
+        """Append a line; it is in the file on return."""
         self._file.write(wire.encode(change) + b"\n")
         self._file.flush()
 
@@ -60,12 +60,12 @@ class Journal:
         self._file.truncate(0)
 
     def close(self) -> None:
-        """Close the file; what was appended stays in it."""
+        """Close the file; its lines stay."""
         self._file.close()
 
 
 def take_up(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file; a last one that was cut short by a kill is removed from it. Raises OSError."""
+    """Yield the lines of a file; remove a last one that a kill cut short. Raise OSError."""
     with path.open("rb+") as file:
         whole = 0
         for line in file:

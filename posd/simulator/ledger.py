@@ -1,4 +1,4 @@
-"""What really happened at the terminal, and with money: kept in memory, appended to a file, told to listeners."""
+"""The ledger: the true events of terminal and money, in memory, in a file, and for listeners."""
 
 import asyncio
 from collections import Counter
@@ -12,22 +12,22 @@ from posd.simulator.wire import AmountUnit
 
 #: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
 Entry = dict[str, Any]
-#: Real seconds that `wait_for` waits: longer than any cycle at the speeds that tests use, short enough to fail by.
+#: Real seconds of `wait_for`: longer than any cycle at the speeds of the tests.
 WAIT_SECONDS = 30.0
 Listener = Callable[[Entry], None]
-#: How each line of the file begins.
+#: First bytes of each line of the file.
 _HEAD = b'{"at":"'
-#: What the lines of ends contain, and no other line: inside a string the quotation marks would be escaped. And what
-#: tells one end from every other.
+#: Text in the lines of ends, and in no other: inside a string the quotation marks would be escaped. The value is the
+#: field that identifies an end.
 _ENDS = {b'"kind":"final"': "event_id", b'"kind":"printed"': "slip"}
 
 
 class Ledger:
-    """JSON lines, in the order in which things happened.
+    """JSON lines, in the order of the events.
 
     | kind            | when, and its fields                                                                           |
     | --------------- | ---------------------------------------------------------------------------------------------- |
-    | `unauthorized`  | a call was refused before it was looked at: method, path, http_status, reason                  |
+    | `unauthorized`  | a call was refused before it was parsed: method, path, http_status, reason                     |
     | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
     |                 | transaction_reference (as sent, or null), http_status (null: no answer comes), code (of a      |
     |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
@@ -68,16 +68,17 @@ class Ledger:
     """
 
     def __init__(self, path: Path | None = None, unit: AmountUnit = "main") -> None:
-        """Open `path` for appending; None keeps the ledger in memory alone. `unit` is that of amounts in events.
+        """Open `path` for appending; None for memory only. `unit` is that of amounts in events.
 
-        What an earlier process wrote stays in the file alone. Raises OSError, and SettingsError where the file is no
-        ledger.
+        Lines of an earlier process stay in the file only. Raise OSError; raise SettingsError if the file is no ledger.
         """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
         self._unit = unit
-        #: The ids of the ends in the file that an earlier process wrote, as often as they are there.
+        #: Ids of the ends that an earlier process wrote to the file, with their number.
         self._ends = _ends_in(path) if path else Counter[str]()
+        if path:
+            path.touch(mode=0o600)
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
 
     def __iter__(self) -> Iterator[Entry]:
@@ -87,7 +88,7 @@ class Ledger:
         return len(self._entries)
 
     def add(self, kind: str, **fields: Any) -> None:
-        """Record one thing that happened; it is in the file when this returns."""
+        """Record an event; it is in the file on return."""
         entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
         self._entries.append(entry)
         if self._file is not None:
@@ -97,7 +98,7 @@ class Ledger:
             listener(entry)
 
     def add_final(self, operation: str, event: Mapping[str, Any]) -> None:
-        """Record the end of a payment, as its final event (terminal API, Events) has it."""
+        """Record the end of a payment from its final event (terminal API, Events)."""
         answer = event.get("raw_response", {})
         amount = answer.get("authorized_amount")
         self.add(
@@ -113,7 +114,7 @@ class Ledger:
         )
 
     def add_missing(self, finals: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Record those final events that the file lacks, for the process was killed before they were in it.
+        """Record the final events that the file lacks after a kill.
 
         Each comes with its operation's name.
         """
@@ -122,9 +123,9 @@ class Ledger:
                 self.add_final(operation, event)
 
     def lacks(self, end: str) -> bool:
-        """Tell whether the file of an earlier process lacks an end; of each that it has, once. False without a file.
+        """Return whether the file of an earlier process lacks an end; False without a file. Counts each end once.
 
-        `end` is the event id of a final, or the slip of a print job.
+        `end`: the event id of a final, or the slip of a print job.
         """
         if self._file is None:
             return False
@@ -134,17 +135,17 @@ class Ledger:
         return False
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` with every entry from now on."""
+        """Call `listener` with every later entry."""
         self._listeners.append(listener)
 
     def of(self, kind: str, **fields: Any) -> list[Entry]:
-        """Return the entries of a kind whose fields have the given values, oldest first."""
+        """Return the entries of a kind with these field values, oldest first."""
         return [entry for entry in self._entries if _matches(entry, kind, fields)]
 
     async def wait_for(self, kind: str, **fields: Any) -> Entry:
-        """Return the first entry of a kind with these fields; wait for it where there is none yet.
+        """Return the first entry of a kind with these fields; wait for it if there is none yet.
 
-        Raises TimeoutError after WAIT_SECONDS.
+        Raise TimeoutError after WAIT_SECONDS.
         """
         found = self.of(kind, **fields)
         if found:
@@ -153,7 +154,7 @@ class Ledger:
             return await self.next(lambda entry: _matches(entry, kind, fields))
 
     def next(self, wanted: Callable[[Entry], bool]) -> asyncio.Future[Entry]:
-        """Return the next entry that is wanted, as a future; cancel it to stop looking."""
+        """Return a future of the next entry that is wanted; cancel it to stop."""
         arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
         def look(entry: Entry) -> None:
@@ -165,14 +166,14 @@ class Ledger:
         return arrival
 
     def close(self) -> None:
-        """Close the file; what was recorded stays readable in memory."""
+        """Close the file; the entries stay in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def _ends_in(path: Path) -> Counter[str]:
-    """Count the ends in a ledger file by their ids; a pipe or a file that is not there has none."""
+    """Count the ends in a ledger file by their ids; a pipe or a missing file has none."""
     if not path.is_file():
         return Counter()
     with path.open("rb") as file:

@@ -1,7 +1,6 @@
-"""The HTTP(S) listener: hypercorn's protocol under an accept loop of our own, which can stop at once.
+"""The HTTP(S) listener: hypercorn's protocol under an accept loop that can stop at once.
 
-hypercorn's own `serve` has no way to learn the port that it was given, and holds its stop for as long as a client
-keeps an idle TLS connection open.
+hypercorn's own `serve` does not report its port, and an idle TLS connection delays its stop.
 """
 
 import asyncio
@@ -25,28 +24,28 @@ from starlette.types import ASGIApp
 
 from posd.simulator.journal import SettingsError
 
-#: Seconds that connections have to end after their transports were aborted; they need milliseconds.
+#: Seconds that aborted connections have to end; they need milliseconds.
 STOP_SECONDS = 0.5
-#: Seconds after which an idle kept connection is closed; hypercorn keeps a connection that the client closed as long.
+#: Seconds after which an idle connection is closed. hypercorn keeps a connection that the client closed as long.
 IDLE_SECONDS = 5
-#: Seconds in which a TLS handshake must be done; a slow device needs two.
+#: Most seconds of a TLS handshake; a slow device needs two.
 HANDSHAKE_SECONDS = 15
-#: What the state of a request names the function by that closes its connection without an answer.
+#: Key in the state of a request: the function that closes its connection without a response.
 HANG_UP = "hang_up"
 #: Connections waiting to be accepted.
 BACKLOG = 128
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address (port 0: a free port) without listening there: calls are refused, and no other program gets it.
+    """Bind an address (port 0: a free port) without listening: calls are refused, and no other program gets it.
 
-    Raises SettingsError where the address cannot be had.
+    Raise SettingsError if the address is not available.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Its connections inherit it; asyncio leaves it out here, and each answer would wait 40 ms for a delayed ACK.
+        # Its connections inherit it. asyncio leaves it out here, and each response would wait 40 ms for a delayed ACK.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family is socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -59,7 +58,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Config(Config):
-    """Dates the answers by a clock that may be off."""
+    """Configuration with a date header from a clock that may be wrong."""
 
     def __init__(self, clock_offset: float) -> None:
         super().__init__()
@@ -72,10 +71,10 @@ class _Config(Config):
 
 
 class Listener:
-    """Serves one app on a bound socket, which it closes at its stop."""
+    """Server of one app on a bound socket, which it closes at its stop."""
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, clock_offset: float = 0.0) -> None:
-        """`clock_offset` is by how many seconds the clock is ahead that the answers are dated by."""
+        """`clock_offset`: seconds that the clock of the date header is ahead."""
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._tls = tls
         self._config = _Config(clock_offset)
@@ -86,11 +85,11 @@ class Listener:
         self._config.keep_alive_max_requests = 2**31
         self._context = WorkerContext(None)
         self._bound: socket.socket | None = None
-        #: What is open, each with what hangs up on it.
+        #: Open connections, each with the function that closes it.
         self._connections: dict[asyncio.Task[None], Callable[[], None]] = {}
 
     def start(self, bound: socket.socket) -> None:
-        """Listen. Raises SettingsError where another program listens there; the socket is still bound then."""
+        """Listen. Raise SettingsError if another program listens there; the socket stays bound."""
         try:
             bound.listen(BACKLOG)
         except OSError as error:
@@ -119,7 +118,7 @@ class Listener:
 
     def _accept(self, bound: socket.socket) -> None:
         # Not asyncio's server: Python 3.11 loses a connection that it accepted right before its `close`.
-        with suppress(OSError):  # it has gone again, or there is no file descriptor for it
+        with suppress(OSError):  # the client is gone, or no file descriptor is free
             connection, _ = bound.accept()
             task = asyncio.get_running_loop().create_task(self._serve(connection))
             self._connections[task] = partial(_shut, connection)
@@ -150,14 +149,14 @@ class Listener:
 
 
 def _shut(connection: socket.socket) -> None:
-    """End a connection whose TLS handshake is under way: its transport, asyncio's alone until then, reads the end."""
-    with suppress(OSError):  # the other side has gone
+    """End a connection during its TLS handshake: its transport, known only to asyncio, reads the end."""
+    with suppress(OSError):  # the peer is gone
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _hang_up(transport: asyncio.Transport) -> None:
-    """Close a connection at once; what was still to be sent is lost."""
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+    """Abort a connection; unsent data is lost."""
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport without a connection raises it
         transport.abort()
 
 
@@ -169,7 +168,7 @@ def _not_had(address: str, error: Exception) -> SettingsError:
 
 
 def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
-    """Make the TLS context of the listener: TLS 1.2 or newer, HTTP/1.1. Raises SettingsError."""
+    """Return the TLS context of the listener: TLS 1.2 or newer, HTTP/1.1. Raise SettingsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -181,7 +180,7 @@ def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
 
 
 def client_context(trust: Path | None) -> ssl.SSLContext:
-    """Make the TLS context of the deliveries: the given CA alone, else those of the system. Raises SettingsError."""
+    """Return the TLS context of the deliveries: the given CA alone, else those of the system. Raise SettingsError."""
     try:
         return ssl.create_default_context(cafile=None if trust is None else str(trust))
     except (OSError, ssl.SSLError) as error:

@@ -1,7 +1,6 @@
-"""What callers send and what the terminal says: requests, answers, acknowledgements, events (terminal API).
+"""Requests of callers, and replies, acknowledgements and events of the terminal (terminal API).
 
-The acknowledgement and the event have different shapes on purpose; each is built here field by field, as the tables
-of the terminal API have it.
+The acknowledgement and the event differ on purpose. Each is built field by field, from the tables of the terminal API.
 
 Source: terminal API, Start request, Acknowledgement, Events, Lifecycle.
 """
@@ -21,7 +20,7 @@ import httpx2
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.operations import CHIP, Operation, Status
+from posd.simulator.operations import CHIP, PaymentStatus, SimulatedOperation
 from posd.simulator.scenario import Failure, Fault, Refusal, Reply, Scenario, draw
 from posd.simulator.wire import AmountUnit, Number, Processed, converted, number_fault, to_main
 
@@ -31,7 +30,7 @@ Usual = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer as it goes out: `delay` terminal seconds from now, and not before `awaited` is done."""
+    """One reply: sent `delay` terminal seconds from now, and after `awaited` is done."""
 
     status: int
     body: bytes
@@ -41,27 +40,27 @@ class Answer:
     awaited: asyncio.Future[Any] | None = None
 
     def with_body(self, body: bytes) -> "Answer":
-        """Return the answer with another body."""
+        """Return the reply with another body."""
         return replace(self, body=body)
 
     @property
     def waits(self) -> bool:
-        """It does not go out at once."""
+        """Whether the reply is not sent at once."""
         return self.fault is Fault.SILENT or self.awaited is not None or self.delay > 0
 
     @property
     def http_status(self) -> int | None:
-        """The status that reaches the caller; None where no answer does."""
+        """The status that reaches the caller; None without a reply."""
         return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
 
 
 def coded(status: int, code: str, message: str) -> Usual:
-    """Return an answer that is a code and a message."""
+    """Return a reply of a code and a message."""
     return status, {"code": code, "message": message}
 
 
 def plain(usual: Usual) -> Answer:
-    """Return the usual answer."""
+    """Return the reply without changes by a scenario."""
     status, body = usual
     return Answer(status, wire.encode(body))
 
@@ -74,7 +73,7 @@ def apply(
     transaction: str | None = None,
     awaited: asyncio.Future[Any] | None = None,
 ) -> Answer:
-    """Return what a scenario makes of the usual answer; `transaction` is what a refusal of it names."""
+    """Return the reply that a scenario makes of the usual one; `transaction` is the id in its refusal."""
     status, body = usual
     if reply.status is not None:
         status = reply.status
@@ -93,7 +92,7 @@ def apply(
 def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
     """Return JSON with members replaced, added and removed, each named by its path with points.
 
-    Of a list each item is changed. What a path leads through and is no object becomes one.
+    Each item of a list is changed. A value within a path that is no object becomes one.
     """
     if isinstance(value, list):
         return [changed(item, members, removed) for item in value]
@@ -124,9 +123,9 @@ def _phrase(status: int) -> str:
 
 
 class Refused(Exception):
-    """The terminal does not take the request; `status` is the HTTP status of the answer.
+    """Refused request; `status` is the HTTP status of the reply.
 
-    `kind` is the published type of a code that is published; `param` names the field that is to blame.
+    `kind`: the published type of a published code. `param`: the field at fault.
     """
 
     def __init__(
@@ -141,15 +140,15 @@ class Refused(Exception):
 
     @property
     def answer(self) -> Answer:
-        """The answer: status, code and message."""
+        """The reply: status, code and message."""
         return plain(coded(self.status, self.code, self.message))
 
 
-#: Which of the vendor's documents the terminal follows: the older ones, or those of 2026.
+#: Edition of the vendor's documents: the older ones, or those of 2026.
 Edition = Literal["classic", "2026"]
-#: The published type and code of what the simulator refuses by a code of its own, where one says the same.
+#: Published type and code of a refusal with a code of the simulator's own.
 _SAME_AS: Mapping[str, tuple[str, str]] = {"TERMINAL_BUSY": ("TERMINAL", "TER-003")}
-#: The type of a refusal, and the family of its codes: which code of it says what is not published.
+#: Type and code prefix of a refusal by status; the exact codes are not published.
 _FAMILIES: Mapping[int, tuple[str, str]] = {
     HTTPStatus.UNAUTHORIZED: ("AUTHENTICATION", "AUTH-"),
     HTTPStatus.FORBIDDEN: ("AUTHENTICATION", "AUTH-"),
@@ -161,9 +160,9 @@ _FAMILIES: Mapping[int, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """How a terminal says no: by code and message, or by the LinkFailure of the vendor's documents (Refusals).
+    """Form of a refusal: code and message, or the LinkFailure of the vendor's documents (Refusals).
 
-    A refusal that has a type is a LinkFailure in each edition.
+    A refusal with a type is a LinkFailure in each edition.
     """
 
     edition: Edition
@@ -171,7 +170,7 @@ class Envelope:
     terminal_id: str
 
     def usual(self, refused: Refused, transaction: str | None = None) -> Usual:
-        """Return the answer to what was refused; `transaction` is its client_transaction_id, where that is known."""
+        """Return the reply to a refused request; `transaction` is its client_transaction_id, if known."""
         if self.edition == "classic" and refused.kind is None:
             return coded(refused.status, refused.code, refused.message)
         family = ("TERMINAL", "TER-") if refused.status >= 500 else ("PARAMETER", "PAR-")
@@ -187,26 +186,26 @@ class Envelope:
         }
 
     def answer(self, refused: Refused, transaction: str | None = None) -> Answer:
-        """Return the answer as it goes out, see `usual`."""
+        """Return the complete reply (see `usual`)."""
         return plain(self.usual(refused, transaction))
 
 
 # Requests: bytes in, a request or a refusal out.
 
-#: The ids of a start: name in the ledger -> name in the body.
+#: Ids of a start: name in the ledger -> name in the body.
 START_IDS = {"client_transaction_id": "client_transaction_id", "transaction_reference": "transaction_reference"}
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class StartRequest:
-    """A request that can be read. `fields` is the whole body, echoed in the acknowledgement.
+class ReceivedStart:
+    """Valid start request. `fields` is the whole body, echoed in the acknowledgement.
 
-    `transaction_reference` is the original's, as sent; `amount` is in the main unit, None where the original's counts.
-    `scenario` is the one that its metadata names, None where they name none.
+    `transaction_reference`: the original's, as sent. `amount`: in the main unit, None for the original's. `scenario`:
+    the one in its metadata, or None.
     """
 
-    operation: Operation
+    operation: SimulatedOperation
     client_transaction_id: str
     transaction_reference: str | None
     amount: dict[str, Any] | None
@@ -217,12 +216,12 @@ class StartRequest:
 
 
 def read_start(
-    raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
-) -> StartRequest:
-    """Read and check a request body; the numbers of its amount count `unit`.
+    raw: bytes, operation: SimulatedOperation, scenarios: Mapping[str, Scenario], unit: AmountUnit = "main"
+) -> ReceivedStart:
+    """Read and check a request body; its amounts are in `unit`.
 
-    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the terminal API has it or the
-    operation needs it, the message naming the field.
+    Raise Refused: 400 for a body that is no JSON object, 422 for a field against the terminal API or the operation; the
+    message names the field.
     """
     body = read_object(raw)
     transaction = _uuid(body, "client_transaction_id")
@@ -235,21 +234,21 @@ def read_start(
     if metadata is not None and not isinstance(metadata, dict):
         raise invalid("metadata", "must be an object")
     scenario = _scenario(metadata or {}, scenarios)
-    return StartRequest(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
+    return ReceivedStart(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
 
 
 def read_search(raw: bytes) -> str:
-    """Read the body of a search, return the id that is asked for.
+    """Read the body of a search; return its id.
 
-    Raises Refused: 400 where the body is not a JSON object, 422 where the id is not a UUID.
+    Raise Refused: 400 for a body that is no JSON object, 422 for an id that is no UUID.
     """
     return _uuid(read_object(raw), "client_transaction_id")
 
 
 def claims(raw: bytes, names: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the texts that a request bears, for the ledger; its body may be anything.
+    """Return the texts of a request for the ledger; its body may be anything.
 
-    `names` are those in the ledger, each with that in the body. A text that is not there is None.
+    `names`: name in the ledger -> name in the body. A missing text is None.
     """
     try:
         body = read_object(raw)
@@ -260,7 +259,7 @@ def claims(raw: bytes, names: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """Read a body that must be a JSON object. Raises Refused."""
+    """Read a body that must be a JSON object. Raise Refused."""
     try:
         body = wire.decode(raw)
     except wire.NotJson as error:
@@ -270,7 +269,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _reference(body: dict[str, Any], operation: Operation) -> str | None:
+def _reference(body: dict[str, Any], operation: SimulatedOperation) -> str | None:
     if operation.originals:
         return _uuid(body, "transaction_reference")
     if body.get("transaction_reference") is not None:
@@ -285,7 +284,7 @@ def _uuid(body: dict[str, Any], name: str) -> str:
     return value
 
 
-def _amount(body: dict[str, Any], operation: Operation, unit: AmountUnit) -> dict[str, Any] | None:
+def _amount(body: dict[str, Any], operation: SimulatedOperation, unit: AmountUnit) -> dict[str, Any] | None:
     amount = body.get("amount")
     if amount in (None, {}) and not operation.needs_amount:
         return None
@@ -324,12 +323,12 @@ def _check_number(value: Any, path: str, unit: AmountUnit) -> None:
 
 
 def is_web_address(url: Any) -> bool:
-    """Tell whether a webhook can be delivered there."""
+    """Return whether a webhook can be delivered there."""
     if not isinstance(url, str):
         return False
     try:
         parts = urlsplit(url)
-        httpx2.URL(url)  # what the sender cannot call is refused now, not found out after the payment
+        httpx2.URL(url)  # refuses an uncallable URL before the payment, not after it
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except (ValueError, httpx2.InvalidURL):
         return False
@@ -340,12 +339,12 @@ def invalid(path: str, why: str) -> Refused:
     return Refused(422, "INVALID_REQUEST", f"{path} {why}", param=path)
 
 
-# What the terminal tells of itself and of a payment.
+# Events of a payment, and the terminal's own data in them.
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Who the terminal is."""
+    """Identity of the terminal."""
 
     serial_number: str
     brand: str
@@ -358,21 +357,21 @@ class Device:
     country: str = "ECU"
 
 
-#: The conditional fields of each state's event (terminal API, Lifecycle); `previous_status` stands in all but
-#: the first, and a field without a value (no card was presented) is left out.
+#: Conditional fields of each state's event (terminal API, Lifecycle). `previous_status` is in all but the first; a
+#: field without a value (no card was presented) is left out.
 CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
-    Status.TERMINAL_ACKNOWLEDGED: (),
-    Status.CARD_PRESENTED: ("reading_type",),
-    Status.APPROVAL_REQUESTED: ("reading_type",),
-    Status.APPROVAL: ("reading_type", "operation", "raw_response"),
-    Status.DECLINED: ("reading_type", "failure_reason"),
-    Status.TERMINAL_REJECTED: ("reading_type", "operation", "failure_reason"),
-    Status.TERMINAL_CANCELED: ("operation",),
+    PaymentStatus.TERMINAL_ACKNOWLEDGED: (),
+    PaymentStatus.CARD_PRESENTED: ("reading_type",),
+    PaymentStatus.APPROVAL_REQUESTED: ("reading_type",),
+    PaymentStatus.APPROVAL: ("reading_type", "operation", "raw_response"),
+    PaymentStatus.DECLINED: ("reading_type", "failure_reason"),
+    PaymentStatus.TERMINAL_REJECTED: ("reading_type", "operation", "failure_reason"),
+    PaymentStatus.TERMINAL_CANCELED: ("operation",),
 }
-#: Those of a state that is not published.
+#: Conditional fields of an unpublished state.
 UNPUBLISHED_FIELDS = ("reading_type",)
 
-#: Fields of the operation that the request may set, and what the terminal takes where it does not.
+#: Fields of the operation that the request may set, and their defaults.
 OPERATION_DEFAULTS: Mapping[str, Any] = {
     "is_deferred": False,
     "is_cashback": False,
@@ -385,8 +384,8 @@ OPERATION_DEFAULTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Everything that an event is made of, before its shape."""
+class EventData:
+    """Content of an event, before its JSON form."""
 
     event_id: str
     occurred_at: str
@@ -402,11 +401,11 @@ def new_uuid(rng: Random) -> str:
     return str(UUID(int=rng.getrandbits(128), version=4))
 
 
-def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[str, Any]:
-    """Build the immediate answer of an asynchronous operation (terminal API, Acknowledgement)."""
+def acknowledgement(device: Device, start: ReceivedStart, event_id: str) -> dict[str, Any]:
+    """Build the immediate reply to an asynchronous operation (terminal API, Acknowledgement)."""
     return {
         "event_id": event_id,
-        "status": Status.TERMINAL_ACKNOWLEDGED.value,
+        "status": PaymentStatus.TERMINAL_ACKNOWLEDGED.value,
         "previous_status": "",
         "operation": {**start.fields, "type": start.operation.name},
         "terminal": {
@@ -419,7 +418,7 @@ def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[
     }
 
 
-def transaction_event(device: Device, start: StartRequest, amount: Processed, event: Event) -> dict[str, Any]:
+def transaction_event(device: Device, start: ReceivedStart, amount: Processed, event: EventData) -> dict[str, Any]:
     """Build the JSON of a transaction event (terminal API, Events)."""
     body: dict[str, Any] = {
         "event_id": event.event_id,
@@ -442,8 +441,8 @@ def transaction_event(device: Device, start: StartRequest, amount: Processed, ev
     return body
 
 
-def operation(device: Device, start: StartRequest, amount: Processed) -> dict[str, Any]:
-    """Build the operation as the terminal processed it, for the final event (terminal API, Events)."""
+def operation(device: Device, start: ReceivedStart, amount: Processed) -> dict[str, Any]:
+    """Build the operation in the final event (terminal API, Events)."""
     fields: dict[str, Any] = {
         "type": start.operation.reported_as,
         "amount": amount.reported,
@@ -461,11 +460,11 @@ def operation(device: Device, start: StartRequest, amount: Processed) -> dict[st
 
 
 def approval(
-    start: StartRequest, authorized: Number, reading_type: str | None, edition: Edition, rng: Random
+    start: ReceivedStart, authorized: Number, reading_type: str | None, edition: Edition, rng: Random
 ) -> dict[str, Any]:
-    """Make up the acquirer's answer to an approved operation: `raw_response` (terminal API, Events).
+    """Build the acquirer's reply to an approved operation: `raw_response` (terminal API, Events).
 
-    Its reference is always a new one; the original's stands in the operation, where it stands at all.
+    Its reference is always a new one. The operation may have the original's.
     """
     return {
         "additional_amounts": {

@@ -1,4 +1,4 @@
-"""Where a terminal can be called: its address, the listener there, its announcement and the certificate it shows."""
+"""Network of a terminal: its address, its listener, its announcement and the certificate that it shows."""
 
 import asyncio
 import ipaddress
@@ -28,31 +28,31 @@ from posd.simulator.listener import Listener, bind, server_context
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 
-#: The type of service that a terminal announces over mDNS.
+#: Type of service that a terminal announces over mDNS.
 SERVICE_TYPE = "_card-terminal._tcp.local."
-#: The name in a certificate that is of another terminal.
+#: Name in a certificate of another terminal.
 WRONG_NAME = "another-terminal.invalid"
-#: How long the made ones hold: within what strict clients take.
+#: Lifetime of generated certificates: within the limit of strict clients.
 LIFETIME = timedelta(days=397)
-#: How long an expired one has been so: longer than any clock is wrong.
+#: Age of an expired certificate: longer than the error of any clock.
 EXPIRED_FOR = timedelta(days=30)
 
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
 
 
 class NotPossible(RuntimeError):
-    """The terminal cannot do what was asked of it; the message says why and what to do instead."""
+    """Action that the terminal cannot perform; the message has the reason and an alternative."""
 
 
 class Network:
-    """One address. It is held from the beginning to the end, so that a terminal that was away comes back to it."""
+    """One address, bound from beginning to end, so that a terminal returns to it after an outage."""
 
     def __init__(self, settings: Settings, ledger: Ledger) -> None:
-        """Take the first address, without listening there. Raises SettingsError."""
+        """Bind the first address, without listening. Raise SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._certificates = _certificates(settings)
-        #: What is shown at the next `listen`.
+        #: Certificate for the next `listen`.
         self.certificate = Certificate.OWN
         self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
         self._listener: Listener | None = None
@@ -62,17 +62,17 @@ class Network:
 
     @property
     def base_url(self) -> str:
-        """Where the terminal can be called, without a slash at the end."""
+        """Base URL of the terminal, without a slash at the end."""
         return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
 
     async def up(self, app: Starlette) -> None:
-        """Listen and announce. Raises SettingsError where another program listens there."""
+        """Listen and announce. Raise SettingsError if another program listens there."""
         await self.listen(app)
         if self._settings.mdns and self._announcer is None:
             self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
 
     async def listen(self, app: Starlette) -> None:
-        """Listen, where it does not yet."""
+        """Start listening, unless it already listens."""
         if self._listener is None:
             tls = None if self._certificates is None else self._certificates.context(self.certificate)
             listener = Listener(app, tls, clock_offset=self._settings.clock_offset)
@@ -80,7 +80,7 @@ class Network:
             self._listener = listener
 
     async def refuse(self) -> None:
-        """Close every connection and refuse calls; the address stays taken."""
+        """Close every connection and refuse calls; the address stays bound."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.close()
@@ -88,27 +88,27 @@ class Network:
             await listener.stop()
 
     async def down(self, *, goodbye: bool = False) -> None:
-        """Refuse calls, and be announced no more; whether that is said tells `goodbye`."""
+        """Refuse calls and end the announcement; `goodbye`: announce its end."""
         await self.refuse()
         if self._announcer is not None:
             announcer, self._announcer = self._announcer, None
             await announcer.stop(goodbye=goodbye)
 
     def move(self) -> None:
-        """Take the next address; the network must be down. Raises SettingsError where it cannot be had."""
+        """Bind the next address; the network must be down. Raise SettingsError if it is not available."""
         bound = bind(self._settings.host, next(self._ports))
         self._bound.close()
         self._bound, self._port = bound, bound.getsockname()[1]
 
     def choose(self, which: Certificate) -> None:
-        """Choose what is shown from the next `listen` on. Raises NotPossible, SettingsError."""
+        """Set the certificate for the next `listen`. Raise NotPossible, SettingsError."""
         if self._certificates is None:
             raise NotPossible("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-        self._certificates.context(which)  # made now: it fails here, and not when the listener is down
+        self._certificates.context(which)  # loaded here, so that a failure does not leave the listener down
         self.certificate = which
 
     async def close(self) -> None:
-        """Say goodbye, and give the address back."""
+        """Announce the end, and release the address."""
         await self.down(goodbye=True)
         self._bound.close()
 
@@ -124,8 +124,8 @@ def url(scheme: str, host: str, port: int) -> str:
 def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
     """Return the addresses at which a listener on `host` can be called, the best first.
 
-    A listener on every address is called at those of the chosen interfaces, else at all of this machine's: loopback
-    comes last and link-local addresses not at all.
+    A listener on every address has those of the chosen interfaces, else all of this machine's: loopback last, without
+    link-local ones.
     """
     listening = ipaddress.ip_address(host)
     if not listening.is_unspecified:
@@ -139,7 +139,7 @@ def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
 
 
 class Announcer:
-    """Announces the terminal over mDNS, named by its serial number; in the background, for it takes over a second."""
+    """mDNS announcement of the terminal, named by its serial, in the background: it takes over a second."""
 
     def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:
         self._interfaces = settings.mdns_interfaces
@@ -156,16 +156,16 @@ class Announcer:
         self._registering = asyncio.create_task(self._register())
 
     async def stop(self, *, goodbye: bool) -> None:
-        """Close; a terminal that has lost its power or its network says no goodbye."""
+        """Close; a terminal without power or network sends no goodbye."""
         await cancel([self._registering])
         if self._zeroconf is not None:
             registry = self._zeroconf.zeroconf.registry
-            if not goodbye:  # the close says it for what is still registered
+            if not goodbye:  # the close sends it for registered services
                 registry.async_remove(registry.async_get_service_infos())
             await self._zeroconf.async_close()
 
     async def _register(self) -> None:
-        """Announce. A LAN without multicast is no fault of the terminal: it is reported and the terminal goes on."""
+        """Announce. Without multicast on the LAN the failure is recorded and the terminal continues."""
         try:
             for address in self._interfaces:
                 _check_local(address)
@@ -180,22 +180,22 @@ class Announcer:
 
 
 def _check_local(address: str) -> None:
-    """Raise OSError where no interface has this address; zeroconf would find out too late to close its sockets."""
+    """Raise OSError if no interface has this address; zeroconf detects it too late to close its sockets."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((address, 0))
 
 
 class Certificates:
-    """TLS contexts by the certificate that they show: the terminal's own, and those that no client should trust.
+    """TLS contexts by certificate: the terminal's own, and those that no client should trust.
 
-    The others are made when first asked for. One that was made stays the same for as long as the process lives.
+    The others are generated at first use, and stay the same for the life of the process.
     """
 
     def __init__(self, certificate: Path, private_key: Path, ca: tuple[Path, Path] | None) -> None:
-        """Load the terminal's own pair. `ca` is certificate and key of its CA; without it one is made to sign with.
+        """Load the terminal's own pair. `ca`: certificate and key of its CA; without it one is generated.
 
-        Raises SettingsError.
+        Raise SettingsError.
         """
         self._own = server_context(certificate, private_key)
         self._certificate = certificate
@@ -203,7 +203,7 @@ class Certificates:
         self._made: dict[Certificate, ssl.SSLContext] = {}
 
     def context(self, which: Certificate) -> ssl.SSLContext:
-        """Return the context that shows this certificate. Raises SettingsError where the CA cannot be used."""
+        """Return the context with this certificate. Raise SettingsError if the CA cannot be used."""
         if which is Certificate.OWN:
             return self._own
         if which not in self._made:
@@ -225,7 +225,7 @@ class Certificates:
         return _serving(_signed(own, key, issuer, begin, wrong_name=which is Certificate.WRONG_NAME), key)
 
     def _issuer(self) -> _Issuer:
-        """Return the CA's name and key; of one that exists nowhere else, where none was given."""
+        """Return the CA's name and key; generate one without a given CA."""
         if self._ca is None:
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Simulated terminals CA")])
             return name, ec.generate_private_key(ec.SECP256R1())
@@ -238,7 +238,7 @@ class Certificates:
 def _signed(
     own: x509.Certificate, key: ec.EllipticCurvePrivateKey, issuer: _Issuer, begin: datetime, *, wrong_name: bool
 ) -> x509.Certificate:
-    """Make a certificate for the names of the terminal's own one, or for a wrong one."""
+    """Return a signed certificate for the names of the terminal's own one, or for a wrong one."""
     name, signing_key = issuer
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     builder = (
@@ -269,7 +269,7 @@ def _names(own: x509.Certificate) -> x509.SubjectAlternativeName | None:
 
 
 def _serving(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
-    """Make the context; `ssl` loads a key from a file alone, which is gone again when this returns."""
+    """Return the context. `ssl` loads a key only from a file; the file is removed at once."""
     with tempfile.TemporaryDirectory(prefix="posd-simulate-") as directory:
         chain, private_key = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
         chain.write_bytes(certificate.public_bytes(Encoding.PEM))

@@ -1,7 +1,7 @@
-"""The operations that the terminal runs, one row each, and the states of a payment.
+"""Operations of the terminal, one row each, and the states of a payment.
 
-The words of the first four are the terminal API's. What a post-tip, a void and a refund are called on the wire is not
-published: theirs are made up here. Of the paths the charge's is published; the others are assumptions.
+The words of the first four are the terminal API's. The wire names of post-tip, void and refund are not published; those
+here are invented. The charge's path is published; the others are assumptions.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-#: How the terminal is called: on its own network, or through the service, which names it by its serial.
-#: Source: terminal API, Events.
+#: Access mode of a call: over the terminal's own network, or through the service, with the serial in the path. Source:
+#: terminal API, Events.
 AccessMode = Literal["local", "cloud"]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation. `originals`, `not_after` and `renews` are read by `Approvals`, where the rules stand."""
+class SimulatedOperation:
+    """One operation. `Approvals` applies `originals`, `not_after` and `renews`."""
 
     #: In the acknowledgement (terminal API, Acknowledgement).
     name: str
@@ -24,17 +24,17 @@ class Operation:
     reported_as: str
     #: Below `/terminal/v1/`, and below the serial in the cloud (terminal API, Calls to a terminal).
     path: str
-    #: What has become of an original to which it was done.
+    #: Word for an original after this operation.
     done: str = ""
-    #: The operations to whose approval its request must refer; where there are none, it takes no reference.
+    #: Operations whose approval its request must reference; empty: it takes no reference.
     originals: tuple[str, ...] = ()
-    #: The operations that leave it nothing to do, once one of them was done to the same original.
+    #: Operations on the same original after which it is impossible.
     not_after: tuple[str, ...] = ()
-    #: Its own reference takes the place of the original's.
+    #: Its own reference replaces the original's.
     renews: bool = False
-    #: Its final event has the reference that the request sent (terminal API, Events).
+    #: Its final event has the reference of the request (terminal API, Events).
     reports_reference: bool = False
-    #: Without an amount in the request the original's counts.
+    #: False: without an amount in the request, the original's counts.
     needs_amount: bool = True
     #: The cardholder can add a tip.
     takes_tip: bool = False
@@ -42,9 +42,9 @@ class Operation:
 
 #: A further operation is one more row.
 OPERATIONS = (
-    Operation("charge", "CHARGE", "async/charge", takes_tip=True),
-    Operation("pre-auth", "PREAUTH", "async/authorization", takes_tip=True),
-    Operation(
+    SimulatedOperation("charge", "CHARGE", "async/charge", takes_tip=True),
+    SimulatedOperation("pre-auth", "PREAUTH", "async/authorization", takes_tip=True),
+    SimulatedOperation(
         "re-auth",
         "REAUTHORIZATION",
         "async/re_authorization",
@@ -54,7 +54,7 @@ OPERATIONS = (
         reports_reference=True,
         takes_tip=True,
     ),
-    Operation(
+    SimulatedOperation(
         "capture",
         "CAPTURE",
         "async/capture",
@@ -64,26 +64,26 @@ OPERATIONS = (
         reports_reference=True,
         takes_tip=True,
     ),
-    Operation(
+    SimulatedOperation(
         "post-tip",
-        "POST_TIP",  # made up
+        "POST_TIP",  # invented
         "async/pos_tip",
         done="tipped",
         originals=("charge", "capture"),
         not_after=("void", "post-tip"),
     ),
-    Operation(
+    SimulatedOperation(
         "void",
-        "VOID",  # made up
+        "VOID",  # invented
         "async/void",
         done="voided",
         originals=("charge", "capture", "pre-auth", "re-auth"),
         not_after=("capture", "void", "refund"),
         needs_amount=False,
     ),
-    Operation(
+    SimulatedOperation(
         "refund",
-        "REFUND",  # made up
+        "REFUND",  # invented
         "async/refund",
         done="refunded",
         originals=("charge", "capture"),
@@ -92,11 +92,11 @@ OPERATIONS = (
     ),
 )
 #: Name -> operation.
-BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+BY_NAME: Mapping[str, SimulatedOperation] = {operation.name: operation for operation in OPERATIONS}
 
 
-class Status(StrEnum):
-    """The seven states of a payment, as the terminal goes through them (terminal API, Lifecycle)."""
+class PaymentStatus(StrEnum):
+    """The seven states of a payment (terminal API, Lifecycle)."""
 
     TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
     TERMINAL_CANCELED = "TERMINAL_CANCELED"
@@ -108,11 +108,13 @@ class Status(StrEnum):
 
 
 #: No event follows these (terminal API, Lifecycle).
-FINALS = frozenset({Status.APPROVAL, Status.DECLINED, Status.TERMINAL_REJECTED, Status.TERMINAL_CANCELED})
-#: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
-SENT = frozenset({Status.APPROVAL_REQUESTED, Status.DECLINED, Status.APPROVAL})
-#: What the acquirer answered (terminal API, Lifecycle).
-ACQUIRERS = frozenset({Status.DECLINED, Status.APPROVAL})
-#: Values of `reading_type` (terminal API, Events) that the simulator's own scenarios and hands use.
+FINALS = frozenset(
+    {PaymentStatus.APPROVAL, PaymentStatus.DECLINED, PaymentStatus.TERMINAL_REJECTED, PaymentStatus.TERMINAL_CANCELED}
+)
+#: States after the transfer to the acquirer: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
+SENT = frozenset({PaymentStatus.APPROVAL_REQUESTED, PaymentStatus.DECLINED, PaymentStatus.APPROVAL})
+#: Results from the acquirer (terminal API, Lifecycle).
+ACQUIRERS = frozenset({PaymentStatus.DECLINED, PaymentStatus.APPROVAL})
+#: Values of `reading_type` (terminal API, Events) in the simulator's own scenarios and hands.
 CONTACTLESS = "CONTACTLESS"
 CHIP = "CHIP"

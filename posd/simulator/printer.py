@@ -1,7 +1,6 @@
-"""The terminal's printer: takes jobs, prints them one after the other, tells their end once (terminal API, Printing).
+"""The terminal's printer: it accepts jobs, prints them in turn, and reports each end once (terminal API, Printing).
 
-It runs beside the payments, and shares nothing with them. An end is told by one POST without a retry: a caller that
-needs to know asks.
+It is independent of the payments. An end is one POST without a retry: the caller can query the state.
 """
 
 import asyncio
@@ -21,44 +20,44 @@ from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Answer, Envelope, Refused, claims, invalid, is_web_address, read_object
 from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
-from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
+from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, Reply, ScenarioPrintStatus, draw, prints
 from posd.simulator.settings import Settings
 
-#: Real seconds that a webhook receiver has to answer (terminal API, Printing, Delivery).
+#: Real seconds that a webhook receiver has to reply (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
-#: Webhooks that are called at once: a device has few sockets, and a receiver that never answers holds each for 15 s.
+#: Most webhook calls at once: a device has few sockets, and a silent receiver occupies each for 15 s.
 MAX_CALLS = 8
-#: Terminal seconds until the printer begins with the next job: the shortest and the longest.
+#: Terminal seconds until the printer begins the next job: the shortest and the longest.
 PICK_UP = (0.1, 0.5)
-#: Jobs that can wait for the paper; further ones are refused.
+#: Most jobs that wait for the paper; further ones are refused.
 MAX_WAITING = 10_000
-#: Characters of an id; those of the caller are its own business, but a device does not take a novel.
+#: Most characters of an id of the caller.
 MAX_ID_CHARACTERS = 128
-#: The members that are published.
+#: The published members.
 PUBLISHED = ("printJobId", "externalReference", "webhookUrl")
 DOCUMENT = "document"
-#: The member of a document that is a plain text.
+#: Member of a document with plain text.
 TEXT = "text"
-#: The member of a document that is a list of commands.
+#: Member of a document with a list of commands.
 COMMANDS = "commands"
-#: Characters on a line of 58 mm, and the lines that one command can feed.
+#: Characters on a line of 58 mm, and most lines that one command can feed.
 PAPER_CHARACTERS = 32
 MAX_FEED = 20
-#: What the ledger has of a request: name in the ledger -> name in the body.
+#: Ids of a request in the ledger: name in the ledger -> name in the body.
 PRINT_IDS = {"print_job_id": "printJobId", "external_reference": "externalReference"}
 
 _log = logging.getLogger(__name__)
 
 
 class Printer:
-    """Takes print jobs and prints them, each as its scenario says."""
+    """Printer that runs each job by its scenario."""
 
     def __init__(
         self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, envelope: Envelope, *, seed: str
     ) -> None:
-        """`poster` is this printer's own; it is closed with it. Raises OSError, SettingsError."""
+        """`poster` belongs to this printer and is closed with it. Raise OSError, SettingsError."""
         self._scenario = settings.print_scenario
-        #: The scenario that the next job will take, before that of its reference; None where it is free.
+        #: Scenario of the next job, which overrides that of its reference; None for no choice.
         self.armed: str | None = None
         self._ledger = ledger
         self._clock = clock
@@ -69,25 +68,25 @@ class Printer:
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
         self._paper = asyncio.Event()
         self._calls = asyncio.Semaphore(MAX_CALLS)
-        #: How often each call was made for a job.
+        #: Number of calls of each kind for a job.
         self._asked: Counter[tuple[str, str]] = Counter()
         self._tasks = Tasks()
 
     def catch_up(self) -> None:
-        """Record what came out on paper where an earlier process was killed before it could; once in a process."""
+        """Record printed jobs that a killed process did not record; called once in a process."""
         for job in self._record:
             if job.status in ENDS and self._ledger.lacks(job.taken.slip):
                 _add_printed(self._ledger, job)
 
     def start(self) -> None:
-        """Go on with what an earlier run left: a job that was interrupted is printed from its beginning."""
+        """Resume the jobs of an earlier run: an interrupted one is printed from its beginning."""
         for job in self._record:
             if job.status not in ENDS:
                 self._waiting.put_nowait(job)
         self._tasks.begin(self._print_all())
 
     async def stop(self) -> None:
-        """Switch off: what was not printed stays recorded, a webhook that was not called is not called any more."""
+        """Stop: unprinted jobs stay recorded; pending webhooks are dropped."""
         try:
             await self._tasks.stop()
             await self.poster.close()
@@ -95,10 +94,9 @@ class Printer:
             self._record.close()
 
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
-        """Answer the creation of a job: 202, 400, 422 or 429, or as its scenario says.
+        """Create a job and return the reply: 202, 400, 422 or 429, or that of its scenario.
 
-        An id that was used before is printed again: nothing promises otherwise, and a caller that sends a job twice
-        shall see on paper what it has done.
+        A repeated id is printed again: no source excludes it, and the paper then shows the caller's mistake.
         """
         asked = {**claims(body, PRINT_IDS), "access_mode": access_mode}
         try:
@@ -119,9 +117,9 @@ class Printer:
         return answer
 
     def status(self, print_job_id: str | None) -> Answer:
-        """Answer a question for a job: 200 with its state, 404 where the terminal knows none, 422 where none is named.
+        """Return the state of a job: 200, 404 for an unknown one, 422 without an id.
 
-        Or as the job's scenario says.
+        The job's scenario can change the reply.
         """
         job = None if print_job_id is None else self._record.newest(print_job_id)
         if print_job_id is None:
@@ -140,7 +138,7 @@ class Printer:
         return answer
 
     def prints(self) -> list[dict[str, Any]]:
-        """Return what came out on paper, oldest first: ids, when, the document as it came and as it reads."""
+        """Return the printed jobs, oldest first: ids, time, the document as received and as text."""
         return [
             {
                 "print_job_id": job.taken.print_job_id,
@@ -154,13 +152,13 @@ class Printer:
         ]
 
     def arm(self, name: str | None) -> None:
-        """Choose the scenario of the next job; None leaves it free again. Raises KeyError where there is none."""
+        """Set the scenario of the next job; None clears it. Raise KeyError if it does not exist."""
         if name is not None and name not in prints():
             raise KeyError(name)
         self.armed = name
 
     def put_paper_in(self) -> None:
-        """Put paper in: a job that waits for it goes on, and with it the printer."""
+        """Add paper: a job that waits for it continues, and with it the printer."""
         self._paper.set()
 
     def _admit(self, body: bytes) -> Taken:
@@ -171,7 +169,7 @@ class Printer:
         return request if armed is None else replace(request, scenario=armed)
 
     def _answer(self, reply: Reply, call: str, print_job_id: str, usual: messages.Usual) -> Answer:
-        """Return what a job's scenario makes of the usual answer to a call, as often as it does."""
+        """Return the reply to a call as the job's scenario changes it, for the configured number of calls."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
         return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"), self._envelope)
@@ -199,7 +197,7 @@ class Printer:
         scenario = job.scenario
         rng = self._random(job.taken.print_job_id, "print")
         await self._clock.sleep(draw(PICK_UP, rng))
-        self._enter(job, PrintStatus.IN_PROGRESS)
+        self._enter(job, ScenarioPrintStatus.IN_PROGRESS)
         match scenario.jam:
             case Jam.FOR_EVER:
                 return
@@ -207,19 +205,19 @@ class Printer:
                 self._paper.clear()
                 await self._paper.wait()
         await self._clock.sleep(draw(scenario.takes, rng))
-        self._enter(job, PrintStatus.COMPLETED if scenario.fault is None else PrintStatus.FAILED)
+        self._enter(job, ScenarioPrintStatus.COMPLETED if scenario.fault is None else ScenarioPrintStatus.FAILED)
         self._tasks.begin(self._tell(job))
 
-    def _enter(self, job: Job, status: PrintStatus) -> None:
-        """Enter a state: written down first, so that what is told of it is also what a question finds."""
+    def _enter(self, job: Job, status: ScenarioPrintStatus) -> None:
+        """Enter a state: recorded first, so that a query finds what the webhook reports."""
         self._record.enter(job, status)
-        if status is PrintStatus.IN_PROGRESS:
+        if status is ScenarioPrintStatus.IN_PROGRESS:
             self._ledger.add("printing", print_job_id=job.taken.print_job_id)
         else:
             _add_printed(self._ledger, job)
 
     async def _tell(self, job: Job) -> None:
-        """Call the webhook as often as the scenario says; every call is made once, also where it fails.
+        """Call the webhook as often as the scenario requires; a failed call is not repeated.
 
         Source: terminal API, Printing.
         """
@@ -246,12 +244,12 @@ class Printer:
 
 
 def read_print(raw: bytes, default_scenario: str) -> Taken:
-    """Read and check the request that creates a job; `document` is what is printed.
+    """Read and check the request that creates a job; `document` is the printed part.
 
-    The body is not published beyond its ids and `webhookUrl`; that the document stands under `document` is an
-    assumption. Where nothing stands there, the members beside the published ones are the document.
+    Of the body only its ids and `webhookUrl` are published; the member `document` is an assumption. Without it, the
+    unpublished members are the document.
 
-    Raises Refused: 400 where the body is not a JSON object, 422 where a field cannot be, the message naming it.
+    Raise Refused: 400 for a body that is no JSON object, 422 for an invalid field; the message names it.
     """
     body = read_object(raw)
     print_job_id = body.get("printJobId")
@@ -279,13 +277,13 @@ def _code(answer: Answer) -> str | None:
         return None
     try:
         code = read_object(answer.body).get("code")
-    except Refused:  # a body that is no JSON
+    except Refused:  # the body is no JSON
         return None
     return code if isinstance(code, str) else None
 
 
 def _add_printed(ledger: Ledger, job: Job) -> None:
-    """Record how a job ended, and what came out on paper."""
+    """Record the end of a job, and the printed text."""
     fault = job.scenario.fault
     ledger.add(
         "printed",
@@ -298,9 +296,9 @@ def _add_printed(ledger: Ledger, job: Job) -> None:
 
 
 def on_paper(document: Any) -> str:
-    """Lay a document out as text: its text or what its commands print, else each of its values on a line.
+    """Return a document as text: its text or its commands' output, else each of its values on a line.
 
-    What would steer a screen, a printer's own codes for example, is left out.
+    Control characters, such as a printer's own codes, are left out.
     """
     text, commands = (document.get(TEXT), document.get(COMMANDS)) if isinstance(document, dict) else (document, None)
     if not isinstance(text, str) and isinstance(commands, list):
@@ -310,7 +308,7 @@ def on_paper(document: Any) -> str:
 
 
 def _command(command: Any) -> str:
-    """Return what one command prints, roughly; the newline of a text is the caller's (terminal API, Printing)."""
+    """Return the approximate output of one command; the newline of a text is the caller's (terminal API, Printing)."""
     kind = command.get("type") if isinstance(command, dict) else None
     match kind:
         case "text":
@@ -330,12 +328,12 @@ def _command(command: Any) -> str:
             return f"[QR: {_word(command.get('content'))}]\n"
         case "cut":
             return "\n"
-        case _:  # it is not known what that prints
+        case _:  # its output is unknown
             return f"[{_word(kind)}]\n"
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
-    """Give the lines of a value that `wire.decode` has read: its depth is limited there."""
+    """Yield the lines of a value from `wire.decode`, which limits its depth."""
     named = value.items() if isinstance(value, dict) else (("", item) for item in value)
     for name, item in named:
         label = f"{name}: " if name else ""
@@ -348,5 +346,5 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 def _word(value: Any) -> str:
-    """Write one value: a text as it is, null as nothing."""
+    """Return one value as text: a text unchanged, null as nothing."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What a terminal knows over restarts: how its payments ended, which approvals can be referred to, its print jobs."""
+"""State of a terminal over restarts: finals of its payments, approvals for references, print jobs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ import msgspec
 from posd.simulator import wire
 from posd.simulator.journal import Journal
 from posd.simulator.messages import Refused
-from posd.simulator.operations import BY_NAME, Operation
-from posd.simulator.scenario import ENDS, Memory, PrintScenario, PrintStatus, prints
+from posd.simulator.operations import BY_NAME, SimulatedOperation
+from posd.simulator.scenario import ENDS, Memory, PrintScenario, ScenarioPrintStatus, prints
 from posd.simulator.wire import Processed
 
 
 class Final(msgspec.Struct, frozen=True):
-    """One line: the operation's name, the reference that its request sent (None where none), the final event."""
+    """One line: the operation's name, the reference of its request (or None), the final event."""
 
     operation: str
     transaction_reference: str | None
@@ -26,33 +26,32 @@ class Final(msgspec.Struct, frozen=True):
 
 
 class Record:
-    """Final events by transaction, and what a search finds; an id is the same in upper and lower case.
+    """Final events by transaction, and the data of a search; ids are compared without case.
 
-    Each line of the file is how a payment ended, of every one that did, whether or not its request asked for events.
-    It is the truth about the money: it is written before anything else is told of a final. The final event (terminal
-    API, Events) stands in it byte for byte as it is delivered. Beside it stands what not every final event tells: the
-    operation and its original.
+    Each line of the file is the end of a payment, whether or not its request asked for events. It is the truth about
+    the money: it is written before a final is reported anywhere. It holds the final event (terminal API, Events) byte
+    for byte as delivered. It also has the operation and its original, which some final events lack.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no record."""
+        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no record."""
         self._newest: dict[str, bytes] = {}
-        #: What was approved, and can be referred to.
+        #: Approvals that a request can reference.
         self.approvals = Approvals()
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._note(*_read_final(line)))
 
     def add(self, final: Final, event: dict[str, Any]) -> None:
-        """Record a final, with its event as read; it is in the file when this returns."""
+        """Record a final, with its decoded event; it is in the file on return."""
         self._journal.append(final)
         self._note(final, event)
 
     def newest(self, client_transaction_id: str) -> bytes | None:
-        """Return the last final event of a transaction; None where there is none."""
+        """Return the last final event of a transaction, or None."""
         return self._newest.get(client_transaction_id.lower())
 
     def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Read all final events from the file, oldest first, each with its operation's name."""
+        """Yield all final events from the file, oldest first, each with its operation's name."""
         return ((final.operation, event) for final, event in self._journal.read(_read_final))
 
     def close(self) -> None:
@@ -72,9 +71,9 @@ def _read_final(line: bytes) -> tuple[Final, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An operation that the acquirer approved; `original` is the reference that its request sent, if any."""
+    """Approved operation; `original` is the reference of its request, if any."""
 
-    operation: Operation
+    operation: SimulatedOperation
     reference: str
     original: str | None
     amount: Processed
@@ -82,17 +81,17 @@ class Approval:
 
 @dataclass(slots=True)
 class _Chain:
-    """An approval with those that took its place, the newest last, and the names of what was done to any of them."""
+    """An approval with its replacements, the newest last, and the names of the operations on any of them."""
 
     approvals: list[Approval]
     done: set[str] = field(default_factory=set)
 
 
 class Approvals:
-    """Approvals by reference, and what can still be done to them; a reference is the same in upper and lower case.
+    """Approvals by reference, and the operations that are still possible; references are compared without case.
 
-    Which references a terminal refuses, and with what words, is not published: these rules are the simulator's own.
-    They are strict, so that a caller which mixes references up is told here and not by a real acquirer.
+    The real refusals are not published: these rules are the simulator's own. They are strict, so that a caller with
+    mixed-up references fails here, not at a real acquirer.
 
     | what is refused                                                           | code                           |
     | ------------------------------------------------------------------------- | ------------------------------ |
@@ -107,7 +106,7 @@ class Approvals:
         self._chains: dict[str, _Chain] = {}
 
     def add(self, approval: Approval) -> None:
-        """Note an approval; it was found fit before by `original`."""
+        """Add an approval that `original` has allowed."""
         original = None if approval.original is None else self._chains.get(approval.original.lower())
         if original is not None:
             original.done.add(approval.operation.name)
@@ -118,8 +117,8 @@ class Approvals:
             chain = _Chain([approval])
         self._chains[approval.reference.lower()] = chain
 
-    def original(self, operation: Operation, reference: str) -> Approval:
-        """Return the approval to which the operation can be done. Raises Refused (422), see the table above."""
+    def original(self, operation: SimulatedOperation, reference: str) -> Approval:
+        """Return the approval that an operation references. Raise Refused (422), see the table above."""
         chain = self._chains.get(reference.lower())
         if chain is None:
             raise _refused("UNKNOWN_REFERENCE", f"transaction_reference {reference} is of no approval here")
@@ -158,7 +157,7 @@ def _refused(code: str, message: str) -> Refused:
 
 @dataclass(slots=True)
 class Taken:
-    """A job as it was taken. `print_job_id` is what the terminal calls it, `slip` tells it from every other one."""
+    """Accepted job. `print_job_id` is the terminal's id, `slip` is unique."""
 
     slip: str
     print_job_id: str
@@ -170,43 +169,43 @@ class Taken:
 
 @dataclass(slots=True)
 class Job:
-    """A job and where it stands."""
+    """A job and its state."""
 
     taken: Taken
-    status: PrintStatus = PrintStatus.PENDING
-    #: When it ended, as the ledger writes times.
+    status: ScenarioPrintStatus = ScenarioPrintStatus.PENDING
+    #: Time of its end, in the ledger's format.
     ended_at: str | None = None
-    #: Set once its webhook was called as often as it is.
+    #: Set after the last call of its webhook.
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def scenario(self) -> PrintScenario:
-        """What happens to it."""
+        """The scenario of the job."""
         return prints()[self.taken.scenario]
 
     def told(self) -> dict[str, str]:
-        """What is told of it, by webhook and to a caller that asks (terminal API, Printing)."""
+        """Return the fields of a webhook or a query (terminal API, Printing)."""
         said = {
             "printJobId": self.taken.print_job_id,
             "status": self.status.value,
             "externalReference": self.taken.external_reference,
         }
         fault = self.scenario.fault
-        if self.status is PrintStatus.FAILED and fault is not None:
+        if self.status is ScenarioPrintStatus.FAILED and fault is not None:
             said |= {"errorCode": fault.code, "errorMessage": fault.message}
         return said
 
 
 class PrintRecord:
-    """The jobs that the printer has taken, oldest first, and where they stand.
+    """The accepted jobs, oldest first, with their states.
 
-    Each line of the file is one change: a job that was `taken`, or the `state` that one has reached.
+    Each line of the file is one change: a job `taken`, or a new `state`.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no such file."""
+        """Open or create the file at `path`. Raise OSError; raise SettingsError if it is no such file."""
         self._jobs: dict[str, Job] = {}
-        #: By the terminal's id; the newest, where a caller has used an id twice.
+        #: By the terminal's id; the newest of a repeated id.
         self._newest: dict[str, Job] = {}
         self._journal = Journal(path)
         self._journal.replay(lambda line: self._apply(wire.decode(line)))
@@ -215,16 +214,16 @@ class PrintRecord:
         return iter(list(self._jobs.values()))
 
     def newest(self, print_job_id: str) -> Job | None:
-        """Return the job that the terminal knows by this id; None where there is none."""
+        """Return the job with this id of the terminal, or None."""
         return self._newest.get(print_job_id)
 
     def take(self, taken: Taken) -> Job:
-        """Take a job; it is in the file when this returns, where its scenario keeps it there."""
+        """Record a job; it is in the file on return if its scenario stores it there."""
         self._write(taken, {"op": "taken", **asdict(taken)})
         return self._jobs[taken.slip]
 
-    def enter(self, job: Job, status: PrintStatus) -> None:
-        """Let a job enter a state."""
+    def enter(self, job: Job, status: ScenarioPrintStatus) -> None:
+        """Set the state of a job."""
         at = wire.timestamp() if status in ENDS else None
         self._write(job.taken, {"op": "state", "slip": job.taken.slip, "status": status, "at": at})
 
@@ -245,4 +244,4 @@ class PrintRecord:
             self._jobs[job.taken.slip] = self._newest[job.taken.print_job_id] = job
         else:
             job = self._jobs[fields["slip"]]
-            job.status, job.ended_at = PrintStatus(fields["status"]), fields["at"]
+            job.status, job.ended_at = ScenarioPrintStatus(fields["status"]), fields["at"]

@@ -1,8 +1,8 @@
-"""Scenarios: what a terminal does, says and fails to say of a payment, or of a print job; one TOML file each.
+"""Scenarios: behaviour of a terminal for a payment or a print job; one TOML file each.
 
-A file has the members of `Scenario` or `PrintScenario`, and nothing else: an unknown key or a wrong type is refused
-with its name. Times are in terminal seconds (`--speed` divides them); two numbers are the shortest and the longest, of
-which one is drawn by the seed.
+A file has the members of `Scenario` or `PrintScenario` only: an unknown key or a wrong type is refused by name. Times
+are in terminal seconds (`--speed` divides them). Two numbers are the shortest and the longest; the seed determines a
+value between.
 """
 
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 
 from posd.simulator.journal import SettingsError
-from posd.simulator.operations import Status
+from posd.simulator.operations import PaymentStatus
 from posd.simulator.wire import Number
 
 #: Terminal seconds: one number, or the shortest and the longest.
 Span = float | tuple[float, float]
-#: The amounts that choose a scenario lie between these, both included.
+#: Range of the amounts that choose a scenario, both included.
 AMOUNTS = (Decimal("9000.01"), Decimal("9000.99"))
 
 
 class Wait(StrEnum):
-    """A time that is no number."""
+    """Duration that is no number."""
 
     #: The waiting limit of the settings.
     LIMIT = "limit"
@@ -37,7 +37,7 @@ class Wait(StrEnum):
 
 
 def draw(span: Span, rng: Random) -> float:
-    """Draw a length in terminal seconds."""
+    """Draw a duration in terminal seconds."""
     return rng.uniform(*span) if isinstance(span, tuple) else span
 
 
@@ -65,7 +65,7 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(Strict, frozen=True):
-    """A `failure_reason`; the catalogue of codes is not published, so these are the simulator's own.
+    """A `failure_reason`; the real codes are not published, so these are the simulator's own.
 
     Source: terminal API, Refusals.
     """
@@ -76,18 +76,18 @@ class Failure(Strict, frozen=True):
 
 
 class Fault(StrEnum):
-    """How an answer goes wrong on its way: what was asked for was done, or not, all the same."""
+    """Failure of a reply on its way, independent of the effect of the call."""
 
-    #: The connection is closed without an answer.
+    #: The connection is closed without a reply.
     LOST = "lost"
-    #: No answer comes for as long as the caller waits.
+    #: No reply arrives for as long as the caller waits.
     SILENT = "silent"
-    #: The answer breaks off in the middle of its body.
+    #: The reply breaks off in the middle of its body.
     CUT = "cut"
 
 
 class Refusal(Strict, frozen=True):
-    """What a refusal says, in the words of the terminal's edition; with a `type` it is a LinkFailure in each edition.
+    """Content of a refusal, in the form of the terminal's edition; with a `type` it is a LinkFailure in each edition.
 
     Source: terminal API, Refusals.
     """
@@ -98,12 +98,12 @@ class Refusal(Strict, frozen=True):
 
 
 class Reply(Strict, frozen=True):
-    """How a call is answered. What is not named is as usual.
+    """Reply to a call. Omitted members keep the usual reply.
 
-    `status` and `body` replace the usual answer (`body` is sent unchanged, with `content_type`); `set` and `remove`
-    change members of the usual one, named by their path with points (`terminal.serialNumber`), in a list of events
-    those of each. A `status` that is an error bears an error object where no `body` is given: what `refusal` says. The
-    answer comes `after` so many terminal seconds. `times`: only the first so many calls are answered so; 0: all.
+    `status` and `body` replace it (`body` is sent unchanged, with `content_type`). `set` and `remove` change members of
+    it, named by their path with points (`terminal.serialNumber`); in a list of events, those of each. An error `status`
+    without a `body` has an error object, from `refusal`. `after`: delay in terminal seconds. `times`: number of calls
+    with this reply; 0: all.
     """
 
     after: Span = 0.0
@@ -117,7 +117,7 @@ class Reply(Strict, frozen=True):
     times: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value cannot be."""
+        """Raise ValueError for an invalid value."""
         _check_span("after", self.after)
         _check(self.status is None or 200 <= self.status <= 599, "status must be an HTTP status, 200 to 599")
         _check(self.times >= 0, "times must not be negative")
@@ -125,14 +125,14 @@ class Reply(Strict, frozen=True):
         _check(refuses, "refusal goes with a status of 400 or above, and without a body")
 
     def nth(self, call: int) -> Self:
-        """Return how a call is answered, so or as usual; 1 is the first."""
+        """Return the reply to the call of that number (1 is the first): this one or the usual one."""
         return self if self.times == 0 or call <= self.times else type(self)()
 
 
 class Start(Reply, frozen=True):
-    """How the start is answered, and whether the payment runs (`runs`), which the answer may deny.
+    """Reply to the start; `runs`: whether the payment runs, which the reply may deny.
 
-    `after_event`: the acknowledgement waits until this status was delivered: the webhook is faster.
+    `after_event`: status whose event is delivered before the acknowledgement.
     """
 
     runs: bool = True
@@ -140,76 +140,76 @@ class Start(Reply, frozen=True):
 
 
 class AbortEffect(StrEnum):
-    """What an abort that was answered does to the payment."""
+    """Effect of an abort on the payment."""
 
-    #: TERMINAL_CANCELED follows, where it still can.
+    #: TERMINAL_CANCELED follows, if it is still possible.
     CANCELS = "cancels"
-    #: It was answered 200, and the payment goes on.
+    #: The reply is 200, and the payment continues.
     IGNORED = "ignored"
-    #: The next state is entered at once and all goes on: the card or the approval was faster. Before the first state
-    #: the one after it is entered too.
+    #: The next state is entered at once and the payment continues: the card or the approval was faster. Before the
+    #: first state the one after it is entered too.
     RACED = "raced"
 
 
 class Abort(Reply, frozen=True):
-    """How an abort is answered, and what it does; the cancellation follows `cancels_after`."""
+    """Reply to an abort, and its effect; the cancellation follows `cancels_after`."""
 
     effect: AbortEffect = AbortEffect.CANCELS
     cancels_after: Span = (0.2, 0.5)
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value cannot be."""
+        """Raise ValueError for an invalid value."""
         super().__post_init__()
         _check_span("cancels_after", self.cancels_after)
 
 
 class SearchFinds(StrEnum):
-    """What a search finds; `found` of the answer, before `Reply` is applied to it."""
+    """Result of a search, before `Reply` changes it."""
 
-    #: The payment once it was sent to the acquirer, and every final.
+    #: The payment after its transfer to the acquirer, and every final.
     USUAL = "usual"
-    #: Nothing, though there is something.
+    #: Nothing, although there is an event.
     NOTHING = "nothing"
-    #: The newest event but one: an index that is behind.
+    #: The event before the newest: a late index.
     STALE = "stale"
     #: The payment from its first state on.
     ALL_STATES = "all-states"
-    #: Another transaction alone.
+    #: Only another transaction.
     ANOTHER = "another"
     #: A final that contradicts the events: DECLINED for an approval, an approval for anything else.
     CONTRADICTION = "contradiction"
 
 
 class SearchShape(StrEnum):
-    """What the answer to a search looks like, before `Reply` is applied to it; the real one is not published."""
+    """Form of a search's reply, before `Reply` changes it; the real one is not published."""
 
     #: A list of events.
     EVENTS = "events"
-    #: A list in the words of a synchronous answer: camelCase, and no status but that in `rawResponse`.
+    #: A list in the form of a synchronous reply: camelCase, with a status only in `rawResponse`.
     RAW_RESPONSE = "raw-response"
-    #: An object with a page of the list, as the sister API has it.
+    #: An object with a page of the list, as in the sister API.
     PAGED = "paged"
 
 
 class Search(Reply, frozen=True):
-    """How a search for the payment is answered."""
+    """Reply to a search for the payment."""
 
     finds: SearchFinds = SearchFinds.USUAL
     shape: SearchShape = SearchShape.EVENTS
 
 
-class Deed(StrEnum):
-    """What happens to the terminal itself, in a step that has one (`do`)."""
+class TerminalAction(StrEnum):
+    """Event of the terminal itself, in a step with `do`."""
 
-    #: It loses the network: it cannot be called, and keeps its events. `seconds`: for so long; 0: for good.
+    #: It loses the network: calls fail, events wait. `seconds`: duration; 0: permanently.
     UNPLUG = "unplug"
     PLUG = "plug"
-    #: It loses power for `seconds` (0: for good) and starts again. The steps that follow are what it still remembers
-    #: of the payment; where none follows, it has forgotten it.
+    #: It loses power for `seconds` (0: permanently) and restarts. The following steps are the rest of the payment;
+    #: without any, the payment is lost.
     POWER_CYCLE = "power-cycle"
     #: It gets another address (another port), and announces it.
     MOVE = "move"
-    #: It shows another certificate from now on (`certificate`).
+    #: It shows another certificate (`certificate`).
     CERTIFICATE = "certificate"
 
 
@@ -225,11 +225,11 @@ class Certificate(StrEnum):
 
 
 class Delivery(Strict, frozen=True):
-    """How an event gets to the consumer. What is not named is as usual: at once, in order, with the usual retries.
+    """Delivery of an event. Omitted members keep the usual one: at once, in order, with the usual retries.
 
-    `late`: it sets out so many seconds later, and others overtake it. `again`: so many seconds after it set out it
-    sets out once more, for each number. `never`: it is not sent. `distrusted`: the terminal does not trust the
-    receiver's certificate, so each attempt fails. `raw` is sent in place of the event.
+    `late`: delay in seconds, so that others overtake it. `again`: seconds after the first sending at which it is sent
+    once more, for each number. `never`: it is not sent. `distrusted`: the terminal does not trust the receiver's
+    certificate, so each attempt fails. `raw`: sent in place of the event.
     """
 
     never: bool = False
@@ -239,19 +239,18 @@ class Delivery(Strict, frozen=True):
     raw: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value cannot be."""
+        """Raise ValueError for an invalid value."""
         _check(min(self.late, *self.again, 0.0) >= 0, "late and again must not be negative")
 
 
-class Step(Strict, frozen=True):
-    """After `after`, the payment enters `status` and says so, or `do` happens; one of the two.
+class PaymentStep(Strict, frozen=True):
+    """Step of a scenario: after `after`, the payment enters `status` and reports it, or `do` happens.
 
-    A step that is waited for "for-ever" needs neither: only a hand or an abort leads on from there. `reading_type` and
-    `failure` are new from here on. `status` may be one that is not published. `authorized_amount` is what the acquirer
-    approves, where that is not what was asked for. `set` and `remove` change members of the event, named by their path
-    with points: what is told, not what is true. `same_event_id`: the event bears the id of the one before.
-    `restates`: nothing happens, the event before is told once more as a new one, under an id of its own. Two finals in
-    one scenario are two ends of it: an approval after a cancellation is money taken.
+    A step with the wait "for-ever" needs neither: only a hand or an abort ends it. `reading_type` and `failure` are new
+    from here on. `status` may be an unpublished one. `authorized_amount`: the approved amount, if it differs from the
+    requested one. `set` and `remove` change members of the sent event, named by their path with points; the true state
+    stays. `same_event_id`: the event has the id of the previous one. `restates`: the previous event is sent again under
+    a new id. Two finals in one scenario are two ends of it: an approval after a cancellation takes money.
     """
 
     after: Span | Wait = 0.0
@@ -264,27 +263,33 @@ class Step(Strict, frozen=True):
     same_event_id: bool = False
     restates: bool = False
     deliver: Delivery = Delivery()
-    do: Deed | None = None
+    do: TerminalAction | None = None
     seconds: float = 0.0
     certificate: Certificate | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value cannot be."""
+        """Raise ValueError for an invalid value."""
         if not isinstance(self.after, Wait):
             _check_span("after", self.after)
         happens = (self.status is not None) + (self.do is not None)
         _check(happens == 1 or (happens == 0 and self.after is Wait.FOR_EVER), "a step has either status or do")
-        _check((self.certificate is None) == (self.do is not Deed.CERTIFICATE), "certificate goes with its do, alone")
+        _check(
+            (self.certificate is None) == (self.do is not TerminalAction.CERTIFICATE),
+            "certificate goes with its do, alone",
+        )
         if self.authorized_amount is not None:
-            _check(self.status == Status.APPROVAL and not self.restates, "authorized_amount goes with an APPROVAL")
+            _check(
+                self.status == PaymentStatus.APPROVAL and not self.restates, "authorized_amount goes with an APPROVAL"
+            )
             _check(_decimal(self.authorized_amount) > 0, "authorized_amount must be above 0")
-        timed = self.do in (Deed.UNPLUG, Deed.POWER_CYCLE)
+        timed = self.do in (TerminalAction.UNPLUG, TerminalAction.POWER_CYCLE)
         _check(self.seconds == 0 or (timed and self.seconds > 0), "seconds goes with unplug and power-cycle")
 
 
 class Till(Strict, frozen=True):
-    """What the till, or a person, does in the story. `abort`: once this status is known (or "started"); `reconcile`:
-    a person asks once the steps are over.
+    """Actions of the till, or of a person.
+
+    `abort`: at this status (or "started"). `reconcile`: a person asks after the last step.
     """
 
     abort: str | None = None
@@ -292,12 +297,11 @@ class Till(Strict, frozen=True):
 
 
 class Expect(Strict, frozen=True):
-    """What posd says in the end, with its default configuration (search and abort not confirmed).
+    """Final state in posd with its default configuration (search and abort not confirmed).
 
-    `result` None: it stays open, in `phase`. `attention` is exactly what is open then; `passed` are attentions that
-    must have been raised on the way. `evidence` is a kind of evidence that it rests on. `charges` is how often money
-    moved. `start` is the HTTP status, or the problem's code, that the till's PUT is answered with; `abort` the same of
-    its abort. `supersedes` is the result that was concluded before and is corrected.
+    `result` None: it stays open, in `phase`. `attention`: exactly the open ones. `passed`: attentions that must have
+    been raised before. `evidence`: kind of the evidence. `charges`: how often money moved. `start`: HTTP status or
+    problem code of the till's PUT; `abort`: the same of its abort. `supersedes`: the earlier result that was corrected.
     """
 
     result: str | None = None
@@ -314,7 +318,7 @@ class Expect(Strict, frozen=True):
 
 
 class Story(Strict, frozen=True, kw_only=True):
-    """What each file has: what happens, when it happens in a real shop, and what the till should do (`advice`)."""
+    """Common members: what happens, when it happens in a real shop, and what the till should do (`advice`)."""
 
     summary: str
     when: str
@@ -322,42 +326,42 @@ class Story(Strict, frozen=True, kw_only=True):
 
 
 class Scenario(Story, frozen=True, kw_only=True):
-    """What happens to a payment.
+    """Scenario of a payment.
 
-    `amount` chooses it by the amount of the payment (9000.01 to 9000.99). `certificate` is shown before the start:
-    such a scenario, and one with `away`, can be chosen only by option or live, for the call itself does not come
-    through. `away`: the terminal cannot be reached.
+    `amount`: the amount that chooses it (9000.01 to 9000.99). `certificate`: shown before the start. `away`: the
+    terminal is unreachable. With `certificate` or `away`, only an option or the control API can choose the scenario,
+    because the call itself fails.
     """
 
     amount: str | None = None
     certificate: Certificate | None = None
     away: bool = False
     start: Start = Start()
-    steps: tuple[Step, ...]
+    steps: tuple[PaymentStep, ...]
     abort: Abort = Abort()
     search: Search = Search()
     till: Till = Till()
     expect: Expect
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value cannot be."""
+        """Raise ValueError for an invalid value."""
         if self.amount is not None:
             _check(not self.out_of_reach, "a scenario with certificate or away cannot be chosen by amount")
             lowest, highest = AMOUNTS
             _check(lowest <= _decimal(self.amount) <= highest, f"amount must be {lowest} to {highest}")
-        first = next((step for step in self.steps if step.status is not None), Step(status=""))
+        first = next((step for step in self.steps if step.status is not None), PaymentStep(status=""))
         _check(not (first.restates or first.same_event_id), "the first state has no event before it")
 
     @property
     def out_of_reach(self) -> bool:
-        """It begins before the start: the request itself cannot choose it."""
+        """Whether it begins before the start, so that no request can choose it."""
         return self.away or self.certificate is not None
 
 
-class PrintStatus(StrEnum):
+class ScenarioPrintStatus(StrEnum):
     """The four states of a print job (terminal API, Printing).
 
-    A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; these transitions are the obvious ones, none is published.
+    A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; these transitions are an assumption.
     """
 
     PENDING = "PENDING"
@@ -366,14 +370,14 @@ class PrintStatus(StrEnum):
     FAILED = "FAILED"
 
 
-#: Nothing happens to a job after these, and only these are told by webhook (terminal API, Printing).
-ENDS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
+#: Last states of a job; only these are reported by webhook (terminal API, Printing).
+ENDS = frozenset({ScenarioPrintStatus.COMPLETED, ScenarioPrintStatus.FAILED})
 
 
 class Creation(Reply, frozen=True):
-    """How the creation of a job is answered, and whether the job is taken (`taken`), which the answer may deny.
+    """Reply to the creation of a job; `taken`: whether the job is accepted, which the reply may deny.
 
-    `after_webhook`: the answer waits until the webhook was called: the webhook is faster.
+    `after_webhook`: the reply waits for the call of the webhook.
     """
 
     taken: bool = True
@@ -381,27 +385,29 @@ class Creation(Reply, frozen=True):
 
 
 class Jam(StrEnum):
-    """What keeps a job in progress."""
+    """Reason why a job stays in progress."""
 
-    #: This job never ends; the printer goes on with the next one.
+    #: This job never ends; the printer continues with the next one.
     FOR_EVER = "for-ever"
-    #: Neither this job nor any other goes on until a person puts paper in.
+    #: No job continues until a person adds paper.
     NO_PAPER = "no-paper"
 
 
 class Memory(StrEnum):
-    """How a job that was taken is remembered."""
+    """Storage of an accepted job."""
 
-    #: In the state directory, as a device keeps its spool: a restart goes on with it.
+    #: In the state directory: a restart continues it.
     ON_FILE = "on-file"
     #: Until the terminal is switched off.
     UNTIL_STOPPED = "until-stopped"
-    #: Not at all: it is never printed, and asked for it the terminal knows of none.
+    #: None: it is never printed, and a query does not find it.
     NONE = "none"
 
 
 class PrinterFault(Strict, frozen=True):
-    """Why a job failed (terminal API, Printing); the codes are not published, so these are the simulator's own."""
+    """Reason of a failed job (terminal API, Printing); the real codes are not published, so these are the simulator's
+    own.
+    """
 
     code: str
     message: str
@@ -410,8 +416,8 @@ class PrinterFault(Strict, frozen=True):
 class Call(Strict, frozen=True):
     """One call of the webhook, `after` so many terminal seconds.
 
-    `set` and `remove` change members of what is told; `raw` is sent in place of it. `distrusted`: the terminal does not
-    trust the receiver's certificate.
+    `set` and `remove` change its members; `raw` replaces its body. `distrusted`: the terminal does not trust the
+    receiver's certificate.
     """
 
     after: Span = 0.0
@@ -422,8 +428,8 @@ class Call(Strict, frozen=True):
 
 
 class Person(Strict, frozen=True):
-    """What a person does in the story: puts paper in once the job is shown as stuck, or switches the terminal off and
-    on while the job waits for its turn.
+    """Actions of a person: adding paper once the job is shown as stuck, or restarting the terminal while the job waits
+    for its turn.
     """
 
     puts_paper_in: bool = False
@@ -431,11 +437,10 @@ class Person(Strict, frozen=True):
 
 
 class PrintExpect(Strict, frozen=True):
-    """What posd says of the job in the end.
+    """Final state of the job in posd.
 
-    `phase` other than final: it stays open. `attention` is exactly what is open then; `passed` are attentions that must
-    have been raised on the way. `papers` is how often it came out on paper. `start` is the HTTP status that the till's
-    PUT is answered with.
+    `phase` other than final: it stays open. `attention`: exactly the open ones. `passed`: attentions that must have
+    been raised before. `papers`: number of printed copies. `start`: HTTP status of the till's PUT.
     """
 
     status: str | None = None
@@ -449,10 +454,10 @@ class PrintExpect(Strict, frozen=True):
 
 
 class PrintScenario(Story, frozen=True, kw_only=True):
-    """What happens to a print job; what the file does not name is as of a job that prints well.
+    """Scenario of a print job; omitted members are those of a job that prints well.
 
-    `takes` is how long the printer prints. `fault`: it says FAILED in the end; `paper` tells what came out, where that
-    is not what the end says. `own_id`: the terminal answers with an id of its own, and knows the job by no other.
+    `takes`: duration of the printing. `fault`: the job ends FAILED; `paper`: whether it was printed, if that differs
+    from the end. `own_id`: the terminal assigns its own id, and finds the job by no other.
     """
 
     creation: Creation = Creation()
@@ -469,16 +474,16 @@ class PrintScenario(Story, frozen=True, kw_only=True):
 
     @property
     def prints(self) -> bool:
-        """Whether a job that ended came out on paper."""
+        """Whether an ended job was printed."""
         return self.fault is None if self.paper is None else self.paper
 
 
-# The scenarios that ship with the simulator, one TOML file each, and the user's own.
+# Scenarios that ship with the simulator, one TOML file each, and the user's own.
 
-#: What happens to a payment for which nothing else was chosen, and to such a print job.
+#: Scenario of a payment without a choice, and of such a print job.
 DEFAULT_SCENARIO = "approve-contactless"
 DEFAULT_PRINT_SCENARIO = "completes"
-#: A print job chooses its scenario by this and the name as its externalReference.
+#: Prefix of the scenario's name in the externalReference of a print job.
 CHOICE = "print:"
 _SUFFIX = ".toml"
 
@@ -488,9 +493,9 @@ _Story = TypeVar("_Story", bound=Story)
 
 @cache
 def payments() -> Mapping[str, Scenario]:
-    """Return the payment scenarios that ship with the simulator, by name and in the order of the names.
+    """Return the shipped payment scenarios, by name and in the order of the names.
 
-    Raises SettingsError where a file cannot be read, or where two have the same amount.
+    Raise SettingsError if a file cannot be read, or two have the same amount.
     """
     scenarios = {name: read(file) for name, file in sorted(_shipped("payment").items())}
     by_amount: dict[Decimal, str] = {}
@@ -504,22 +509,22 @@ def payments() -> Mapping[str, Scenario]:
 
 @cache
 def prints() -> Mapping[str, PrintScenario]:
-    """Return the print scenarios that ship with the simulator, by name. Raises SettingsError, as `payments`."""
+    """Return the shipped print scenarios, by name. Raise SettingsError, as `payments`."""
     return {name: _read(file, PrintScenario) for name, file in _shipped("print").items()}
 
 
 def text(name: str, kind: Kind = "payment") -> str:
-    """Return the file of a scenario that ships with the simulator, unchanged."""
+    """Return the file of a shipped scenario, unchanged."""
     return _shipped(kind)[name].read_text(encoding="utf-8")
 
 
 def read(file: Path | Traversable) -> Scenario:
-    """Read the file of a payment scenario. Raises SettingsError: the file, the key and what is wrong with it."""
+    """Read the file of a payment scenario. Raise SettingsError with the file, the key and the fault."""
     return _read(file, Scenario)
 
 
 def by_amount(amount: Number, scenarios: Mapping[str, Scenario]) -> str | None:
-    """Return the name of the scenario that an amount chooses, the last one of several; None where there is none."""
+    """Return the name of the scenario that an amount chooses, the last one of several, or None."""
     names = {Decimal(item.amount): name for name, item in scenarios.items() if item.amount is not None}
     return names.get(Decimal(amount))
 

@@ -1,4 +1,4 @@
-"""What a simulated terminal can be told, checked once."""
+"""Settings of a simulated terminal, with their checks."""
 
 import ipaddress
 from collections.abc import Collection
@@ -13,9 +13,9 @@ from posd.simulator.messages import Edition
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
 from posd.simulator.wire import AmountUnit, number_fault
 
-#: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
+#: Most bytes of a DNS label; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
-#: A window, and a wrong clock, that are longer than any that a trial needs.
+#: Bounds of the window and of the clock offset: longer than any test needs.
 MAX_WINDOW_SECONDS = 86_400
 MAX_CLOCK_OFFSET_SECONDS = 366 * 86_400
 
@@ -24,25 +24,23 @@ __all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the terminal is set up. `state` must exist; it holds the queue, the record of finals and the print jobs.
+    """Settings of a terminal. `state` must exist; it holds the queue, the record of finals and the print jobs.
 
-    Without certificate and private_key the terminal speaks plain HTTP. `trust` is the CA of the receivers, None for
-    the system's. `speed` divides every human delay, the printer's, the waiting limit, the backoff and the 15 minutes of
-    the delivery policy; it does not touch `delivery_timeout` (of events), which is in real seconds, for networks do not
-    run faster. `wait_seconds` (terminal seconds; 0: for ever) is how long wait-for-abort waits. The same `seed` and the
-    same client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a
-    bad network does. `tip` is what the cardholder adds to the amount of each charge, pre-auth, re-auth and capture.
-    Without `mdns_interfaces` the announcement goes to every interface.
+    Without certificate and private_key the terminal speaks plain HTTP. `trust`: CA of the receivers, None for the
+    system's. `speed` divides human delays, the printer's, the waiting limit, the backoff and the 15 minutes of the
+    delivery policy. It does not change `delivery_timeout` (of events), in real seconds. `wait_seconds`: limit of
+    wait-for-abort (terminal seconds; 0: for ever). The same `seed` and client_transaction_id give the same payment.
+    `unruly`: events arrive out of order and some twice, as on a bad network. `tip`: added by the cardholder to each
+    charge, pre-auth, re-auth and capture. Without `mdns_interfaces` every interface has the announcement.
 
-    `scenario_file` is a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only when it
-    is told to. `ca_certificate` and `ca_private_key` sign the certificates that the terminal can be made to show beside
-    its own; without them it makes a CA that no client knows. It moves to the `move_ports`, in turn and from the
-    beginning again; without them to a free one.
+    `scenario_file`: a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only on
+    command. `ca_certificate` and `ca_private_key` sign the further certificates of the terminal; without them it
+    generates a CA that no client knows. `move_ports`: ports of its moves, in turn; without them a free one.
 
-    `edition` is that of the vendor's documents: paths, methods and refusals. For `auth` and what belongs to it see
-    `Scheme`; `minute_utc_offset` is in minutes. `clock_offset` is by how many seconds the terminal's clock is ahead:
-    it judges timestamps by that clock, and dates its answers and events. `amount_unit` is what the numbers of a request
-    count, `answer_amount_unit` those of answers and events (None: the same).
+    `edition`: that of the vendor's documents, for paths, methods and refusals. `auth` and its members: see `Scheme`;
+    `minute_utc_offset` is in minutes. `clock_offset`: seconds that the terminal's clock is ahead; that clock checks
+    timestamps, and dates replies and events. `amount_unit`: unit of numbers in requests; `answer_amount_unit`: that of
+    replies and events (None: the same).
     """
 
     state: Path
@@ -86,7 +84,7 @@ class Settings:
     currency: str = "USD"
 
     def __post_init__(self) -> None:
-        """Raise SettingsError where a value cannot be."""
+        """Raise SettingsError for an invalid value."""
         _check(0 < len(self.serial.encode()) <= MAX_SERIAL_BYTES, f"serial {self.serial!r} must have 1 to 63 bytes")
         _check((self.certificate is None) == (self.private_key is None), "certificate and key: give both, or neither")
         _check(
@@ -116,23 +114,23 @@ class Settings:
 
     @property
     def answered_in(self) -> AmountUnit:
-        """The unit of amounts in answers and events."""
+        """Unit of amounts in replies and events."""
         return self.answer_amount_unit or self.amount_unit
 
     @property
     def scheme(self) -> Scheme:
-        """How calls are authenticated."""
+        """Authentication of calls."""
         names = (item.name for item in fields(Scheme))
         return Scheme(**{name: getattr(self, name) for name in names})
 
     @property
     def scenario_name(self) -> str:
-        """The name of the scenario of payments that choose none."""
+        """Name of the scenario of payments without a choice."""
         return self.scenario if self.scenario_file is None else self.scenario_file.stem
 
     @property
     def wait_limit(self) -> float | None:
-        """The waiting limit in terminal seconds, None without end."""
+        """Waiting limit in terminal seconds, None for no limit."""
         return self.wait_seconds or None
 
 

@@ -1,4 +1,4 @@
-"""Simulated terminals, put together from their parts, started and stopped: one, or several with one time."""
+"""Simulated terminals, assembled, started and stopped: one, or several with a common clock."""
 
 import asyncio
 import secrets
@@ -20,41 +20,40 @@ from posd.simulator.record import Record
 from posd.simulator.scenario import CHOICE, Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
-from posd.simulator.terminal import Terminal
+from posd.simulator.terminal import PaymentTerminal
 
 
 class Simulator:
     """A running terminal, as an async context manager.
 
-    `async with Simulator(settings) as terminal:` listens when the block begins (the announcement follows in the
-    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events, the record of
-    finals and the print jobs stay in `settings.state`. Entering raises SettingsError where a file or the address
-    cannot be used.
+    `async with Simulator(settings) as terminal:` listens when the block begins. The announcement follows in the
+    background (see the ledger's `mdns` entry). Nothing runs after the block; queued events, the record of finals and
+    the print jobs stay in `settings.state`. Entering raises SettingsError if a file or the address cannot be used.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        """`clock` is for terminals that share one; without it the settings say which it is."""
+        """`clock`: the common clock of several terminals; without it the settings choose one."""
         self.settings = settings
-        #: The time of this terminal.
+        #: Clock of this terminal.
         self.clock = clock or make_clock(settings)
-        #: What really happened. This and the parts that follow are there once the terminal was started.
+        #: The true events. The ledger and the following parts exist after the start.
         self.ledger: Ledger
-        #: What answers starts, aborts and searches: `hand` and `arm` are for people.
-        self.terminal: Terminal
+        #: Replies to starts, aborts and searches; `hand` and `arm` are for people.
+        self.terminal: PaymentTerminal
         self._network: Network
         self._workings: Workings
         self._switchboard: Switchboard
         self._running = AsyncExitStack()
-        #: The bodies of all start requests as received (decrypted, where they were encrypted), oldest first.
+        #: Bodies of all start requests as received (decrypted if encrypted), oldest first.
         self.requests: list[str] = []
-        #: The bodies of all searches, oldest first.
+        #: Bodies of all searches, oldest first.
         self.searches: list[str] = []
-        #: The bodies of all requests for print jobs, oldest first.
+        #: Bodies of all requests for print jobs, oldest first.
         self.print_requests: list[str] = []
 
     @property
     def base_url(self) -> str:
-        """Where the terminal can be called, without a slash at the end; it changes where the terminal moves."""
+        """Base URL of the terminal, without a slash at the end; a move changes it."""
         return self._network.base_url
 
     @property
@@ -64,29 +63,29 @@ class Simulator:
 
     @property
     def plugged(self) -> bool:
-        """Whether it is on the network, when it has power."""
+        """Whether it is on the network while it has power."""
         return self._switchboard.plugged
 
     @property
     def certificate(self) -> Certificate | None:
-        """The certificate that it shows; None over plain HTTP."""
+        """Certificate that it shows; None over plain HTTP."""
         return None if self.settings.certificate is None else self._network.certificate
 
     @property
     def waiting_events(self) -> int:
-        """How many events wait for their delivery."""
+        """Number of events that wait for delivery."""
         return self._workings.waiting
 
     @property
     def armed_print(self) -> str | None:
-        """The scenario that the next print job will take, before that of its reference; None where it is free."""
+        """Scenario of the next print job, which overrides that of its reference; None for no choice."""
         return self._workings.printer.armed
 
     def arm(self, name: str | None) -> asyncio.Task[None] | None:
-        """Choose the scenario of the next payment, or with `print:NAME` of the next print job; None leaves both free.
+        """Set the scenario of the next payment, or with `print:NAME` of the next print job; None clears both.
 
-        Return what lets it begin where it begins before the start, see `Terminal.arm`. Raises KeyError where there is
-        no such scenario.
+        Return the task that prepares a scenario which starts before the request (see `PaymentTerminal.arm`). Raise
+        KeyError if it does not exist.
         """
         if name is not None and name.startswith(CHOICE):
             self._workings.printer.arm(name.removeprefix(CHOICE))
@@ -96,42 +95,42 @@ class Simulator:
         return self.terminal.arm(name)
 
     def prints(self) -> list[dict[str, Any]]:
-        """Return what came out on paper, as `GET /simulator/prints` answers it."""
+        """Return the printed jobs, as `GET /simulator/prints`."""
         return self._workings.printer.prints()
 
     def put_paper_in(self) -> None:
-        """Put paper in, as `POST /simulator/paper` does."""
+        """Add paper, as `POST /simulator/paper`."""
         self._workings.printer.put_paper_in()
 
     async def unplug(self) -> None:
-        """Take it off the network, see `Switchboard`."""
+        """Disconnect it from the network (see `Switchboard`)."""
         await self._switchboard.unplug()
 
     async def plug(self) -> None:
-        """Put it back on the network, see `Switchboard`."""
+        """Reconnect it to the network (see `Switchboard`)."""
         await self._switchboard.plug()
 
     async def power_off(self) -> None:
-        """Take the power away: the payment that runs is forgotten."""
+        """Cut the power: the running payment is lost."""
         await self._switchboard.power_off()
         await self.terminal.stop()
 
     async def power_on(self) -> None:
-        """Give the power back: what waits on file goes on."""
+        """Restore the power: stored work continues."""
         await self._switchboard.power_on()
 
     async def power_cycle(self, seconds: float) -> None:
-        """Take the power away for so many terminal seconds: the payment that runs is forgotten."""
+        """Cut the power for so many terminal seconds: the running payment is lost."""
         await self.power_off()
         await self.clock.sleep(seconds)
         await self.power_on()
 
     async def move(self) -> None:
-        """Give it another address, see `Switchboard`. Raises SettingsError where the next one cannot be had."""
+        """Move it to another address (see `Switchboard`). Raise SettingsError if the next one is not available."""
         await self._switchboard.move()
 
     async def show_certificate(self, which: Certificate) -> None:
-        """Show another certificate, see `Switchboard`. Raises NotPossible over plain HTTP."""
+        """Show another certificate (see `Switchboard`). Raise NotPossible over plain HTTP."""
         await self._switchboard.show_certificate(which)
 
     async def __aenter__(self) -> Self:
@@ -162,9 +161,9 @@ class Simulator:
         stack.push_async_callback(network.close)
         self._switchboard = switchboard = Switchboard(ledger, clock, network, workings)
         parts = Parts(settings, device, envelope, seed, clock, ledger, record, workings, switchboard)
-        self.terminal = terminal = Terminal(parts)
+        self.terminal = terminal = PaymentTerminal(parts)
         stack.push_async_callback(terminal.stop)
-        stack.push_async_callback(network.down, goodbye=True)  # first: nothing is called any more while it stops
+        stack.push_async_callback(network.down, goodbye=True)  # first: no call arrives during the stop
         bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
         await switchboard.start(make_app(terminal, parts, bodies))
         try:
@@ -173,16 +172,16 @@ class Simulator:
             raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 
 
-class Shop:
-    """Terminals that run together with one time, as an async context manager; all stop when the block ends.
+class TerminalGroup:
+    """Terminals with a common clock, as an async context manager; all stop when the block ends.
 
-    Entering raises SettingsError where one of them cannot run; none does then.
+    Entering raises SettingsError if one of them cannot run; then none does.
     """
 
     def __init__(self, settings: Sequence[Settings]) -> None:
-        """One terminal for each of the settings.
+        """Make one terminal for each of the settings.
 
-        Raises SettingsError where a serial is there twice, or where they do not agree on what time is.
+        Raise SettingsError for a repeated serial, or for different clocks.
         """
         twice = [serial for serial, count in Counter(item.serial for item in settings).items() if count > 1]
         if twice:
@@ -191,7 +190,7 @@ class Shop:
             raise SettingsError(
                 "a shop needs at least one terminal, and one time for all: the same speed, virtual or not"
             )
-        #: The time of all of them.
+        #: The common clock.
         self.clock = make_clock(settings[0])
         #: By serial, in the order of the settings.
         self.terminals: Mapping[str, Simulator] = {item.serial: Simulator(item, self.clock) for item in settings}
@@ -199,7 +198,7 @@ class Shop:
 
     @property
     def virtual_clock(self) -> VirtualClock | None:
-        """The clock that can be advanced; None where time is real."""
+        """The clock that can be advanced; None for real time."""
         return self.clock if isinstance(self.clock, VirtualClock) else None
 
     async def __aenter__(self) -> Self:
@@ -214,12 +213,12 @@ class Shop:
 
 
 def make_clock(settings: Settings) -> Clock:
-    """Make the clock that the settings ask for."""
+    """Make the clock of the settings."""
     return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
 
 
 def _device(settings: Settings) -> Device:
-    """Make the terminal's identity; what is not set is drawn from the serial, always the same."""
+    """Make the terminal's identity; values without a setting derive from the serial, always the same."""
     rng = Random(settings.serial)  # noqa: S311 - an identity, not a secret
     mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
     return Device(

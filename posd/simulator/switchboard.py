@@ -1,4 +1,4 @@
-"""The switches of one running terminal: power, network, address and certificate, and what follows from them."""
+"""Switches of one running terminal: power, network, address and certificate, with their effects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 
 from posd.simulator.clock import Clock
-from posd.simulator.delivery import Item, Poster, Queue, Sender
+from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
@@ -19,13 +19,13 @@ from posd.simulator.settings import Settings
 
 
 class Workings:
-    """What works in a terminal while it has power: the delivery of its events, and its printer.
+    """Parts that work while a terminal has power: the delivery of its events, and its printer.
 
-    Both are made anew at each power-on from the files in the state directory.
+    Each power-on makes both anew from the files in the state directory.
     """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, envelope: Envelope, *, seed: str) -> None:
-        """Open the queue, which no other simulator gets meanwhile. Raises OSError, SettingsError."""
+        """Open and lock the queue. Raise OSError, SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
@@ -38,24 +38,24 @@ class Workings:
 
     @property
     def waiting(self) -> int:
-        """How many events wait for their delivery."""
+        """Number of events that wait for delivery."""
         return sum(1 for _ in self._queue.items())
 
     @property
     def printer(self) -> Printer:
-        """The printer; without power the last one, with all the paper that came out of it."""
+        """The printer; without power the last one, with all its printed paper."""
         assert self._printer is not None  # noqa: S101 - made when the terminal was started
         return self._printer
 
-    def submit(self, item: Item) -> None:
-        """Queue an event; it is on file when this returns. A terminal that is off keeps it until it is on again."""
+    def submit(self, item: QueuedEvent) -> None:
+        """Queue an event; it is in the file on return. A terminal without power stores it until power-on."""
         if self._sender is None:
             self._queue.put(item)
         else:
             self._sender.submit(item)
 
     def start(self, *, online: bool) -> None:
-        """Switch on, where it is off, and go on with what waits. Raises SettingsError."""
+        """Start, unless running, and continue the waiting work. Raise SettingsError."""
         if self._sender is None:
             self._sender = self._make()
             self.connect(online=online)
@@ -63,7 +63,7 @@ class Workings:
             self.printer.start()
 
     def connect(self, *, online: bool) -> None:
-        """Connect to the network, or disconnect: events wait then, and a print webhook is lost."""
+        """Connect to the network or disconnect: then events wait, and a print webhook is lost."""
         if self._sender is not None:
             self.printer.poster.offline = not online
             if online:
@@ -72,7 +72,7 @@ class Workings:
                 self._sender.pause()
 
     async def stop(self) -> None:
-        """Switch off, where it is on; what was not delivered or printed stays on file."""
+        """Stop, if running; undelivered and unprinted work stays in the file."""
         if self._sender is not None:
             sender, self._sender = self._sender, None
             try:
@@ -81,7 +81,7 @@ class Workings:
                 await self.printer.stop()
 
     async def close(self) -> None:
-        """Switch off for good."""
+        """Stop permanently."""
         await self.stop()
         self._queue.close()
 
@@ -102,7 +102,7 @@ class Workings:
 
 
 class Switchboard:
-    """Power, network, address and certificate of one terminal. What is so already is left as it is.
+    """Power, network, address and certificate of one terminal. Setting the present state has no effect.
 
     The switches work one after the other: a scenario, a person and the control API can use them at once.
     """
@@ -112,7 +112,7 @@ class Switchboard:
         self._clock = clock
         self._network = network
         self._workings = workings
-        #: What answers calls.
+        #: The app that serves calls.
         self._app: Starlette
         self._powered = asyncio.Event()
         self._plugged = True
@@ -125,22 +125,22 @@ class Switchboard:
 
     @property
     def plugged(self) -> bool:
-        """Whether it is on the network, when it has power."""
+        """Whether it is on the network while it has power."""
         return self._plugged
 
     async def start(self, app: Starlette) -> None:
-        """Switch on for the first time; `app` answers calls. Raises SettingsError."""
+        """Switch on for the first time; `app` serves calls. Raise SettingsError."""
         self._app = app
         async with self._one_at_a_time():
             self._powered.set()
             await self._settle()
 
     async def unplug(self) -> None:
-        """Take it off the network: calls are refused, connections end, events wait, no goodbye is said."""
+        """Disconnect it from the network: calls are refused, connections end, events wait, no goodbye is sent."""
         await self._set_plugged(False)
 
     async def plug(self) -> None:
-        """Put it back on the network, at the same address; it announces itself, and its events set out in order."""
+        """Reconnect it to the network, at the same address; it announces itself, and sends its events in order."""
         await self._set_plugged(True)
 
     async def _set_plugged(self, plugged: bool) -> None:
@@ -151,11 +151,11 @@ class Switchboard:
                 await self._settle()
 
     async def power_off(self) -> None:
-        """Take the power away. The caller decides about the payment that runs."""
+        """Cut the power. The caller decides about the running payment."""
         await self._set_powered(False)
 
     async def power_on(self) -> None:
-        """Give the power back."""
+        """Restore the power."""
         await self._set_powered(True)
 
     async def _set_powered(self, powered: bool) -> None:
@@ -169,10 +169,10 @@ class Switchboard:
                 await self._settle()
 
     async def power_cycle(self, seconds: float) -> None:
-        """Switch it off for so many terminal seconds and on again; returns when it is on.
+        """Switch it off for so many terminal seconds and on again; return when it is on.
 
-        0: it stays off until a person switches it on. The queue, the record of finals and the print jobs are what
-        they are over a restart. The payment that runs is left alone: what it still does is what it remembers.
+        0: it stays off until a person switches it on. The queue, the record of finals and the print jobs stay as over a
+        restart. The running payment is unchanged: its further steps are what it remembers.
         """
         await self.power_off()
         if seconds:
@@ -181,7 +181,7 @@ class Switchboard:
         await self._powered.wait()
 
     async def move(self) -> None:
-        """Give it the next address, and announce it. Raises SettingsError where that address cannot be had."""
+        """Move it to the next address, and announce it. Raise SettingsError if that address is not available."""
         async with self._one_at_a_time():
             await self._network.down()
             try:
@@ -191,9 +191,9 @@ class Switchboard:
                 await self._settle()
 
     async def show_certificate(self, which: Certificate) -> None:
-        """Show another certificate from the next connection on; those that are open end.
+        """Show another certificate from the next connection on; open ones end.
 
-        Raises NotPossible where it speaks plain HTTP.
+        Raise NotPossible over plain HTTP.
         """
         async with self._one_at_a_time():
             if which is self._network.certificate:
@@ -204,7 +204,7 @@ class Switchboard:
             await self._settle()
 
     async def _settle(self) -> None:
-        """Make everything as the switches stand."""
+        """Apply the switches."""
         online = self.powered and self._plugged
         if not online:
             await self._network.down()
@@ -217,7 +217,7 @@ class Switchboard:
             return
         try:
             await self._network.up(self._app)
-        except SettingsError:  # another program took its address: it can be plugged in again once that is free
+        except SettingsError:  # another program has its address: it can be plugged in again once that is free
             self._plugged = False
             self._workings.connect(online=False)
             self._ledger.add("unplugged")
@@ -226,5 +226,5 @@ class Switchboard:
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
         async with self._switching:
-            with self._clock.held():  # it takes real time: virtual time does not pass meanwhile
+            with self._clock.held():  # it takes real time: virtual time stops meanwhile
                 yield

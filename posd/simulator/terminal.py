@@ -1,4 +1,4 @@
-"""The terminal itself: one payment at a time, which takes the course of its scenario (terminal API, Lifecycle)."""
+"""The terminal itself: one payment at a time, with the course of its scenario (terminal API, Lifecycle)."""
 
 import asyncio
 from collections import Counter
@@ -13,62 +13,63 @@ import msgspec
 from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
-from posd.simulator.messages import START_IDS, Answer, Refused, StartRequest, claims, read_search, read_start
-from posd.simulator.operations import ACQUIRERS, AccessMode, Operation, Status
-from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
+from posd.simulator.messages import START_IDS, Answer, ReceivedStart, Refused, claims, read_search, read_start
+from posd.simulator.operations import ACQUIRERS, AccessMode, PaymentStatus, SimulatedOperation
+from posd.simulator.payment import Choice, ManualControl, Parts, Payment, PaymentRun
 from posd.simulator.scenario import AbortEffect, Failure, Reply, Search, SearchFinds, SearchShape, Start
 from posd.simulator.wire import Processed, process, total
 
 
-class Terminal:
-    """Answers starts, aborts and searches; makes the events.
+class PaymentTerminal:
+    """Replies to starts, aborts and searches, and the events of payments.
 
-    What an answer says and does is settled without awaiting: no other request comes between.
+    A reply and its effects are computed without awaiting, so that no other request comes between.
     """
 
     def __init__(self, parts: Parts) -> None:
-        """Raise SettingsError where the user's own scenario cannot be read."""
+        """Raise SettingsError if the user's own scenario cannot be read."""
         self._parts = parts
         self._ledger = parts.ledger
         self._choice = Choice(parts.settings, parts.switchboard)
         self._started = 0
-        #: Of the payment that runs: it has come to no final, and its steps are not over.
-        self._course: Course | None = None
-        #: Courses, and what goes on beside them.
+        #: Of the running payment: no final yet, and steps left.
+        self._course: PaymentRun | None = None
+        #: Courses, and their background work.
         self._tasks = Tasks()
-        #: Payments whose scenario has a search answered in another way than usual, by the id in lower case.
+        #: Payments with a search reply of their scenario's own, by the id in lower case.
         self._found_otherwise: dict[str, Payment] = {}
-        #: How often a start was answered otherwise than usual, by the id in lower case, where that has an end.
+        #: Number of starts with a limited reply of a scenario, by the id in lower case.
         self._starts: Counter[str] = Counter()
 
     @property
     def armed(self) -> str | None:
-        """The scenario that the next payment will take, before that of its request; None where it is free."""
+        """Scenario of the next payment, which overrides that of its request; None for no choice."""
         return self._choice.armed
 
     @property
     def running(self) -> Payment | None:
-        """The payment that runs."""
+        """The running payment."""
         return self._course.payment if self._course else None
 
     def arm(self, name: str | None) -> asyncio.Task[None]:
-        """Choose the scenario of the next payment; None leaves it free again.
+        """Set the scenario of the next payment; None clears it.
 
-        Return what lets a scenario begin that begins before the start; what it began lasts until the next call of this.
-        Raises KeyError where there is no such scenario.
+        Return the task that prepares a scenario which starts before the request; its effects last until the next call.
+        Raise KeyError if it does not exist.
         """
         self._choice.arm(name)
         return self._tasks.begin(self._choice.begin())
 
     async def prepare(self) -> None:
-        """Let the scenario of the next payment begin where it begins before the start. Raises NotPossible."""
+        """Prepare the scenario of the next payment if it starts before the request. Raise NotPossible."""
         await self._choice.begin()
 
-    def start(self, body: bytes, operation: Operation, access_mode: AccessMode) -> Answer:
-        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422, or otherwise.
+    def start(self, body: bytes, operation: SimulatedOperation, access_mode: AccessMode) -> Answer:
+        """Start an asynchronous operation and return the reply: 200 with the acknowledgement, 400, 409, 422, or
+        another.
 
-        An id that was used before is taken again: the terminal API promises no deduplication, and a caller that sends a
-        request twice shall see in the ledger what it has done.
+        A repeated id is accepted: the terminal API promises no deduplication, and the ledger then shows the caller's
+        mistake.
 
         Source: terminal API, Calls to a terminal.
         """
@@ -81,7 +82,7 @@ class Terminal:
             return self._parts.envelope.answer(refused, asked["client_transaction_id"])
         name, chosen_by = self._choice.choose(start)
         self._started += 1
-        # Drawn anew for each payment: a seed gives the same payment, also where another ran before or beside it.
+        # Derived anew for each payment: a seed gives the same payment, also after or beside others.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
         reply = self._start_reply(payment)
@@ -98,10 +99,10 @@ class Terminal:
             self._ledger.add("over", client_transaction_id=payment.transaction)
         return answer
 
-    def _admit(self, body: bytes, operation: Operation) -> tuple[StartRequest, Processed]:
-        """Check a request against what runs and what was approved; return it with its amount as processed.
+    def _admit(self, body: bytes, operation: SimulatedOperation) -> tuple[ReceivedStart, Processed]:
+        """Check a request against the running payment and the approvals; return it with its processed amount.
 
-        Nothing runs when the reference is checked, so what was approved does not change until this payment ends.
+        No payment runs when the reference is checked, so the approvals do not change until this payment ends.
         """
         settings = self._parts.settings
         start = read_start(body, operation, self._choice.scenarios, settings.amount_unit)
@@ -119,7 +120,7 @@ class Terminal:
         return start, original.amount
 
     def _start_reply(self, payment: Payment) -> Start:
-        """Return how this start is answered: as the scenario says, but only so often for one transaction."""
+        """Return the reply to this start: the scenario's, for its number of starts of one transaction."""
         reply = payment.scenario.start
         if not reply.times:
             return reply
@@ -128,10 +129,10 @@ class Terminal:
         return reply.nth(self._starts[transaction])
 
     def abort(self) -> Answer:
-        """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted, or otherwise.
+        """Abort and return the reply: 200 if TERMINAL_CANCELED will follow, 409 if nothing can be aborted, or another.
 
-        What an abort after APPROVAL_REQUESTED is answered is not published; here it is a 409 like that of an idle
-        terminal, with its own code, and the payment goes on (terminal API, Lifecycle).
+        The reply to an abort after APPROVAL_REQUESTED is not published. Here it is a 409 as of an idle terminal, with
+        its own code, and the payment continues (terminal API, Lifecycle).
         """
         course = self._course
         if course is None:
@@ -153,13 +154,13 @@ class Terminal:
         aborted = messages.coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
         return self._aborted(self._apply(reply, aborted, rng, transaction), course, reply.effect)
 
-    def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:
+    def _aborted(self, answer: Answer, course: PaymentRun | None, effect: AbortEffect | None) -> Answer:
         transaction = course.payment.transaction if course else None
         self._ledger.add("abort", client_transaction_id=transaction, http_status=answer.http_status, effect=effect)
         return answer
 
-    def hand(self, hand: Hand) -> bool:
-        """Do something to the payment that runs; False where that is not possible now."""
+    def hand(self, hand: ManualControl) -> bool:
+        """Apply a hand to the running payment; return False if that is impossible."""
         course = self._course
         taken = course is not None and course.take(hand)
         transaction = course.payment.transaction if course else None
@@ -167,11 +168,11 @@ class Terminal:
         return taken
 
     def search(self, body: bytes) -> Answer:
-        """Answer an online search: 200 with a list of the newest event of the transaction, empty where none is known.
+        """Search online and return the reply: 200 with a list of the newest event of the transaction, or an empty list.
 
-        Known are the payment in progress once it was sent to the acquirer, and every final, those of earlier runs
-        too. 400 or 422 where the body cannot be. What a real terminal answers is not published. A scenario may have
-        it answered otherwise, for as long as this process lives.
+        A search finds the running payment after its transfer to the acquirer, and every final, also of earlier runs.
+        400 or 422 for an invalid body. The real reply is not published. A scenario can change the reply for the life of
+        this process.
         """
         try:
             transaction = read_search(body)
@@ -207,7 +208,7 @@ class Terminal:
         return self._parts.record.newest(transaction)
 
     async def stop(self) -> None:
-        """Switch off: a payment in progress is forgotten, as by a terminal that loses power. It can be used again."""
+        """Stop: a running payment is lost, as without power. It can be used again."""
         await self._tasks.stop()
         if self._course is not None:  # canceled before it began
             self._end(self._course)
@@ -218,30 +219,30 @@ class Terminal:
             self._found_otherwise.pop(transaction, None)
         else:
             self._found_otherwise[transaction] = payment
-        self._course = Course(payment, self._parts, self._tasks, self._free)
+        self._course = PaymentRun(payment, self._parts, self._tasks, self._free)
         self._tasks.begin(self._play(self._course))
 
-    async def _play(self, course: Course) -> None:
+    async def _play(self, course: PaymentRun) -> None:
         try:
             await course.play()
         finally:
             self._end(course)
 
-    def _end(self, course: Course) -> None:
+    def _end(self, course: PaymentRun) -> None:
         self._free(course)
         payment = course.payment
         if not payment.ended:
             self._ledger.add("forgotten", client_transaction_id=payment.transaction, status=payment.status)
         self._ledger.add("over", client_transaction_id=payment.transaction)
 
-    def _free(self, course: Course) -> None:
-        """Take the next payment, though this course may go on."""
+    def _free(self, course: PaymentRun) -> None:
+        """Accept the next payment, although this course may continue."""
         if self._course is course:
             self._course = None
 
 
 def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
-    """Tell the entry of the ledger by which the event of a state has got to the consumer."""
+    """Return the check for the ledger's entry that the event of a state was delivered."""
     delivered = {"kind": "attempt", "client_transaction_id": payment.transaction, "status": status}
 
     def look(entry: Entry) -> bool:
@@ -250,12 +251,12 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
     return look
 
 
-#: Why a search says that an approved payment was declined.
+#: Failure in a search that contradicts an approval.
 CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 
 
 def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts) -> bytes | None:
-    """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
+    """Return the event that a search finds, or None. `usual`: that of an ordinary search."""
     match finds:
         case SearchFinds.USUAL:
             return usual
@@ -272,7 +273,7 @@ def find(finds: SearchFinds, payment: Payment, usual: bytes | None, parts: Parts
 
 
 def shaped(shape: SearchShape, found: list[bytes]) -> Any:
-    """Return what a search answers with these events."""
+    """Return the reply of a search with these events."""
     match shape:
         case SearchShape.EVENTS:
             return [msgspec.Raw(event) for event in found]
@@ -283,13 +284,13 @@ def shaped(shape: SearchShape, found: list[bytes]) -> Any:
 
 
 def _as_answer(event: dict[str, Any]) -> dict[str, Any]:
-    """Return what an event says in the words of a synchronous answer."""
+    """Return an event in the form of a synchronous reply."""
     status = {"transaction_status": event["status"]} if event["status"] in ACQUIRERS else {}
     left_out = ("status", "previous_status", "raw_response")
     return {
         **{name: value for name, value in event.items() if name not in left_out},
         "terminal": {"serialNumber": event["terminal"]["serial_number"], "model": event["terminal"]["model"]},
-        "approved": event["status"] == Status.APPROVAL,
+        "approved": event["status"] == PaymentStatus.APPROVAL,
         "rawResponse": event.get("raw_response", {}) | status,
     }
 
@@ -303,16 +304,16 @@ def _of_another(event: bytes) -> bytes:
 
 
 def _contradicting(payment: Payment, parts: Parts) -> bytes:
-    """Return a final that says the opposite of the newest one, always the same."""
+    """Return a final that contradicts the newest one, always the same."""
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
-    approved = final["status"] == Status.APPROVAL
+    approved = final["status"] == PaymentStatus.APPROVAL
     start, amount, edition = payment.start, payment.amount, parts.envelope.edition
-    event = messages.Event(
+    event = messages.EventData(
         event_id=messages.new_uuid(rng),
         occurred_at=final["occurred_at"],
-        status=Status.DECLINED if approved else Status.APPROVAL,
-        previous_status=Status.APPROVAL_REQUESTED,
+        status=PaymentStatus.DECLINED if approved else PaymentStatus.APPROVAL,
+        previous_status=PaymentStatus.APPROVAL_REQUESTED,
         reading_type=payment.reading_type,
         failure=CONTRADICTED if approved else None,
         raw_response=None

@@ -1,4 +1,4 @@
-"""JSON, times and amounts as they stand on the wire.
+"""JSON, times and amounts in their wire format.
 
 Numbers are int or Decimal from the request to the event, never float; amounts are added exactly.
 """
@@ -16,13 +16,13 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class NotJson(ValueError):
-    """The bytes are not a JSON document."""
+    """Bytes that are no JSON document."""
 
 
 def decode(raw: bytes | str) -> Any:
-    """Read one JSON document; numbers with a point or an exponent become Decimal, digit by digit.
+    """Decode one JSON document; numbers with a point or an exponent become Decimal, digit by digit.
 
-    Raises NotJson.
+    Raise NotJson.
     """
     try:
         return _DECODER.decode(raw)
@@ -31,28 +31,28 @@ def decode(raw: bytes | str) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Write JSON; a Decimal is written as the number that it was read from (10.10 stays 10.10)."""
+    """Encode JSON; a Decimal keeps the digits that it was read from (10.10 stays 10.10)."""
     return _ENCODER.encode(value)
 
 
 def timestamp(offset: float = 0.0) -> str:
-    """Return this moment as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events).
+    """Return this moment in the format of events: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events).
 
-    `offset` is by how many seconds the clock is ahead.
+    `offset`: seconds that the clock is ahead.
     """
     moment = datetime.now(UTC) + timedelta(seconds=offset)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Amounts: what the terminal takes in a request (terminal API, Start request), and what stands in the final event.
+# Amounts of requests (terminal API, Start request) and of final events.
 
 #: A JSON number.
 Number = int | Decimal
-#: What the numbers of an amount count: the currency's main unit, the same without fractions, or hundredths of it.
+#: Unit of an amount's numbers: the currency's main unit, the same without fractions, or hundredths of it.
 AmountUnit = Literal["main", "whole", "hundredths"]
-#: Digits before the point that an amount may have: the acquirer's field has twelve.
+#: Most digits before the point: the acquirer's field has twelve.
 MAX_WHOLE_DIGITS = 12
-#: Digits after the point that an amount may have: some currencies and tax sums use four.
+#: Most digits after the point: some currencies and tax sums use four.
 MAX_FRACTION_DIGITS = 4
 
 #: The members of `extra_taxes` (terminal API, Events).
@@ -63,23 +63,23 @@ OMITTED_WHEN_ZERO = ("iva", "subtotal_iva")
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """An amount as the terminal has processed it: `reported` is the event's, `authorized` its total.
+    """Processed amount: `reported` is the event's, `authorized` its total.
 
-    `process` makes it in the main unit; from `told_in` on it is in that of the terminal's answers.
+    `process` returns it in the main unit, `told_in` in that of the terminal's replies.
     """
 
     reported: Mapping[str, Any]
     authorized: Number
 
     def told_in(self, unit: AmountUnit) -> "Processed":
-        """Return what is in the main unit in another one."""
+        """Return the amount, from the main unit, in another one."""
         return Processed(
             converted(self.reported, lambda value: from_main(value, unit)), from_main(self.authorized, unit)
         )
 
 
 def number_fault(value: Any) -> str | None:
-    """Say in words why a value cannot be a member of an amount; None where it can."""
+    """Return why a value cannot be a member of an amount, in words, or None."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return "must be a number"
     number = Decimal(value)
@@ -121,7 +121,7 @@ def converted(amount: Mapping[str, Any], convert: Callable[[Number], Number]) ->
 def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> Processed:
     """Process a request's amount: currency, tip and taxes added, zero taxes left out (terminal API, Events).
 
-    `tip` is what the cardholder adds to the tip of the request; None adds nothing.
+    `tip`: added by the cardholder to the tip of the request, or None.
     """
     if tip is not None:
         amount = {**amount, "tip": amount.get("tip", 0) + tip}
@@ -139,7 +139,7 @@ def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> 
 
 
 def total(amount: Mapping[str, Any]) -> Number:
-    """Add up what the cardholder pays: taxes, subtotals, tip and extra taxes."""
+    """Return what the cardholder pays: taxes, subtotals, tip and extra taxes."""
     members = [amount.get(name, 0) for name in ("iva", "subtotal_iva", "subtotal_iva0", "tip")]
     taxes = amount.get("extra_taxes", {})
     return sum([*members, *(taxes.get(name, 0) for name in EXTRA_TAXES)], start=Decimal(0))

@@ -1,7 +1,6 @@
-"""The history of every change, and who hears of it: waiting tills and streams.
+"""History of every change, and its subscribers: waiting tills and streams.
 
-A waiter subscribes *before* it reads the state, so that nothing can fall between the two, and then sleeps: there is no
-polling.
+A waiter subscribes *before* it reads the state, so that it misses no change. Then it sleeps: there is no polling.
 """
 
 import asyncio
@@ -12,29 +11,29 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from posd.storage import numbers
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
-#: Subject of those who wait for any change at all (the feed).
+#: Subject of every change (the feed).
 ANY = ""
 
-Kind = TypeVar("Kind", bound=Change)
+Kind = TypeVar("Kind", bound=RecordedChange)
 
 _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
-def _any(_change: "Change") -> bool:
+def _any(_change: "RecordedChange") -> bool:
     return True
 
 
 class Waiter:
-    """Hears of changes within a `with` block: it is set at each that is wanted, and when posd stops.
+    """Subscription to changes within a `with` block. Each wanted change sets it, and so does the stop of posd.
 
-    One task waits for it. It is no asyncio.Event, of which each holds a deque: there may be a thousand waiters.
+    One task waits for it. An asyncio.Event would hold a deque for each of a thousand waiters.
     """
 
     __slots__ = ("_future", "_hub", "_set", "_subject", "_wanted")
 
-    def __init__(self, hub: "Hub", subject: str, wanted: Callable[[Change], bool]) -> None:
+    def __init__(self, hub: "Hub", subject: str, wanted: Callable[[RecordedChange], bool]) -> None:
         self._hub = hub
         self._subject = subject
         self._wanted = wanted
@@ -51,23 +50,23 @@ class Waiter:
         if not waiters:
             del self._hub.waiters[self._subject]
 
-    def hear(self, change: Change) -> None:
-        """Take a change of the subject."""
+    def hear(self, change: RecordedChange) -> None:
+        """Set the waiter if the change is wanted."""
         if self._wanted(change):
             self.set()
 
     def set(self) -> None:
-        """Wake it."""
+        """Wake the waiting task."""
         self._set = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     def clear(self) -> None:
-        """Forget what was heard: the state is read after this."""
+        """Reset the waiter. The state must be read after this call."""
         self._set = False
 
     def is_set(self) -> bool:
-        """Whether something was heard since `clear`."""
+        """Return whether a wanted change arrived since `clear`."""
         return self._set
 
     async def wait(self) -> None:
@@ -78,24 +77,24 @@ class Waiter:
 
 
 class _Listeners:
-    """Those that listen, each for one kind of changes and those derived from it."""
+    """Listeners, each for one kind of changes and its subclasses."""
 
     def __init__(self) -> None:
-        self._all: list[tuple[type[Change], Callable[[Sequence[Any]], None]]] = []
-        self._of: dict[type[Change], tuple[Callable[[Sequence[Any]], None], ...]] = {}
+        self._all: list[tuple[type[RecordedChange], Callable[[Sequence[Any]], None]]] = []
+        self._of: dict[type[RecordedChange], tuple[Callable[[Sequence[Any]], None], ...]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
     def add(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
-        """Have `listener` hear of changes of that kind."""
+        """Call `listener` with each later batch of changes of that kind."""
         self._all.append((kind, listener))
         self._of.clear()
 
-    def tell(self, changes: Sequence[Change]) -> None:
-        """Call each with those of its kind, if there are any."""
+    def tell(self, changes: Sequence[RecordedChange]) -> None:
+        """Call each listener with the changes of its kind, if there are any."""
         kinds = {type(change) for change in changes}
-        if len(kinds) == 1:  # as nearly always
+        if len(kinds) == 1:  # the usual case
             (kind,) = kinds
             for listener in self._of.get(kind) or self._find(kind):
                 listener(changes)
@@ -104,37 +103,37 @@ class _Listeners:
             if wanted := [change for change in changes if isinstance(change, kind)]:
                 listener(wanted)
 
-    def _find(self, kind: type[Change]) -> tuple[Callable[[Sequence[Any]], None], ...]:
+    def _find(self, kind: type[RecordedChange]) -> tuple[Callable[[Sequence[Any]], None], ...]:
         found = self._of[kind] = tuple(listener for wanted, listener in self._all if issubclass(kind, wanted))
         return found
 
 
 class Hub:
-    """Wakes those who wait for a change of a subject. Used on the event loop only."""
+    """Wake the waiters of a changed subject. Used on the event loop only."""
 
     def __init__(self) -> None:
-        #: Who waits now, by subject, in the order in which they came; a `Waiter` enters itself.
+        #: Waiters by subject, in the order of arrival; a `Waiter` adds itself.
         self.waiters: dict[str, dict[Waiter, None]] = {}
         self._first = _Listeners()
         self._later = _Listeners()
         self.draining = False
 
-    def subscribe(self, subject: str = ANY, wanted: Callable[[Change], bool] = _any) -> Waiter:
-        """Return what is set at each change of the subject that is wanted; to be entered before the state is read."""
+    def subscribe(self, subject: str = ANY, wanted: Callable[[RecordedChange], bool] = _any) -> Waiter:
+        """Return a waiter for the wanted changes of a subject. The caller enters it before it reads the state."""
         return Waiter(self, subject, wanted)
 
     def awaited(self, subject: str) -> bool:
-        """Whether a caller waits for changes of the subject now."""
+        """Return whether a caller waits for changes of the subject."""
         return subject in self.waiters
 
     def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
-        """Call `listener` with the changes of that kind of each COMMIT that has some, on the loop."""
+        """Call `listener`, on the loop, with the changes of that kind in each COMMIT."""
         self._first.add(listener, kind)
 
     def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
         """Call `tell` with each change of that kind, one turn of the loop after its COMMIT.
 
-        The caller that waited for the COMMIT goes on first, and logs what it was about. Then come its effects.
+        So the caller of the COMMIT goes on first and logs its own event before the effects follow.
         """
 
         def tell_all(changes: Sequence[Kind]) -> None:
@@ -143,7 +142,7 @@ class Hub:
 
         self._later.add(tell_all, kind)
 
-    def publish(self, changes: Sequence[Change]) -> None:
+    def publish(self, changes: Sequence[RecordedChange]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
         if not changes:
             return
@@ -156,7 +155,7 @@ class Hub:
                     waiter.hear(change)
 
     def drain(self) -> None:
-        """Wake all waiters for the last time: posd is stopping."""
+        """Wake all waiters for the last time, because posd is stopping."""
         self.draining = True
         for waiters in self.waiters.values():
             for waiter in waiters:
@@ -169,8 +168,8 @@ _INSERT = (
 )
 
 
-def record(unit: Unit, change: Change) -> None:
-    """Write a row of the history (its `seq` is given by the database) and make it known after the COMMIT."""
+def record(unit: WriteTransaction, change: RecordedChange) -> None:
+    """Write a row of the history, and publish it after the COMMIT. The database sets its `seq`."""
     cursor = unit.db.execute(
         _INSERT,
         (
@@ -189,7 +188,7 @@ def record(unit: Unit, change: Change) -> None:
     unit.changes.append(msgspec.structs.replace(change, seq=cursor.lastrowid))
 
 
-def after(db: sqlite3.Connection, seq: int, limit: int) -> list[Change]:
+def after(db: sqlite3.Connection, seq: int, limit: int) -> list[RecordedChange]:
     """Return the changes after `seq`, ascending, at most `limit`."""
     rows = db.execute(
         "SELECT seq, at, kind, id, reason, phase, status, result, attention, terminal FROM changes"
@@ -210,17 +209,17 @@ def _change(
     result: str,
     attention: str,
     terminal: str,
-) -> Change:
-    return Change(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention), terminal)
+) -> RecordedChange:
+    return RecordedChange(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention), terminal)
 
 
 def newest_seq(db: sqlite3.Connection) -> int:
-    """Return the number of the newest change, 0 where there is none."""
+    """Return the number of the newest change, or 0."""
     row = db.execute("SELECT seq FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
     return row[0] if row else 0
 
 
 def newest_at(db: sqlite3.Connection) -> str | None:
-    """Return when the newest change was recorded, None where there is none."""
+    """Return the time of the newest change, or None."""
     row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
     return row[0] if row else None

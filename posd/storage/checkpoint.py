@@ -1,39 +1,39 @@
-"""Checkpoints: what is committed is written from the log (the WAL) back into the database file.
+"""Checkpoints: they write committed pages from the log (the WAL) back into the database file.
 
-The writing connection alone makes them, between two commits: until 3.51.3 SQLite can lose what one connection commits
+Only the writing connection makes them, between two commits. Before 3.51.3, SQLite can lose a commit of one connection
 while another begins a checkpoint (sqlite.org/wal.html, "The WAL-Reset Bug"). Commits wait meanwhile: 10 ms, with a
-million stored payments 20, on a hard disk seconds. So they are made in pauses, and the callers of a commit are answered
-before the checkpoint after it.
+million stored payments 20 ms, on a hard disk seconds. So checkpoints are made in pauses, after the callers of the last
+commit have their results.
 """
 
 import sqlite3
 
-from posd.base.locks import Histogram
+from posd.base.exposition import Histogram
 
-#: Functions that were committed since the newest checkpoint, after which the next is made in a pause: some 2,000 pages
-#: of the log where each came alone. A page that many commits touched is written back once.
+#: Committed functions after which a checkpoint is due in a pause: some 2,000 pages of the log if each came alone. A
+#: page that many commits touched is written back once.
 DUE_AFTER = 350
-#: So many times that, and it is made without a pause.
+#: Multiple of DUE_AFTER at which a checkpoint is made without a pause.
 OVERDUE = 2
 
-#: A pause: so long nothing is to be written, in seconds, and twice as long as the newest checkpoint took. On a fast
-#: disk it comes between two events of a payment, on a slow one between two payments.
+#: Length of a pause without writes, in seconds: at least this, and twice the duration of the newest checkpoint. On a
+#: fast disk a pause fits between two events of a payment, on a slow one between two payments.
 LEAST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 10.0
-#: Before the first checkpoint it is not known how long one takes.
+#: Pause before the first checkpoint, when no duration is known.
 FIRST_PAUSE_SECONDS = 1.0
 
-#: Buckets of how long one takes, in seconds.
+#: Buckets of the duration of a checkpoint, in seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 class Checkpoints:
-    """When the next one is to be made, by the monotonic clock, in seconds."""
+    """Schedule of checkpoints, on the monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = Histogram(BOUNDS)
         self._functions = 0
-        self._newest = 0.0  # when something was committed last
+        self._newest = 0.0  # time of the newest commit
         self._pause = FIRST_PAUSE_SECONDS
 
     def committed(self, functions: int, now: float) -> None:
@@ -42,7 +42,7 @@ class Checkpoints:
         self._newest = now
 
     def due(self, now: float) -> float | None:
-        """Return in how many seconds the next is to be made if nothing is committed until then; None: none is due."""
+        """Return the seconds until the next checkpoint if nothing is committed, or None if none is due."""
         if self._functions < DUE_AFTER:
             return None
         if self._functions >= OVERDUE * DUE_AFTER:
@@ -50,19 +50,19 @@ class Checkpoints:
         return max(0.0, self._newest + self._pause - now)
 
     def made(self, seconds: float) -> None:
-        """Count one, however it went: one that failed is tried again when the next is due."""
+        """Count a checkpoint, also a failed one: that is tried again when the next is due."""
         self.seconds.observe(seconds)
         self._functions = 0
         self._pause = min(max(LEAST_PAUSE_SECONDS, 2 * seconds), MAX_PAUSE_SECONDS)
 
 
 def write_back(db: sqlite3.Connection) -> bool:
-    """Write back what no other connection still needs in the log; tell whether that was all. Raise sqlite3.Error."""
+    """Write back what no other connection needs in the log; return whether that was all. Raise sqlite3.Error."""
     busy, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return bool(not busy and frames == done)
 
 
 def empty_log(db: sqlite3.Connection) -> bool:
-    """Write all back and cut the log to nothing; False where a connection reads in it now. Raise sqlite3.Error."""
+    """Write all back and truncate the log; return False if a connection reads in it. Raise sqlite3.Error."""
     busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy

@@ -1,63 +1,69 @@
-"""Open the database file: its lock, its pragmas, its schema."""
+"""Opening of the database file: its lock, its pragmas, its schema."""
 
+import os
+import shlex
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 
-from posd.base import index_words, locks
+from posd.base import files, index_words
 from posd.base.clocks import monotonic, wall
 from posd.base.json_types import encode
 from posd.base.text import composed
-from posd.storage import files
+from posd.storage import database_files
 from posd.storage.errors import StoreError
 
-#: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
+#: Time that a statement waits for a lock of another process, in milliseconds; then callers get 503.
 BUSY_TIMEOUT_MS = 2000
 
 log = structlog.get_logger("posd.store")
 
-#: In a backup: the callback keys, which are never in a database that is in use.
+#: Table of the callback keys in a backup. A database in use never has it.
 KEY_TABLE = "backup_key"
 
-#: Found by the path of this file: `importlib.resources` would load what reads ZIP archives, half a megabyte.
+#: Found by path: `importlib.resources` would load the reader of ZIP archives, half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
-#: How often the log says that an upgrade goes on, in seconds; it is looked at after so many operations of SQLite.
+#: Seconds between two log lines about a running upgrade, and SQLite operations between two checks of the time.
 TELL_SECONDS = 10.0
 OPERATIONS_AT_A_TIME = 100_000
 
-#: What to type where the database is damaged or lost.
+#: Command for a damaged or lost database.
 RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
 _NEXT = (
     f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; what can be read of the damaged file is "
     "taken over"
 )
 
-#: Size of the pages of a new database, in bytes. A commit writes each page that it touches as a whole, and an event
-#: touches four or five of them with some hundred bytes each: small pages wear the flash least. Below this, rows do not
-#: fit on one page any more, and a file system writes whole blocks of 4 KiB all the same.
+#: Page size of a new database, in bytes. A commit writes whole pages. An event touches four or five pages with some
+#: hundred bytes each, so small pages wear the flash least. Below this size, rows need more than one page, and a file
+#: system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
-#: Pages in the WAL after which SQLite itself writes them back, within a COMMIT: what `storage.checkpoint` counts is
-#: functions, and some write much.
+#: Pages in the WAL after which SQLite itself writes them back within a COMMIT. `storage.checkpoint` counts functions,
+#: and some write many pages.
 LOG_PAGES = 4000
-#: What a reading connection keeps of the database, in KiB: it reads few pages, and the system keeps the file anyway.
+#: Page cache of the writing connection, in KiB.
+WRITER_CACHE_KIB = 2000
+#: Page cache of a reading connection, in KiB. It reads few pages, and the system caches the file.
 READER_CACHE_KIB = 256
-#: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
+#: Size of the WAL file after a checkpoint, in bytes, so that one burst does not occupy the disk.
 JOURNAL_SIZE_LIMIT = 8 * 1024 * 1024
 
 
 def lock(path: Path) -> int:
-    """Take the lock that one daemon holds for as long as it lives; return its file descriptor.
+    """Lock the database for the life of this process; return the file descriptor.
 
-    Raise StoreError where another daemon has it, or where the directory cannot be written.
+    Raise StoreError if another daemon holds the lock, or if the directory is not writable.
     """
     try:
-        return locks.take(path)
-    except locks.Held:
+        return files.lock(path)
+    except files.LockHeld:
         raise StoreError(
             f"another posd is running on this database ({path} is locked); stop it first, "
             "or give this one its own database.path"
@@ -68,21 +74,64 @@ def lock(path: Path) -> int:
         ) from error
 
 
+def lock_file(path: Path) -> int:
+    """Lock the database file itself; return its descriptor. Close it after SQLite has closed the file.
+
+    Raise StoreError if another daemon uses the file by another path, or may do so.
+    """
+    try:
+        descriptor = files.lock_inode(path)
+    except files.LockHeld:
+        raise StoreError(
+            f"another posd is running on the file of this database ({path}), by another path: a link, or a second "
+            "mount; stop it first, or give this one its own database.path"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
+    if (names := os.fstat(descriptor).st_nlink) > 1:
+        os.close(descriptor)
+        raise StoreError(
+            f"the database {path} has {names} names (hard links), and changes that another program makes by another "
+            f"name would be lost. Find them (find / -xdev -samefile {shlex.quote(str(path))}), remove all but this one"
+        )
+    return descriptor
+
+
+def open_file(file: Path | str, *, uri: bool = False, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Open a database file. Only statements begin and end transactions; the module begins none."""
+    control: dict[str, Any] = {}
+    if sys.version_info >= (3, 12):  # the announced default False keeps a transaction open
+        control["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
+    db: sqlite3.Connection = sqlite3.connect(
+        file,
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        detect_types=0,
+        isolation_level=None,
+        check_same_thread=check_same_thread,
+        uri=uri,
+        **control,
+    )
+    return db
+
+
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Open the writing connection: autocommit off the library, WAL, every COMMIT synced."""
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    """Open the writing connection: autocommit without the library, WAL, every COMMIT synced."""
+    db = open_file(path, check_same_thread=False)
     try:
         for pragma in (
             f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "journal_mode = WAL",
             "synchronous = FULL",
             "foreign_keys = ON",
-            "secure_delete = ON",  # what retention removes is not left in the file
+            "secure_delete = ON",  # removed rows leave no bytes in the file
             f"wal_autocheckpoint = {LOG_PAGES}",
             f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
             "trusted_schema = OFF",
+            "mmap_size = 0",  # an I/O error in a mapped file is a signal that ends the process
+            f"cache_size = -{WRITER_CACHE_KIB}",
+            "locking_mode = NORMAL",
         ):
-            db.execute(f"PRAGMA {pragma}").fetchall()  # to its end: only there it says that it failed
+            db.execute(f"PRAGMA {pragma}").fetchall()  # SQLite reports an error only at the end of the rows
     except BaseException:
         db.close()
         raise
@@ -90,13 +139,14 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that cannot write. Raise sqlite3.Error, also where the schema is damaged."""
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+    """Open a read-only connection. Raise sqlite3.Error, also for a damaged schema."""
+    db = open_file(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
     db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
     db.execute("PRAGMA query_only = ON").close()
+    db.execute("PRAGMA mmap_size = 0").close()
     try:
-        db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}").close()  # the first to read the schema
-    except UnicodeDecodeError as error:  # of SQLite's words for it: they have the damaged bytes in them
+        db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}").close()  # the first statement that reads the schema
+    except UnicodeDecodeError as error:  # SQLite's message contains the damaged bytes
         db.close()
         raise sqlite3.DatabaseError("malformed database schema") from error
     except sqlite3.Error:
@@ -106,24 +156,26 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def connect_again(path: Path, *, at_start: bool = False) -> sqlite3.Connection:
-    """Open the writing connection after a commit of uncertain end, which an earlier process may have left as well.
+    """Open the writing connection after a commit of uncertain outcome, in this process or an earlier one.
 
-    Raise OSError or sqlite3.Error: still not trusted. The caller has another connection open: the close of the last one
-    would write a log with a hole on disk back into the database file.
+    Raise OSError or sqlite3.Error if the file still cannot be trusted. The caller keeps another connection open:
+    closing the last one would write a log with a hole back into the database file.
 
-    What reads as committed may not be on disk: an earlier process was killed before its sync, or its sync failed. The
-    log is written once more before anything is said of it, or written behind it. That needs no checkpoint, which a
-    process that reads an older state would stop. The commit here takes the place of one that was denied: a start after
-    a kill would bring that back. `at_start` there is none to know of, and a full disk has no room for it.
+    Rows that read as committed may not be on disk: an earlier process was killed before its sync, or its sync failed.
+    So the log is written again before any row is reported, and before anything is appended. This needs no checkpoint,
+    which a reader of an older state would block. The commit here overwrites a denied commit, which a start after a kill
+    would restore. With `at_start` there is no denied commit, and a full disk has no room for this one.
     """
     db = connect_writer(path)
     try:
-        db.execute("BEGIN IMMEDIATE").close()  # no other process writes to the log, or cuts it
-        if files.write_again(path.with_name(f"{path.name}-wal")) and not at_start:
+        db.execute("BEGIN IMMEDIATE").close()  # keeps other processes from writing or truncating the log
+        if files.rewrite_and_fsync(path.with_name(f"{path.name}-wal")) and not at_start:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             db.execute(f"PRAGMA user_version = {version}").close()
         db.execute("COMMIT").close()
-        files.sync(path.parent)  # the log has its name: SQLite does not look at whether its own sync of that fails
+        files.sync_folder(
+            path.parent
+        )  # makes the name of the log durable: SQLite ignores a failure of its own sync of it
     except BaseException:
         db.close()
         raise
@@ -137,14 +189,14 @@ def migrations() -> Iterator[tuple[int, str]]:
 
 
 def schema_version() -> int:
-    """Return the newest schema that this posd knows."""
+    """Return the newest schema version of this posd."""
     return max(version for version, _ in migrations())
 
 
 def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> None:
-    """Bring the database to a schema, the newest if none is named, each step in a transaction of its own.
+    """Migrate the database to a schema (default: the newest), each step in its own transaction.
 
-    Raise StoreError where the file is newer than this posd.
+    Raise StoreError if the file is newer than this posd.
     """
     current: int = db.execute("PRAGMA user_version").fetchone()[0]
     newest = schema_version()
@@ -166,29 +218,44 @@ def migrate(db: sqlite3.Connection, path: Path, wanted: int | None = None) -> No
             raise
 
 
-def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Connection:
-    """Open and migrate the database; make it where there is none. The caller holds the lock.
+def make_database(path: Path, now: Callable[[], datetime] = wall) -> None:
+    """Create a missing database, and finish an interrupted replacement. The caller holds the lock.
 
-    Raise StoreError, in words, where that cannot be done; nothing is deleted.
+    Raise StoreError.
     """
-    try:
-        files.finish(path)
+    with _said(path):
+        database_files.finish(path)
         if not path.exists():
             _make(path, now())
         path.chmod(0o600)
-        with closing(connect_reader(path)) as reader:
-            _examine(path, reader)
-            # Where that fails, the reader keeps SQLite from writing the log back at the close.
-            db = connect_again(path, at_start=True)
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Translate OSError and sqlite3.Error into StoreError."""
+    try:
+        yield
     except OSError as error:
         raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
     except sqlite3.Error as error:
         raise unusable(path, error) from error
+
+
+def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Connection:
+    """Open and migrate the database; create a missing one. The caller holds the locks.
+
+    Raise StoreError; no file is deleted.
+    """
+    make_database(path, now)
+    with _said(path), closing(connect_reader(path)) as reader:
+        _examine(path, reader)
+        # If that fails, the open reader keeps SQLite from writing the log back at the close.
+        db = connect_again(path, at_start=True)
     try:
         with _telling(db, path):
             migrate(db, path)
         if path.stat().st_size <= SMALL_BYTES:
-            with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
+            with suppress(sqlite3.Error):  # a nearly full disk: the database works without this
                 make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
@@ -201,7 +268,7 @@ def open_database(path: Path, now: Callable[[], datetime] = wall) -> sqlite3.Con
 
 @contextmanager
 def _telling(db: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Say in the log that a database is brought up to date, where that takes long."""
+    """Log the progress of a long migration."""
     began = told = monotonic()
 
     def look() -> int:
@@ -220,11 +287,11 @@ def _telling(db: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def refuse_lost(path: Path, *traces: Path) -> None:
-    """Raise StoreError where the database is gone although it was there before: a new one would know no payment.
+    """Raise StoreError if the database existed before and is missing. A new one would know no payment.
 
-    `traces` are files that posd makes beside a database, and a new machine does not have.
+    `traces`: files that posd makes beside a database and that a new machine does not have.
     """
-    if path.exists() or files.waiting(path):
+    if path.exists() or database_files.waiting(path):
         return
     left = [item.name for item in (path.with_name(f"{path.name}-wal"), *traces) if item.exists()]
     if left:
@@ -235,23 +302,23 @@ def refuse_lost(path: Path, *traces: Path) -> None:
 
 
 def _make(path: Path, at: datetime) -> None:
-    """Make a database, empty but whole: a file without content is then always a damaged one."""
+    """Make an empty but complete database, so that a file without content is always a damaged one."""
     fresh = path.with_name(f"{path.name}.new")
-    files.remove_database(fresh)
+    database_files.remove_database(fresh)
     files.create_private(fresh)
-    with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+    with closing(open_file(fresh)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()  # see `make_shrinkable`
-        # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
+        # Done here, not by the first writer: that would use a journal, which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
     files.sync(fresh)
-    files.commit(fresh, path, files.name_for_replaced(path, at))
+    database_files.commit(fresh, path, database_files.name_for_replaced(path, at))
 
 
 def _examine(path: Path, db: sqlite3.Connection) -> None:
-    """Look at the file without changing anything. Raise StoreError or sqlite3.Error."""
+    """Check the file without changing it. Raise StoreError or sqlite3.Error."""
     if path.stat().st_size == 0:
         raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {_NEXT}")
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -265,7 +332,7 @@ def _examine(path: Path, db: sqlite3.Connection) -> None:
 
 
 def unusable(path: Path, error: BaseException) -> StoreError:
-    """Return what to say of a database that cannot be used because of an error."""
+    """Return the StoreError for a database that an error makes unusable."""
     if is_damage(error):
         return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {_NEXT}")
     return StoreError(
@@ -275,46 +342,46 @@ def unusable(path: Path, error: BaseException) -> StoreError:
 
 
 class Damage:
-    """Tells that a database was found damaged while it is in use: once is enough for the log, each call hears of it."""
+    """Damage found in a database in use. It is logged once; each call gets the error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._told = False
 
     def tell(self, error: BaseException | None) -> None:
-        """Log it with what to do, where an error says so for the first time."""
+        """Log the first error that shows damage, with the next step."""
         if error is not None and is_damage(error) and not self._told:
             self._told = True
             log.error("store.damaged", database=str(self._path), error=str(error), detail=_NEXT)
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error says that the file is damaged: SQLite's words for it, or a row that cannot be understood."""
+    """Return whether an error shows a damaged file: SQLite's own codes, or a row that cannot be decoded."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Whether free space of a database can be given back (`posd.storage.backup` does it), and making it so.
+# Whether a database can return free pages (`posd.storage.backup` does so), and enabling it.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
 
-#: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
-#: when it is restored, while no payment waits.
+#: Size up to which opening rewrites a database, in bytes: it takes a second or two. A restore rewrites a larger one,
+#: when no payment waits.
 SMALL_BYTES = 64 * 1024 * 1024
 
 
 def can_shrink(db: sqlite3.Connection) -> bool:
-    """Whether free pages can be given back."""
+    """Return whether the database can return free pages."""
     return bool(db.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
 
 
 def make_shrinkable(db: sqlite3.Connection) -> None:
-    """Write a database anew so that it can be cut; nothing where it can be. Raise sqlite3.Error: it is as it was.
+    """Rewrite a database that cannot shrink. Raise sqlite3.Error; the database is then unchanged.
 
-    VACUUM may give rows without a number of their own new ones, in principle; payments of before the journal are known
-    by theirs. It has never done so where a table has an index; where it ever does, it is not kept.
+    In principle VACUUM may renumber rows without a number of their own. Payments from before the journal are known by
+    that number. SQLite does not do so for a table with an index; a changed number raises an error.
     """
     if can_shrink(db):
         return

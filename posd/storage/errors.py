@@ -1,17 +1,20 @@
-"""What can go wrong with the database, by what it means for the caller."""
+"""Errors of the database, by their meaning for the caller."""
 
 
 class StoreError(Exception):
-    """The database cannot be opened; the message says why and what to do."""
+    """Database that cannot be opened; the message names the reason and the cure."""
 
 
 class StorageUnavailable(Exception):
-    """Nothing was written, for certain: disk full, locked, too much waiting, or stopping. Ask again."""
+    """Nothing was written, for certain: disk full, locked, too many waiting writes, or stopping.
+
+    The caller may retry.
+    """
 
 
 class CommitUncertain(Exception):
-    """The COMMIT failed in a way that leaves open whether it is on disk: read again before anything is said."""
+    """COMMIT of unknown outcome: the caller must read again before it reports anything."""
 
 
 class StaleState(Exception):
-    """The row is no longer in the state that the change started from: another change was first, decide again."""
+    """Row that another change has moved on: the caller must decide again from the new state."""

@@ -1,4 +1,4 @@
-"""Word of files that come, go or are moved in a folder, from the kernel (inotify(7))."""
+"""Notice of files that appear, vanish or move in a folder (inotify(7))."""
 
 import asyncio
 import ctypes
@@ -7,26 +7,29 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-#: IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF (linux/inotify.h). What is written to
-#: the files is not among them.
+#: IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF (linux/inotify.h). Writes to the files
+#: are not among them.
 _MASK = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-#: What is read of the reports at a time, in bytes; what they say is not looked at.
+#: Bytes read of the reports at a time; their content is not used.
 _READ_BYTES = 4096
 
-#: Calls a function, on the running loop, when something may have changed in a folder, for as long as it is entered.
+#: Context manager that calls a function, on the running loop, when the folder may have changed.
 Told = Callable[[Path, Callable[[], None]], AbstractContextManager[None]]
 
 
 @contextmanager
 def told(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
-    """See `Told`. Where the kernel does not report (its limits, another system), nothing is called."""
+    """Call `changed`, on the running loop, at each change of a folder (see `Told`).
+
+    Without reports from the kernel (its limits, another system) nothing is called.
+    """
     descriptor = _watched(folder)
     if descriptor is None:
         yield
         return
 
     def read() -> None:
-        with suppress(OSError):  # BlockingIOError: that was all
+        with suppress(OSError):  # BlockingIOError: no more reports
             while os.read(descriptor, _READ_BYTES):
                 pass
         changed()
@@ -41,7 +44,7 @@ def told(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
 
 
 def _watched(folder: Path) -> int | None:
-    """Return a descriptor that can be read when something changes there, None where there is none to be had."""
+    """Return a descriptor that becomes readable at a change, or None if there is none."""
     library = ctypes.CDLL(None)
     try:
         descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,6 @@
-"""Marks: what happened to the database as a whole and a person should know (architecture, Promises)."""
+"""Marks: events of the whole database that an operator should know (architecture, Promises)."""
 
 import sqlite3
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -11,23 +10,23 @@ from msgspec import Meta
 from posd.base.json_types import Moment
 
 #: Kinds of marks, beside `journal_begins` of the schema.
-BACKUP = "backup"  # in a backup: when it was made, and by which version
+BACKUP = "backup"  # in a backup: its time, and the version that made it
 RESTORED = "restored"
-WITNESSED = "witnessed"  # a witness was made for this database: from then on there is one
+WITNESSED = "witnessed"  # a witness of this database exists from here on
 GONE_BACK = "gone_back"
-KEY_MADE = "callback_key_made"  # a person had a new callback key made
-SEEN = "restore_seen"  # a person has looked at every restore before it
+KEY_MADE = "callback_key_made"  # the operator replaced the callback key
+SEEN = "restore_seen"  # the operator has confirmed every earlier restore
 AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
-CLOCK = "clock"  # what is known of the wall clock (`clock.rules.Kept`): at most one
-CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed; `at`: since when
-SHIFT = "shift"  # a person has closed a shift; what it has counted is in the detail
-CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
-SIGNED = "signed"  # which headers came with a body in quarantine: its signature is verified by them once more
-UNREAD = "unread"  # an approval that no program has read; the detail is its id
-COMMISSIONED = "commissioned"  # what a person has seen working with a terminal; the newest of each counts
+CLOCK = "clock"  # stored state of the wall clock (`clock.rules.StoredClock`): at most one
+CLOCK_UNSURE = "clock_unsure"  # period without a trusted wall clock; `at` is its start
+SHIFT = "shift"  # the operator closed a shift; the detail holds its totals
+CLOCK_CONFIRMED = "clock_confirmed"  # the operator confirmed the wall clock
+SIGNED = "signed"  # headers of a quarantined body, with which its signature is verified again
+CA = "ca"  # the CA that the terminals trust (`upkeep.known_ca.KnownFingerprints`): at most one
+COMMISSIONED = "commissioned"  # what the operator saw working with a terminal; the newest of each counts
 
 
-#: What a person does where a restore may have lost payments.
+#: Instruction for an operator after a restore that may have lost payments.
 COMPARE = (
     "Compare with the slips, the terminals' journals and the acquirer's list. Record what one of them shows as paid "
     "(posd resolve ID approved --amount SUM --terminal SERIAL), and never repeat such a call."
@@ -44,7 +43,7 @@ class OldFile(StrEnum):
 
 
 class MissingRecords(msgspec.Struct, frozen=True):
-    """Records of what was started between these two moments may be missing; `since` is None where that is not known."""
+    """Period of possibly missing records of starts; `since` is None if unknown."""
 
     since: str | None
     until: str
@@ -78,17 +77,17 @@ class Restored(msgspec.Struct, frozen=True):
 
     @property
     def doubtful(self) -> bool:
-        """Whether a payment that is not in the database may have been started."""
+        """Return whether a payment that is missing in the database may have been started."""
         return self.old is not OldFile.READ or self.ids_taken_over > 0
 
     @property
     def missing(self) -> MissingRecords | None:
-        """When a payment was started that may be missing; None where none is."""
+        """Period of possibly missing payments, or None."""
         return MissingRecords(self.newest_at or self.made_at, self.at) if self.doubtful else None
 
     @property
     def words(self) -> str:
-        """What happened, and what a person should do about it."""
+        """Sentences for the operator: the event, and the next step."""
         parts = [self._source(), self._old()]
         if self.by_id:
             parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
@@ -150,12 +149,12 @@ class GoneBack(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> MissingRecords:
-        """When a payment was started that may be missing."""
+        """Period of possibly missing payments."""
         return MissingRecords(self.newest_at, self.at)
 
     @property
     def words(self) -> str:
-        """What happened, and what a person should do about it."""
+        """Sentences for the operator: the event, and the next step."""
         count = "1 payment was" if self.taken_over == 1 else f"{self.taken_over} payments were"
         return (
             f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in doubt "
@@ -165,20 +164,20 @@ class GoneBack(msgspec.Struct, frozen=True):
 
 
 def add(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
-    """Set a mark; `detail` is kept as JSON."""
+    """Add a mark; `detail` is stored as JSON."""
     db.execute(
         "INSERT INTO marks (at, kind, detail) VALUES (?, ?, ?)", (at, kind, msgspec.json.encode(detail).decode())
     )
 
 
 def newest(db: sqlite3.Connection, kind: str) -> str | None:
-    """Return when the newest mark of a kind was set."""
+    """Return the time of the newest mark of a kind, or None."""
     row = db.execute("SELECT at FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
     return row[0] if row else None
 
 
 def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
-    """Return the detail of the newest mark of a kind, as JSON."""
+    """Return the detail of the newest mark of a kind, as JSON, or None."""
     row = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
     return row[0] if row else None
 
@@ -188,29 +187,23 @@ def details(db: sqlite3.Connection, kind: str) -> list[str]:
     return [row[0] for row in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (kind,))]
 
 
-def remove(db: sqlite3.Connection, kind: str, details: Iterable[str]) -> None:
-    """Remove the marks of a kind whose detail is one of these texts."""
-    query = "DELETE FROM marks WHERE kind = ? AND detail IN (SELECT json_quote(value) FROM json_each(?))"
-    db.execute(query, (kind, msgspec.json.encode(list(details)).decode()))
-
-
 def clear(db: sqlite3.Connection, kind: str) -> None:
     """Remove every mark of a kind."""
     db.execute("DELETE FROM marks WHERE kind = ?", (kind,))
 
 
 def unseen_restores(db: sqlite3.Connection) -> list[Restored]:
-    """Return the restores that no person has confirmed to have looked at, oldest first."""
+    """Return the restores that the operator has not confirmed, oldest first."""
     return [msgspec.json.decode(detail, type=Restored) for detail in _unseen(db, RESTORED)]
 
 
 def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
-    """Return how often the database was found to have gone back since a person looked, oldest first."""
+    """Return the unconfirmed steps back in time of the database, oldest first."""
     return [msgspec.json.decode(detail, type=GoneBack) for detail in _unseen(db, GONE_BACK)]
 
 
 def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None:
-    """Return the time from the first to the last restore since then that may have lost records, seen or not."""
+    """Return the period of the restores since `since` that may have lost records, confirmed or not, or None."""
     restores = [msgspec.json.decode(detail, type=Restored).missing for detail in details(db, RESTORED)]
     gone_back = [msgspec.json.decode(detail, type=GoneBack).missing for detail in details(db, GONE_BACK)]
     found = [item for item in (*restores, *gone_back) if item is not None and item.until >= since]

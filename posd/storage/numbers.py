@@ -1,7 +1,7 @@
-"""Numbers of rows (`seq`): each is given out once, also where the newest row goes.
+"""Numbers of rows (`seq`): each is used once, also after the newest row is removed.
 
-The next one is above all that are in the table, and above what sqlite_sequence has of it. That is written where the
-newest row is deleted (by a trigger) and where numbers are left out, and not for each row, as AUTOINCREMENT does.
+The next number exceeds all in the table and the one in sqlite_sequence. A trigger writes sqlite_sequence when the
+newest row is deleted; skipping numbers writes it as well. AUTOINCREMENT would write it for each row.
 """
 # ruff: noqa: S608 - what is put into SQL here are names of tables
 
@@ -17,7 +17,7 @@ def following(table: str) -> str:
 
 @cache
 def given_out(table: str, schema: str = "main") -> str:
-    """Return the SQL expression of the number up to which all count as given out, in a table or not."""
+    """Return the SQL expression of the highest number that is recorded as used outside the table."""
     return f"coalesce((SELECT seq FROM {schema}.sqlite_sequence WHERE name = '{table}'), 0)"
 
 
@@ -27,12 +27,12 @@ def _newest(schema: str, table: str) -> str:
 
 
 def newest(db: sqlite3.Connection, table: str, schema: str = "main") -> int:
-    """Return the highest number that was given out, whether its row is still there or not."""
+    """Return the highest number that was used, whether its row still exists or not."""
     number: int = db.execute(f"SELECT {_newest(schema, table)}").fetchone()[0]
     return number
 
 
-def go_on_above(db: sqlite3.Connection, table: str, number: int) -> None:
-    """Give out no number up to this one any more."""
+def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
+    """Reserve all numbers up to `number`."""
     if not db.execute("UPDATE main.sqlite_sequence SET seq = ? WHERE name = ?", (number, table)).rowcount:
         db.execute("INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))

@@ -1,7 +1,7 @@
-"""SQLite's file format, as far as it takes to read records from single pages of a file that is damaged.
+"""SQLite's file format, as far as needed to read records from single pages of a damaged file.
 
-Sections in brackets are of https://www.sqlite.org/fileformat2.html. Nothing here trusts what it reads: a length, a
-pointer or a page number may be garbage.
+Numbers in parentheses are sections of https://www.sqlite.org/fileformat2.html. A length, a pointer or a page number
+that is read here may be garbage.
 """
 
 import os
@@ -13,11 +13,11 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-#: The page sizes of posd's databases, in bytes: of those that it makes now (`opening.PAGE_BYTES`), and of older ones.
+#: Page sizes of posd's databases, in bytes: the present one (`opening.PAGE_BYTES`) and the older one.
 _SMALL, _LARGE = 2048, 4096
-#: Small pages of a file without headers that are looked at to tell which of the two it has.
+#: Small pages that are read to detect the page size of a file without headers.
 _PAGES_LOOKED_AT = 4096
-#: A row holds one message of a terminal, at most; a longer one is garbage that looks like a length.
+#: Longest row, in bytes: one message of a terminal. A longer one is garbage that resembles a length.
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 _PAGE_SIZES = frozenset(2**power for power in range(9, 17))
@@ -25,21 +25,21 @@ _MAGIC = b"SQLite format 3\0"
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _WAL_MAGIC = (0x377F0682, 0x377F0683)
 _TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x0A, 0x02
-#: bytes of the header of a b-tree page, by its type (1.6)
+#: Header bytes of a b-tree page, by its type (1.6).
 _TREE_HEADER = {_TABLE_LEAF: 8, _INDEX_LEAF: 8, _INDEX_INTERIOR: 12}
-#: Every type of a b-tree page: those, and the inner pages of tables (1.6).
+#: Every type of a b-tree page, with the inner pages of tables (1.6).
 _TREES = {*_TREE_HEADER, 0x05}
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 Value = None | int | float | str | bytes
 
 
-class Garbage(Exception):
-    """These bytes are not what they are taken for."""
+class InvalidPage(Exception):
+    """Bytes that are not of the expected format."""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What one cell holds: its rowid (None in an index), its values, and whether these are all that it had."""
+class CellRecord(msgspec.Struct, frozen=True):
+    """One cell: its rowid (None in an index), its values, and whether the values are complete."""
 
     rowid: int | None
     values: list[Value]
@@ -47,7 +47,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Pages:
-    """The pages of a database file, as of the last commit in its WAL. A context manager."""
+    """Pages of a database file, as of the last commit in its WAL. A context manager."""
 
     def __init__(self, path: Path) -> None:
         self._main = path.open("rb") if path.exists() else None
@@ -59,7 +59,7 @@ class Pages:
         header = self.page(1)
         whole = header[: len(_MAGIC)] == _MAGIC
         self.usable = self.size - (header[20] if whole and header[20] <= 32 else 0)
-        #: The file's `user_version`, None where its header is not there.
+        #: `user_version` of the file, None without a header.
         self.user_version = int.from_bytes(header[60:64], "big") if whole else None
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ class Pages:
         return chain(range(1, self._count + 1), sorted(number for number in self._frames if number > self._count))
 
     def page(self, number: int) -> bytes:
-        """Return a page; zeros where the file has none, or the disk cannot read it."""
+        """Return a page; zeros if the file lacks it or the disk cannot read it."""
         file, offset = self._main, (number - 1) * self.size
         if number in self._frames:
             file, offset = self._wal, self._frames[number]
@@ -95,7 +95,7 @@ class Pages:
         return os.fstat(file.fileno()).st_size if file is not None else 0
 
     def _page_size(self) -> int:
-        """Return the page size that the header of file or WAL names (1.3.2, 4.1), or else what it looks to be."""
+        """Return the page size from the header of the file or the WAL (1.3.2, 4.1), or a guess."""
         header, wal = self._read(self._main, 0, 100), self._read(self._wal, 0, _WAL_HEADER)
         sizes = []
         if header[: len(_MAGIC)] == _MAGIC:
@@ -106,7 +106,7 @@ class Pages:
         return next((size for size in sizes if size in _PAGE_SIZES), 0) or self._likely_size()
 
     def _likely_size(self) -> int:
-        """Tell small pages by what stands where they begin and large ones do not."""
+        """Guess the page size from the odd positions of 2048 bytes: only small pages begin there."""
         begun = [0, 0]
         for number in range(min(_PAGES_LOOKED_AT, self._length(self._main) // _SMALL)):
             begun[number % 2] += _begins_tree(self._read(self._main, number * _SMALL, 8))
@@ -121,21 +121,21 @@ class Pages:
             if len(frame) < _FRAME_HEADER or frame[8:16] != salts:
                 continue
             open_frames.append((int.from_bytes(frame[:4], "big"), start + _FRAME_HEADER))
-            if frame[4:8] != bytes(4):  # the database's size after a commit
+            if frame[4:8] != bytes(4):  # nonzero in the frame of a commit: the size of the database after it
                 yield from open_frames
                 open_frames.clear()
 
 
 def _begins_tree(head: bytes) -> bool:
-    """Whether a b-tree page can begin so (1.6): its type, room for its cells before their content, few fragments."""
+    """Return whether a b-tree page can begin so (1.6): a known type, room for its cells, few fragments."""
     if len(head) < 8 or head[0] not in _TREES:
         return False
     cells, content = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
     return 8 + 2 * cells <= content <= _LARGE and head[7] <= 60
 
 
-def records(pages: Pages, number: int) -> Iterator[Record]:
-    """Yield what stands on a page, where that is the leaf of a table, or any page of an index (1.6)."""
+def records(pages: Pages, number: int) -> Iterator[CellRecord]:
+    """Yield the records of a page that is the leaf of a table or any page of an index (1.6)."""
     page = pages.page(number)
     start = 100 if number == 1 else 0
     kind = page[start]
@@ -146,21 +146,21 @@ def records(pages: Pages, number: int) -> Iterator[Record]:
     for place in range(first, min(first + 2 * cells, pages.size - 1), 2):
         try:
             yield _cell(pages, page, int.from_bytes(page[place : place + 2], "big"), kind)
-        except (Garbage, IndexError):
+        except (InvalidPage, IndexError):
             continue
 
 
-def _cell(pages: Pages, page: bytes, at: int, kind: int) -> Record:
-    """Read a cell: its payload stands on the page, and what is too much for it in a chain of others (1.6, 1.7)."""
+def _cell(pages: Pages, page: bytes, at: int, kind: int) -> CellRecord:
+    """Read a cell: its payload is on the page, and an overflow in a chain of other pages (1.6, 1.7)."""
     rowid = None
     if kind == _INDEX_INTERIOR:
-        at += 4  # the child to the left
+        at += 4  # skips the left child
     length, at = _varint(page, at)
     if kind == _TABLE_LEAF:
         rowid, at = _varint(page, at)
         rowid -= 1 << 64 if rowid >= 1 << 63 else 0
     if length > MAX_ROW_BYTES:
-        raise Garbage
+        raise InvalidPage
     usable = pages.usable
     most = usable - 35 if kind == _TABLE_LEAF else (usable - 12) * 64 // 255 - 23
     local = length
@@ -173,11 +173,11 @@ def _cell(pages: Pages, page: bytes, at: int, kind: int) -> Record:
         follow = int.from_bytes(page[at + local : at + local + 4], "big")
         _follow(pages, payload, follow, length)
     values, complete = _decode(bytes(payload[:length]), length)
-    return Record(rowid, values, complete)
+    return CellRecord(rowid, values, complete)
 
 
 def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
-    """Add the rest of a payload from its chain of pages, as far as it goes."""
+    """Append the rest of a payload from its chain of pages, as far as it can be read."""
     while len(payload) < length and number:
         page = pages.page(number)
         payload += page[4 : pages.usable]
@@ -185,10 +185,10 @@ def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
 
 
 def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
-    """Read a record (2.1): its values as far as they are there and can be read, and whether they are all."""
+    """Decode a record (2.1): its readable values, and whether these are all."""
     end, at = _varint(payload, 0)
     if not at <= end <= length:
-        raise Garbage
+        raise InvalidPage
     place, values = end, list[Value]()
     while at < end:
         kind, at = _varint(payload, at)
@@ -197,7 +197,7 @@ def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
         place += size
         try:
             values.append(_value(kind, content, size))
-        except Garbage:
+        except InvalidPage:
             return values, False
     return values, place == length
 
@@ -206,13 +206,13 @@ def _value_bytes(kind: int) -> int:
     if kind >= 12:
         return (kind - 12) // 2
     if kind in (10, 11):
-        raise Garbage
+        raise InvalidPage
     return 8 if kind == 7 else _INTEGER_BYTES.get(kind, 0)
 
 
 def _value(kind: int, content: bytes, size: int) -> Value:
     if len(content) < size:
-        raise Garbage
+        raise InvalidPage
     if kind == 0:
         return None
     if kind in _INTEGER_BYTES:
@@ -226,11 +226,11 @@ def _value(kind: int, content: bytes, size: int) -> Value:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise Garbage from None
+        raise InvalidPage from None
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer; return it and where it ends. Raise IndexError where the data ends first."""
+    """Read a variable-length integer; return it and its end. Raise IndexError if the data ends first."""
     value = 0
     for count in range(8):
         byte = data[at + count]

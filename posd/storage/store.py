@@ -1,8 +1,8 @@
-"""The store as the rest of posd sees it: `write`, `read`, and word of every change after its COMMIT."""
+"""The store as the rest of posd uses it: `write`, `read`, and every change after its COMMIT."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import datetime
@@ -15,73 +15,82 @@ import aiosqlite
 from posd.base.clocks import wall
 from posd.storage import folder
 from posd.storage.changes import Hub
-from posd.storage.connection import connect_reader, lock
+from posd.storage.connection import connect_reader, lock, lock_file, make_database
 from posd.storage.errors import StorageUnavailable, StoreError
 from posd.storage.folder import Told
-from posd.storage.writer import Unit, Writer, broken, connect, hand_over, impatient
+from posd.storage.writer import (
+    DatabaseWriter,
+    WriteTransaction,
+    broken,
+    connect,
+    run_on_db_thread,
+    without_busy_timeout,
+)
 
 T = TypeVar("T")
 
 
 class Store:
-    """One database file, held by this process alone. Made by `Store.open`, ended by `close`."""
+    """One database file, locked by this process. Made by `Store.open`, ended by `close`."""
 
     def __init__(
-        self, path: Path, writer: Writer, reader: aiosqlite.Connection, hub: Hub, lock_descriptor: int
+        self, path: Path, writer: DatabaseWriter, reader: aiosqlite.Connection, hub: Hub, locks: Sequence[int]
     ) -> None:
         self._path = path
         self._writer = writer
         self._reader = reader
-        self._near: sqlite3.Connection | None = None  # what look-ups use; opened by the first
-        self._lock = lock_descriptor
+        self._near: sqlite3.Connection | None = None  # for look-ups; opened by the first
+        self._locks = locks
         self._closed = False
         self.hub = hub
 
     @classmethod
     async def open(cls, path: Path, lock_path: Path, now: Callable[[], datetime] = wall) -> "Store":
-        """Lock, open and migrate the database. Raise StoreError, in words, where that cannot be done."""
-        descriptor = lock(lock_path)
+        """Lock, open and migrate the database. Raise StoreError."""
+        held = [lock(lock_path)]
         try:
+            make_database(path, now)
+            held.append(lock_file(path))
             hub = Hub()
-            writer = await Writer.open(path, hub.publish, now)
+            writer = await DatabaseWriter.open(path, hub.publish, now)
             try:
                 reader = await connect(lambda: connect_reader(path))
             except sqlite3.Error as error:
                 await writer.close()
                 raise StoreError(f"the database {path} cannot be read ({error}); start posd again") from error
         except BaseException:
-            os.close(descriptor)
+            _give_up(held)
             raise
-        return cls(path, writer, reader, hub, descriptor)
+        return cls(path, writer, reader, hub, held)
 
-    async def write(self, function: Callable[[Unit], T]) -> T:
-        """See Writer.write."""
+    async def write(self, function: Callable[[WriteTransaction], T]) -> T:
+        """Run a function in the next COMMIT (see Writer.write)."""
         return await self._writer.write(function)
 
-    async def ride(self, function: Callable[[Unit], T]) -> T:
-        """See Writer.ride."""
+    async def ride(self, function: Callable[[WriteTransaction], T]) -> T:
+        """Run a function in the next COMMIT of another write (see Writer.ride)."""
         return await self._writer.ride(function)
 
     async def alive(self) -> None:
-        """Return once the thread that commits has answered. Raise StorageUnavailable where none will."""
+        """Return once the committing thread has replied. Raise StorageUnavailable if it has ended."""
         await self._writer.alive()
 
     async def watch(self, told: Told = folder.told) -> None:
-        """See Writer.watch."""
+        """Check the place of the files regularly (see Writer.watch)."""
         await self._writer.watch(told)
 
     def check_placed(self) -> None:
-        """Raise StorageUnavailable where the path names other files than those that are open (see `Placed`)."""
+        """Raise StorageUnavailable if the path names other files than the open ones (see `Placed`)."""
         self._writer.check_placed()
 
     @property
     def write_error(self) -> str | None:
-        """Why the newest commit failed, None where it did not."""
+        """Error of the newest commit, None if it succeeded."""
         return self._writer.error if self._writer.running else "the writer has ended; restart posd"
 
     @property
-    def writer(self) -> Writer:
-        """The writer, for what it measures of itself."""
+    def writer(self) -> DatabaseWriter:
+        """The writer, for its measurements."""
         return self._writer
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -90,7 +99,7 @@ class Store:
             raise StorageUnavailable("posd is stopping")
         reader = self._reader
         try:
-            return await hand_over(reader, partial(copy_context().run, _snapshot, reader._conn, function))
+            return await run_on_db_thread(reader, partial(copy_context().run, _snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
             self._writer.damage.tell(error)
             if broken(error):
@@ -100,10 +109,10 @@ class Store:
     async def read_in_steps(
         self, function: Callable[[sqlite3.Connection], Generator[None, None, T]], wanted: Callable[[], bool]
     ) -> T | None:
-        """Run a generator that reads much on one consistent state of the database, on a connection of its own.
+        """Run a long reading generator on one consistent state of the database, on its own connection.
 
-        No other read waits for it, and the loop turns to other things between two steps. Return what it returned; None
-        where it is not `wanted` any more. Raise StorageUnavailable.
+        No other read waits for it, and the loop runs other tasks between two steps. Return the generator's result, or
+        None once `wanted` returns False. Raise StorageUnavailable.
         """
         if self._closed:
             raise StorageUnavailable("posd is stopping")
@@ -111,10 +120,10 @@ class Store:
             self.check_placed()
             reader = await connect(lambda: connect_reader(self._path))
             try:
-                await hand_over(reader, lambda: reader._conn.execute("BEGIN"))
+                await run_on_db_thread(reader, lambda: reader._conn.execute("BEGIN"))
                 steps = function(reader._conn)
                 while wanted():
-                    if (done := await hand_over(reader, partial(_step, steps))) is not None:
+                    if (done := await run_on_db_thread(reader, partial(_step, steps))) is not None:
                         return done[0]
             finally:
                 await reader.close()
@@ -126,41 +135,40 @@ class Store:
     async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads a few rows by an index on one consistent state of the database.
 
-        It runs here, on the loop: two changes of threads cost more than that. What may read much is for `read`. Raise
-        StorageUnavailable.
+        It runs on the loop: two thread switches cost more. Use `read` for more rows. Raise StorageUnavailable.
         """
         if self._closed:
             raise StorageUnavailable("posd is stopping")
         try:
             if self._near is None:
                 self.check_placed()
-                self._near = impatient(connect_reader(self._path))
+                self._near = without_busy_timeout(connect_reader(self._path))
             return _snapshot(self._near, function)
         except sqlite3.DatabaseError as error:
             if broken(error) and self._near is not None:
                 self._near.close()
                 self._near = None
-        return await self.read(function)  # it waits, and says what is wrong
+        return await self.read(function)  # waits for the lock, and raises the error
 
     async def empty_log(self) -> bool:
-        """See Writer.empty_log."""
+        """Write back and empty the log (see Writer.empty_log)."""
         return await self._writer.empty_log()
 
     async def release_memory(self) -> None:
-        """Give back what the connections keep of the file; the system keeps it as well. Raise as `write` and `read`."""
+        """Free the page caches of the connections; the system caches the file as well. Raise as `write` and `read`."""
         await self.write(lambda unit: _release(unit.db))
         await self.read(_release)
         if self._near is not None:
             await self.look_up(_release)
 
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
-        """Replace a reader that is no longer trusted; where that fails, the next read fails and tries again."""
+        """Replace an untrusted reader; after a failure the next read tries again."""
         try:
             self.check_placed()
             fresh = await connect(lambda: connect_reader(self._path))
         except (sqlite3.Error, StorageUnavailable):
             return
-        if self._reader is not failed or self._closed:  # another read was faster
+        if self._reader is not failed or self._closed:  # another read has replaced it
             await fresh.close()
             return
         self._reader = fresh
@@ -168,18 +176,23 @@ class Store:
             await failed.close()
 
     async def close(self) -> None:
-        """Finish what is waiting, close the connections, give up the lock."""
+        """Finish the waiting writes, close the connections, release the locks."""
         self._closed = True
         with suppress(sqlite3.Error):
             if self._near is not None:
                 self._near.close()
-            await self._reader.close()  # first: the last connection to close leaves no WAL behind, if it can write
+            await self._reader.close()  # first: the last connection to close removes the WAL, if it can write
         await self._writer.close()
-        os.close(self._lock)
+        _give_up(self._locks)
+
+
+def _give_up(locks: Sequence[int]) -> None:
+    for descriptor in reversed(locks):
+        os.close(descriptor)
 
 
 def _step(steps: Generator[None, None, T]) -> tuple[T] | None:
-    """Take a step; return in a tuple what the last one returns."""
+    """Run one step; return the result of the last one in a tuple, else None."""
     try:
         next(steps)
     except StopIteration as done:

@@ -1,12 +1,13 @@
 """The single writer with group commit.
 
-Callers hand over functions. Those that gather while the last COMMIT is syncing run inside one `BEGIN IMMEDIATE`, and
-the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.
-What a function raises undoes what it wrote, and nothing else (see `Batch`).
+Callers pass functions. The functions that arrive during a sync share the next `BEGIN IMMEDIATE`, and their callers get
+results after its COMMIT. So a burst costs one sync, and state is decided in one place in one order. An exception of a
+function undoes its own writes only (see `WriteBatch`).
 """
 
 import asyncio
 import sqlite3
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,26 +21,25 @@ import structlog
 
 from posd.base.clocks import monotonic, next_tick, wall
 from posd.base.crashpoints import crash_point
-from posd.base.locks import Histogram
+from posd.base.exposition import Histogram
 from posd.storage import checkpoint, folder
 from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import BUSY_TIMEOUT_MS, Damage, connect_again, open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.folder import Told
-from posd.storage.placed import Placed
+from posd.storage.open_files import OpenFiles
 
-# One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
+# One transaction of the writer: the waiting functions, in their order, and one COMMIT.
 #
-# The functions run on the event loop, a few at a time: on a thread of their own, each of their statements would
-# give the interpreter away and have to get it back from a busy loop. What waits for the disk, which is the COMMIT,
-# or for another process runs on the connection's thread.
+# The functions run on the event loop, a few at a time. On another thread, each statement would release the interpreter
+# lock and compete for it with a busy loop. A COMMIT or a wait for another process runs on the connection's thread.
 
-#: The transaction is gone, and the connection is as good as before.
+#: Errors after which the transaction is gone and the connection is sound.
 _HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A row of the history: what became of one transaction or print job, and why (feed)."""
+class RecordedChange(msgspec.Struct, frozen=True):
+    """Row of the history (feed): a change of one transaction or print job, and its reason."""
 
     seq: int
     at: str
@@ -53,55 +53,57 @@ class Change(msgspec.Struct, frozen=True):
     terminal: str | None = None  # None in rows of the first schema
 
 
-class Unit:
-    """What a function gets: the connection, inside the transaction, and the changes that it makes known."""
+class WriteTransaction:
+    """Argument of a function: the connection inside the transaction, and the changes to publish."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        self.changes: list[Change] = []
-        self.moved_pages = False  # something is to be committed that SQLite does not count as a change of a row
+        self.changes: list[RecordedChange] = []
+        self.moved_pages = False  # pages moved, which SQLite does not count as changes of rows
         self._before = db.total_changes
 
     @property
     def wrote(self) -> bool:
-        """Whether there is anything to commit; if not, COMMIT waits for nothing."""
+        """Whether there is anything to commit. An empty COMMIT waits for nothing."""
         return self.moved_pages or self.db.total_changes != self._before
 
 
-Function = Callable[[Unit], Any]
+Function = Callable[[WriteTransaction], Any]
 
 
-class Written(msgspec.Struct):
-    """What became of a batch: results or exceptions by function, the changes, whether anything was written, and
-    whether the connection is not to be trusted any more."""
+class BatchResult(msgspec.Struct):
+    """Outcome of a batch: results or exceptions by function, and the changes.
+
+    `anything`: something was written. `distrusted`: the connection must be replaced.
+    """
 
     results: list[Any]
-    changes: list[Change] = []
+    changes: list[RecordedChange] = []
     anything: bool = False
     distrusted: bool = False
-    sync_seconds: float | None = None  # how long the COMMIT of what was written took
+    sync_seconds: float | None = None  # duration of the COMMIT, if anything was written
 
 
-class Batch:
-    """Functions in one transaction: what one of them raises undoes what it wrote, and nothing else.
+class WriteBatch:
+    """Functions in one transaction: an exception of one undoes its own writes only.
 
-    `begin`, `go_on` until it says that all have run, `commit`. Where it does not say so and the transaction is gone, it
-    is to be begun again. Any of the first two may raise sqlite3.Error: then nothing is written, and `failed` tells what
-    the callers hear.
+    Call `begin`, then `go_on` until it returns True, then `commit`. If `go_on` returns False and the transaction is
+    gone, begin it again. `begin` and `go_on` may raise sqlite3.Error: then nothing is written, and `failed` returns the
+    errors for the callers.
 
-    A savepoint for each of the functions is two statements more, so first it is tried without. Where one raises that
-    had written something, which is rare, all are rolled back and run again, each in a savepoint.
+    A savepoint for each function costs two statements, so the first attempt has none. If a function raises after a
+    write (rare), all are rolled back and run again, each in a savepoint.
     """
 
     def __init__(self, db: sqlite3.Connection, functions: Sequence[Function]) -> None:
         self._db = db
         self._functions = functions
-        self._unit = Unit(db)
+        self._unit = WriteTransaction(db)
         self._results: list[Any] = []
         self._in_savepoints = False
 
     def begin(self) -> bool:
-        """Begin the transaction; tell whether that went, and no other process has the lock. Wait for nothing."""
+        """Start the transaction without waiting; return False if another process has the lock."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -111,7 +113,7 @@ class Batch:
         return True
 
     def wait_to_begin(self) -> None:
-        """Begin the transaction when the lock is free, within BUSY_TIMEOUT_MS. Blocks."""
+        """Start the transaction when the lock is free, within BUSY_TIMEOUT_MS. Blocks."""
         self._db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -119,7 +121,7 @@ class Batch:
             self._db.execute("PRAGMA busy_timeout = 0").close()
 
     def go_on(self, seconds: float) -> bool:
-        """Run functions for so long, but at least one of them; tell whether all have run."""
+        """Run functions for `seconds`, at least one of them; return whether all have run."""
         run = self._run_in_savepoint if self._in_savepoints else self._run
         end = monotonic() + seconds
         for function in self._functions[len(self._results) :]:
@@ -131,7 +133,7 @@ class Batch:
         return len(self._results) == len(self._functions)
 
     def _run(self, function: Function) -> bool:
-        """Run a function; False where it raised after it had written."""
+        """Run a function; return False if it raised after a write."""
         written = self._db.total_changes
         try:
             self._results.append(function(self._unit))
@@ -161,17 +163,17 @@ class Batch:
 
     def _forget_all(self) -> None:
         self.roll_back()
-        self._unit = Unit(self._db)
+        self._unit = WriteTransaction(self._db)
         self._results = []
         self._in_savepoints = True
 
     @property
     def wrote(self) -> bool:
-        """See `Unit.wrote`."""
+        """Whether there is anything to commit (see `WriteTransaction.wrote`)."""
         return self._unit.wrote
 
-    def commit(self) -> Written:
-        """Commit what was written, and tell what became of all. Blocks until it is on disk."""
+    def commit(self) -> BatchResult:
+        """Commit the writes; return the outcome of all functions. Blocks until the writes are on disk."""
         wrote = self.wrote
         crash_point("writer.before_commit")
         began = monotonic()
@@ -180,49 +182,56 @@ class Batch:
         except sqlite3.Error as error:
             self.roll_back()
             outcome = uncertain(error) if broken(error) else _unavailable(error)
-            return Written([outcome] * len(self._functions), distrusted=broken(error))
+            return BatchResult([outcome] * len(self._functions), distrusted=broken(error))
         seconds = monotonic() - began if wrote else None
         crash_point("writer.committed")
-        return Written(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
+        return BatchResult(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
-    def refused(self, moved: str) -> Written:
-        """Tell what the callers hear where a file was moved before the commit: nothing is written."""
+    def refused(self, moved: str) -> BatchResult:
+        """Roll back because a file was moved before the commit; return the errors for the callers."""
         self.roll_back()
-        return Written([StorageUnavailable(_CANNOT.format(moved))] * len(self._functions))
+        return BatchResult([StorageUnavailable(_CANNOT.format(moved))] * len(self._functions))
 
-    def failed(self, error: "sqlite3.Error | RolledBack") -> Written:
-        """Tell what the callers hear where `begin` or `go_on` raised: nothing is written."""
+    def failed(self, error: "sqlite3.Error | RolledBack") -> BatchResult:
+        """Roll back because `begin` or `go_on` raised; return the errors for the callers."""
         cause = error.cause if isinstance(error, RolledBack) else error
         self.roll_back()
-        return Written([_unavailable(cause)] * len(self._functions), distrusted=broken(cause))
+        return BatchResult([_unavailable(cause)] * len(self._functions), distrusted=broken(cause))
 
     def roll_back(self) -> None:
-        """Undo all, where anything is open."""
+        """Roll back an open transaction."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
 
 class RolledBack(Exception):
-    """SQLite has rolled everything back by itself (disk full, I/O error)."""
+    """Rollback by SQLite itself (disk full, I/O error)."""
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
 
 
 def _raised(error: Exception) -> Exception:
-    """Return what the caller of a function hears of what it raised."""
-    if isinstance(error, StopIteration):  # which no future takes
+    """Return the exception for the caller of a function that raised `error`, without local variables in its frames.
+
+    The exception waits for the COMMIT; the rows that the function had read do not.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, StopIteration):  # a future does not accept it
         error = RuntimeError(f"a function of a commit raised {error!r}")
     return _unavailable(error) if _is_trouble(error) else error
 
 
 def _is_trouble(error: Exception) -> bool:
-    """Whether it is trouble with the disk or the file, rather than a fault of the function."""
+    """Return whether an error concerns the disk or the file, rather than the function."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def broken(error: BaseException) -> bool:
-    """Whether the connection that raised it is not to be trusted any more."""
+    """Return whether the connection that raised it must be replaced."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
 
 
@@ -236,7 +245,7 @@ def _unavailable(error: BaseException) -> StorageUnavailable:
 
 
 def uncertain(error: BaseException) -> CommitUncertain:
-    """Return what the callers hear where it is not known whether the commit is on disk."""
+    """Return the error for callers of a commit that may or may not be on disk."""
     refusal = CommitUncertain(f"the commit failed ({error})")
     refusal.__cause__ = error
     return refusal
@@ -244,28 +253,28 @@ def uncertain(error: BaseException) -> CommitUncertain:
 
 T = TypeVar("T")
 
-#: Functions in one COMMIT; more would make the first of them wait for the last.
+#: Most functions in one COMMIT; more would delay the first by the last.
 MAX_BATCH = 128
-#: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
+#: Most waiting functions, which bounds memory; further callers get an error at once and retry.
 MAX_WAITING = 4096
-#: So long functions run before the loop turns to other things, in seconds; each takes a twentieth of that.
+#: Seconds that functions run before the loop runs other tasks; each function takes a twentieth of that.
 SLICE_SECONDS = 0.001
-#: On a slow disk it is this part of the newest sync, up to so many seconds: who waits for the disk waits longer than
-#: that anyway, and between two slices the disk has nothing to do.
+#: On a slow disk a slice is this part of the newest sync, up to a maximum. The callers wait longer for the sync, and
+#: the disk is idle between two slices.
 SLICE_OF_SYNC = 0.25
 MAX_SLICE_SECONDS = 0.01
 
-#: Buckets of how long a COMMIT takes, in seconds: a disk with a cache takes under one ms, tired flash a second.
+#: Buckets of the duration of a COMMIT, in seconds: a cached disk takes under one ms, worn flash a second.
 COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-#: Buckets of how many functions a COMMIT has, up to MAX_BATCH.
+#: Buckets of the number of functions in a COMMIT, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-#: How often it is looked whether the files are those that the path names, in seconds, also where nothing is reported of
-#: their folder; each commit looks too. And while they are not.
+#: Seconds between two checks that the path names the open files, and between two checks while it does not. Each commit
+#: checks as well.
 LOOK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 2.0
 
-#: What a caller hears where what it wrote is not surely on disk.
+#: Errors of a write that is not certainly on disk.
 _NOT_STORED = (StorageUnavailable, CommitUncertain)
 
 _Job = tuple[Function, "asyncio.Future[Any]"]
@@ -273,25 +282,27 @@ _Job = tuple[Function, "asyncio.Future[Any]"]
 log = structlog.get_logger("posd.store")
 
 
-class Writer:
-    """Runs functions on the one writing connection. Made by `Writer.open`, ended by `close`."""
+class DatabaseWriter:
+    """Runner of functions on the one writing connection. Made by `DatabaseWriter.open`, ended by `close`."""
 
-    def __init__(self, path: Path, connection: aiosqlite.Connection, publish: Callable[[Sequence[Change]], None]):
+    def __init__(
+        self, path: Path, connection: aiosqlite.Connection, publish: Callable[[Sequence[RecordedChange]], None]
+    ):
         self._path = path
         self._connection = connection
         self._publish = publish
         self._waiting: list[_Job] = []
-        self._riding: list[_Job] = []  # they go with the next batch, and wake no one
+        self._riding: list[_Job] = []  # they join the next batch without starting one
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # who uses the connection: a batch, or what must not be within one
+        self._turn = asyncio.Lock()  # the user of the connection: a batch, or work outside of batches
         self._closing = False
         self._trusted = True
-        self._placed = Placed(path)
+        self._placed = OpenFiles(path)
         self._placed.note()
         self.damage = Damage(path)
-        self.moved: str | None = None  # which file was not where it was opened at the newest look, in words
-        self._saved = False  # what was in a log that lost its name is in the database file
-        self.error: str | None = None  # why the newest commit failed, None where it did not
+        self.moved: str | None = None  # sentence about a file that was not in its place at the newest check
+        self._saved = False  # the content of a log without a name is in the database file
+        self.error: str | None = None  # error of the newest commit, None if it succeeded
         self._slice_seconds = SLICE_SECONDS
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
@@ -301,21 +312,22 @@ class Writer:
 
     @classmethod
     async def open(
-        cls, path: Path, publish: Callable[[Sequence[Change]], None], now: Callable[[], datetime] = wall
-    ) -> "Writer":
-        """Open and migrate the database. `publish` hears, on the loop, of every change after its COMMIT.
+        cls, path: Path, publish: Callable[[Sequence[RecordedChange]], None], now: Callable[[], datetime] = wall
+    ) -> "DatabaseWriter":
+        """Open and migrate the database. `publish` is called on the loop with every change after its COMMIT.
 
         Raise StoreError.
         """
-        return cls(path, await connect(lambda: impatient(open_database(path, now))), publish)
+        return cls(path, await connect(lambda: without_busy_timeout(open_database(path, now))), publish)
 
-    async def write(self, function: Callable[[Unit], T]) -> T:
-        """Run a function in the next COMMIT and return what it returned, once that is on disk.
+    async def write(self, function: Callable[[WriteTransaction], T]) -> T:
+        """Run a function in the next COMMIT; return its result once that is on disk.
 
-        It may be run twice, the first time in vain: what it does, it does to the database and to what it returns.
+        The function may run twice, the first time rolled back. So its only effects are on the database and on its
+        result.
 
-        Raise what the function raised (nothing of it is written then), StorageUnavailable, CommitUncertain.
-        A caller that is cancelled does not stop its function.
+        Raise the function's exception (its writes are undone), StorageUnavailable, CommitUncertain. Cancelling the
+        caller does not stop the function.
         """
         if self._closing:
             raise StorageUnavailable("posd is stopping")
@@ -328,10 +340,10 @@ class Writer:
         self._wake.set()
         return await future
 
-    async def ride(self, function: Callable[[Unit], T]) -> T:
-        """Run a function in the next COMMIT that something else asks for: it has no sync of its own.
+    async def ride(self, function: Callable[[WriteTransaction], T]) -> T:
+        """Run a function in the next COMMIT of another write, without a sync of its own.
 
-        Otherwise as `write`; where no other COMMIT comes before `close`, it is not run.
+        Otherwise as `write`. Without another COMMIT before `close` the function does not run.
         """
         while True:
             future: asyncio.Future[tuple[T] | None] = asyncio.get_running_loop().create_future()
@@ -340,9 +352,9 @@ class Writer:
                 return result[0]
 
     async def watch(self, told: Told = folder.told) -> None:
-        """Look from time to time, and when one has moved, whether the files are those that the path names.
+        """Check regularly, and at each change of the folder, that the path names the open files.
 
-        `told`: what tells that something has changed in their folder.
+        `told`: source of changes of the folder.
         """
         changed = asyncio.Event()
         with told(self._path.parent, changed.set):
@@ -355,13 +367,13 @@ class Writer:
                 self.look()
                 if self.moved is not None and not self._saved and self._placed.log_alone:
                     async with self._turn:
-                        with suppress(sqlite3.Error):  # a kill would take what is in a log without a name
+                        with suppress(sqlite3.Error):  # a kill would lose a log without a name
                             self._saved = await self._to_its_end(checkpoint.write_back)
                     if self._saved:
                         log.info("store.log_saved", database=str(self._path))
 
     def look(self) -> None:
-        """Look whether the files are those that the path names; while they are not, nothing can be written."""
+        """Check that the path names the open files; while it does not, writes are refused."""
         before, self.moved = self.moved, self._placed.missing()
         if self.moved is not None:
             self.error = _CANNOT.format(self.moved)
@@ -373,21 +385,21 @@ class Writer:
             log.error("store.file_moved", database=str(self._path), detail=self.moved)
 
     def check_placed(self) -> None:
-        """Raise StorageUnavailable where another file would be opened by the path."""
+        """Raise StorageUnavailable if the path would open another file."""
         self.look()
         if self.moved is not None:
             raise StorageUnavailable(f"the database cannot be opened now ({self.moved})")
 
     async def alive(self) -> None:
-        """Return once the thread that commits has answered. Raise StorageUnavailable where nothing is run any more."""
+        """Return once the committing thread has replied. Raise StorageUnavailable if no more functions run."""
         if not self.running:
             raise StorageUnavailable("the writer has ended")
-        await hand_over(self._connection, lambda: None)
+        await run_on_db_thread(self._connection, lambda: None)
 
     async def empty_log(self) -> bool:
-        """Write what is committed into the database file, and empty the log; False where a connection reads in it now.
+        """Write committed pages into the database file and empty the log; return False if a connection reads in it.
 
-        Commits wait meanwhile, as they do for each checkpoint. Raise StorageUnavailable.
+        Commits wait meanwhile, as for each checkpoint. Raise StorageUnavailable.
         """
         async with self._turn:
             self.check_placed()
@@ -399,7 +411,7 @@ class Writer:
                 raise _unavailable(error) from error
 
     async def _checkpoint(self, make: Callable[[sqlite3.Connection], bool]) -> bool:
-        """Make a checkpoint, for who has the turn, and return whether it was a whole one. Raise sqlite3.Error."""
+        """Make a checkpoint and return whether it was complete. The caller holds the turn. Raise sqlite3.Error."""
         began = monotonic()
         try:
             return await self._to_its_end(make)
@@ -410,26 +422,26 @@ class Writer:
             self.checkpoints.made(monotonic() - began)
 
     async def _to_its_end(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function on the connection's thread, for who has the turn. Raise what it raises."""
-        work = hand_over(self._connection, partial(function, self._connection._conn))
+        """Run a function on the connection's thread, and raise its exception. The caller holds the turn."""
+        work = run_on_db_thread(self._connection, partial(function, self._connection._conn))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            await asyncio.wait({work})  # a batch that began now would hold up the loop
+            await asyncio.wait({work})  # a batch that began during the work would block the loop
             raise
 
     @property
     def waiting(self) -> int:
-        """How many functions wait for the next COMMIT."""
+        """Number of functions that wait for the next COMMIT."""
         return len(self._waiting)
 
     @property
     def running(self) -> bool:
-        """Whether functions are still run; only a fault of posd's own can end that before `close`."""
+        """Whether functions still run; before `close`, only a fault of posd ends that."""
         return not self._pump.done()
 
     async def close(self) -> None:
-        """Run what is waiting, then close."""
+        """Run the waiting functions, then close."""
         self._closing = True
         self._wake.set()
         await self._pump
@@ -453,9 +465,9 @@ class Writer:
                 self._wake.set()
 
     async def _write_back(self, seconds: float) -> None:
-        """Make the checkpoint that is due, or have it looked at again in so many seconds: the pause may end before.
+        """Make the due checkpoint, or check again in `seconds`: the pause may end before.
 
-        The callers of the commits before it have been answered.
+        The callers of earlier commits already have their results.
         """
         if seconds:
             if self._pause_timer is None:
@@ -463,7 +475,8 @@ class Writer:
             return
         async with self._turn:
             if self._trusted and self.moved is None:
-                with suppress(Exception):  # all is in the log still, it is tried again, and the writer outlives it
+                # all is still in the log, the next attempt follows, and the writer must go on
+                with suppress(Exception):
                     await self._checkpoint(checkpoint.write_back)
 
     def _look_for_pause(self) -> None:
@@ -475,10 +488,10 @@ class Writer:
             try:
                 written = await self._transact([job[0] for job in batch])
             except Exception as error:  # noqa: BLE001 - the writer outlives it; each caller hears of it
-                written = Written([uncertain(error)] * len(batch), distrusted=True)
+                written = BatchResult([uncertain(error)] * len(batch), distrusted=True)
         else:
             refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")
-            written = Written([refusal] * len(batch))
+            written = BatchResult([refusal] * len(batch))
         results = written.results
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():
@@ -492,7 +505,7 @@ class Writer:
             self.error = str(failed[0])
             self.look()
             self.damage.tell(failed[0].__cause__)
-        elif written.anything:  # a commit of nothing succeeds on a full disk too
+        elif written.anything:  # an empty commit succeeds on a full disk too
             self.error = None
         if written.sync_seconds is not None:
             self._slice_seconds = slice_seconds(written.sync_seconds)
@@ -504,14 +517,14 @@ class Writer:
             self._trusted = False
             await self._reopen()
 
-    async def _transact(self, functions: Sequence[Function]) -> Written:
-        """Run the functions here, in slices; wait for a lock or for the disk on the connection's thread."""
+    async def _transact(self, functions: Sequence[Function]) -> BatchResult:
+        """Run the functions here, in slices; wait for a lock or the disk on the connection's thread."""
         db = self._connection._conn
-        batch = Batch(db, functions)
+        batch = WriteBatch(db, functions)
         try:
             while True:
                 if not db.in_transaction and not batch.begin():
-                    await hand_over(self._connection, batch.wait_to_begin)
+                    await run_on_db_thread(self._connection, batch.wait_to_begin)
                 if batch.go_on(self._slice_seconds):
                     break
                 await asyncio.sleep(0)
@@ -519,16 +532,16 @@ class Writer:
             return batch.failed(error)
         except BaseException:
             with suppress(sqlite3.Error):
-                batch.roll_back()  # else the lock would stay, and no other connection could be opened
+                batch.roll_back()  # a held lock would prevent other connections
             raise
         return await self._commit_in_place(batch)
 
-    async def _commit_in_place(self, batch: Batch) -> Written:
-        """Commit where the files are those that the path names; else the callers hear.
+    async def _commit_in_place(self, batch: WriteBatch) -> BatchResult:
+        """Commit if the path names the open files; otherwise return errors for the callers.
 
-        Where it is known that they were moved, nothing is written. Where that is found after the commit, it is
-        uncertain: what was written counts once they are back, and is lost where they are not. It is looked here and not
-        on the other thread, which would have to wait for the interpreter after each system call.
+        If the files are known to be moved, nothing is written. If the check after the commit finds it, the outcome is
+        uncertain: the writes count once the files are back, and are lost otherwise. The check runs on the loop: the
+        other thread would wait for the interpreter lock after each system call.
         """
         if self.moved is not None:
             self.look()
@@ -536,40 +549,43 @@ class Writer:
             return batch.refused(self.moved)
         if not batch.wrote:
             return batch.commit()
-        written = await hand_over(self._connection, batch.commit)
+        written = await run_on_db_thread(self._connection, batch.commit)
         if written.anything and (moved := self._placed.missing_now()) is not None:
             refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
             written.results = [refusal] * len(written.results)
         return written
 
     async def _reopen(self) -> bool:
-        """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
+        """Replace an untrusted connection; return whether that succeeded.
+
+        After a failure the next batch tries again.
+        """
         try:
             self.check_placed()
-            fresh = await connect(lambda: impatient(connect_again(self._path)))
+            fresh = await connect(lambda: without_busy_timeout(connect_again(self._path)))
         except (sqlite3.Error, OSError, StorageUnavailable):
             return False
         old, self._connection = self._connection, fresh
         self._trusted = True
-        with suppress(sqlite3.Error):  # what it had open is gone either way
+        with suppress(sqlite3.Error):  # its open work is lost in any case
             await old.close()
         return True
 
 
-def _ride(function: Callable[[Unit], T], unit: Unit) -> tuple[T] | None:
-    """Run a function where something is to be committed before it; else return None."""
+def _ride(function: Callable[[WriteTransaction], T], unit: WriteTransaction) -> tuple[T] | None:
+    """Run a function if an earlier one has written; else return None."""
     return (function(unit),) if unit.wrote else None
 
 
 def slice_seconds(sync_seconds: float) -> float:
-    """Return for how long functions may run at a time where the newest sync took so long."""
+    """Return the seconds that functions may run at a time after a sync of `sync_seconds`."""
     return min(max(SLICE_SECONDS, sync_seconds * SLICE_OF_SYNC), MAX_SLICE_SECONDS)
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
-    """Open a connection on a thread of its own. Raise what the connector raises, when that thread has ended.
+    """Open a connection on its own thread. Raise the connector's exception after that thread has ended.
 
-    aiosqlite does not wait for the thread of a connection that failed; it could outlive the loop (pinned, tested).
+    aiosqlite does not wait for the thread of a failed connection, which can outlive the loop (pinned, tested).
     """
     connection = aiosqlite.Connection(connector, 64)
     try:
@@ -579,17 +595,17 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
         raise
 
 
-def impatient(db: sqlite3.Connection) -> sqlite3.Connection:
-    """Return a connection for the event loop: it does not wait for a lock, nor write or sync before its COMMIT."""
+def without_busy_timeout(db: sqlite3.Connection) -> sqlite3.Connection:
+    """Return the connection, prepared for the event loop: it waits for no lock and writes only in its COMMIT."""
     db.execute("PRAGMA busy_timeout = 0").close()
     db.execute("PRAGMA cache_spill = OFF").close()
     return db
 
 
-def hand_over(connection: aiosqlite.Connection, function: Callable[[], T]) -> "asyncio.Future[T]":
-    """Have a function run on the connection's own thread, from now on; return what it will have returned.
+def run_on_db_thread(connection: aiosqlite.Connection, function: Callable[[], T]) -> "asyncio.Future[T]":
+    """Run a function on the connection's own thread; return the future of its result.
 
-    aiosqlite has no public way to do so (pinned, tested). Raise ValueError where the connection is closed.
+    aiosqlite has no public way to do so (pinned, tested). Raise ValueError if the connection is closed.
     """
     if not connection._running or connection._connection is None:
         raise ValueError("Connection closed")

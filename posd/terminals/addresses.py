@@ -1,8 +1,8 @@
-"""Where terminals are: what is announced of them, the looks at their addresses, and the address to use now."""
+"""Addresses of terminals: announcements, probes of addresses, and the address to use."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import Enum, auto
 from urllib.parse import urlsplit
@@ -14,74 +14,80 @@ from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.terminals import identity
+from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
 from posd.terminals.attempt import Attempt, NotSent
-from posd.terminals.claims import Announcement, Rivals, Verdict
-from posd.terminals.identity import Conflict, Dispute, Proof, Trusted
+from posd.terminals.identity import AddressConflict, OpenConflict, Proof, Trusted
 from posd.terminals.members import Member, Members, Source
 from posd.terminals.trust import Reached, Unreached
 
-#: Announcements of terminals outside the fleet that are remembered, to be shown; the LAN can announce without end.
+#: Most announcements of terminals outside the fleet that are stored for display; the LAN can send any number.
 MAX_STRANGERS = 64
-#: So long it counts that an address has answered, in seconds, where there are several to choose from.
+#: Seconds for which a reply of an address counts when there are several to choose from.
 FRESH_SECONDS = 30.0
-#: When a call shows the terminals, what is older than this is looked at meanwhile, in seconds.
+#: Age in seconds after which a call that shows the terminals starts a probe.
 READ_SECONDS = 10.0
-#: When a call wants them looked at first, or none answered, what is older than this.
+#: The same age for a call that waits for the probe, or if no address replied.
 CHECK_SECONDS = 1.0
-#: Where the trusted address answers, a call waits so much longer for the others that are announced, in seconds: one
-#: that is slow to answer must not hold up every payment, and is sent nothing.
+#: Seconds that a call waits for other announced addresses once the trusted one has replied. A slow device must not
+#: delay every payment, and is sent nothing.
 OTHERS_SECONDS = 0.3
-#: Of several devices that answered, so long one alone has to be there until the conflict is over, in seconds.
+#: Longest wait of a call for the first announcement of a terminal after mDNS started, in seconds. Some devices answer
+#: only the third question, which is sent after three seconds.
+FIRST_SECONDS = 4.0
+#: Seconds that one device alone must be seen before a conflict between several ends.
 CALM_SECONDS = 15.0
 
-#: Why something is not the terminal that had proven itself before.
+#: Reason why a device is not the terminal that had proven its identity before.
 NOT_BORNE = (
     "the certificate there is of the trusted CA, and does not bear the serial, which that of this terminal did before: "
     "another device is there, or it was given another certificate"
 )
-#: Why no address of a terminal is known.
+#: Reason why no address of a terminal is known.
 NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
 
 log = structlog.get_logger("posd.fleet")
 
 
-class News(Enum):
-    """What `Fleet.on_news` tells of a terminal."""
+class AddressChange(Enum):
+    """Kinds of news about a terminal for `Fleet.on_news`."""
 
-    WANTED = auto()  # a call wants to know how it is, or it is announced where posd has not looked yet
-    HEARD = auto()  # it said something by itself
-    REACHED = auto()  # a call or a look got through
-    MISSED = auto()  # one did not
-    CHANGED = auto()  # its addresses are others
+    WANTED = auto()  # a call asks for its state, or it is announced at an address without a probe
+    HEARD = auto()  # it sent something itself
+    REACHED = auto()  # a call or a probe connected
+    MISSED = auto()  # a call or a probe did not connect
+    CHANGED = auto()  # its addresses changed
 
 
 class Addresses:
-    """The addresses of terminals, as the configuration, announcements, looks and calls tell them."""
+    """Addresses of terminals from the configuration, announcements, probes and calls."""
 
     def __init__(self, members: Members, now: Callable[[], datetime]) -> None:
         self._members = members
         self._now = now
-        #: What is announced of terminals outside the fleet, by the name of the announcement.
+        #: Announcements of terminals outside the fleet, by name of the announcement.
         self.strangers: dict[str, Announcement] = {}
         self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._confirming: dict[str, asyncio.Task[None]] = {}
-        self._rivals: dict[str, Rivals] = {}
+        self._rivals: dict[str, RivalDevices] = {}
         self._remembered: dict[str, Trusted] = {}
-        self._disputes: dict[str, tuple[Dispute, float]] = {}  # with when it was seen last, monotonic seconds
-        #: Why the address of a terminal that has none in the configuration is not known, in words.
+        # with the time of the newest sighting, in monotonic seconds
+        self._disputes: dict[str, tuple[OpenConflict, float]] = {}
+        #: Reason, in words, why a terminal without a configured address has none.
         self.no_address = NOT_ANNOUNCED
+        self._first_until = float("-inf")  # until when first announcements are waited for, monotonic seconds
+        self._announced = asyncio.Event()  # set, and replaced, at each announcement
         self._listeners: list[Callable[[str], None]] = []
-        #: Called with the serial of a terminal when a conflict about it begins or ends, and when it was looked at.
+        #: Called with a serial when a conflict of that terminal begins or ends, and after a probe.
         self.on_looked: Callable[[str], None] = lambda _serial: None
-        #: Called with what decides when a terminal is to be looked at again.
-        self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
+        #: Called with news that decides when a terminal is probed again.
+        self.on_news: Callable[[str, AddressChange], None] = lambda _serial, _news: None
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the serial of each terminal that can be reached again, or is announced anew."""
+        """Call `listener` with the serial of each terminal that is reachable again or has a new address."""
         self._listeners.append(listener)
 
-    def sort_strangers(self, gone: list[Member]) -> None:
-        """Take another fleet into account: announcements of terminals that left it, and of those that joined."""
+    def reassign_announcements(self, gone: list[Member]) -> None:
+        """Apply a changed fleet: reassign the announcements of terminals that left or joined it."""
         self.remember({})
         for member in gone:
             self.strangers |= {item.name: item for item in member.claims.announcements}
@@ -90,32 +96,35 @@ class Addresses:
                 self.announce(stranger)
         known = [item for member in self._members.current.values() for item in member.claims.announcements]
         for member in self._members.current.values():
-            if member.announced is None:  # its address is another one: which of them came last is not known
+            # its configured address changed: the order of the announcements for it is not known
+            if member.announced is None:
                 self._compare(member, *known, *self.strangers.values())
         self.network_changed()
 
     def is_open(self, tells: Callable[[str], bool]) -> None:
-        """Take what tells whether a payment of a terminal is open: it is not followed to a new address then."""
+        """Set the callback that reports whether a terminal has an open payment. It keeps its address then."""
         self._members.is_open = tells
 
-    def conflict(self, serial: str) -> Dispute | None:
-        """Return why nothing may be sent to a terminal: devices that contradict each other; None where all is well."""
+    def conflict(self, serial: str) -> OpenConflict | None:
+        """Return the conflict that forbids sending to a terminal, or None."""
         found = self._disputes.get(serial)
         return found[0] if found is not None and serial in self._members.current else None
 
     def has_rivals(self, serial: str) -> bool:
-        """Whether something else answers as a terminal, which is sent nothing."""
+        """Return whether another device replies as this terminal. It is sent nothing."""
         member = self._members.current[serial]
-        others = [item for item in member.candidates if item.verdict in (Verdict.ANSWERS, Verdict.REFUSED)]
+        others = [
+            item for item in member.candidates if item.verdict in (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
+        ]
         claims = member.claims.rivals
         return not member.moves_freely and len(others) > 1 and claims is not None
 
     def trusted(self, serial: str) -> Trusted | None:
-        """Return where a terminal was trusted last."""
+        """Return the address where a terminal was trusted last, or None."""
         return self._members.of(serial).trusted
 
     def to_trust(self, serial: str, base_url: str) -> Trusted | None:
-        """Return what a request to that address makes of where the terminal was trusted last, None for no change."""
+        """Return the trust record that a request to that address creates, None for no change."""
         member = self._members.of(serial)
         old = member.trusted
         if not member.on_lan or (old is not None and old.base_url == base_url):
@@ -123,7 +132,7 @@ class Addresses:
         return Trusted(base_url, member.proof(next(iter(member.find(base_url)), None)), iso(self._now()))
 
     def proved(self, serial: str, base_url: str) -> Trusted | None:
-        """Return where a terminal is trusted, where the device there has proven itself and had not before."""
+        """Return the trust record of a device that has now proven its identity for the first time, else None."""
         member = self._members.of(serial)
         old = member.trusted
         if old is None or old.base_url != base_url or old.proof is Proof.CA or member.proof() is Proof.PINNED:
@@ -132,34 +141,34 @@ class Addresses:
         return msgspec.structs.replace(old, proof=Proof.CA) if proven else None
 
     def remember(self, known: Mapping[str, Trusted]) -> None:
-        """Know where terminals were trusted before posd was started, those too that a later configuration names."""
+        """Add trust records from before the start of posd, also for terminals of a later configuration."""
         self._remembered |= known
         for serial, member in self._members.current.items():
             if member.trusted is None and serial in self._remembered:
                 self.trust(serial, self._remembered[serial])
 
     def trust(self, serial: str, trusted: Trusted) -> None:
-        """Know where a terminal is trusted from now on: a payment goes there, a person decided, or posd starts."""
+        """Set the trust record of a terminal: a payment is sent there, the operator decided, or posd starts."""
         member = self._members.current.get(serial)
         if member is None:
             return
         before = member.trusted
         with self._watched(member):
             member.trust(trusted)
-        self.on_news(serial, News.CHANGED)
+        self.on_news(serial, AddressChange.CHANGED)
         if before is not None and before.base_url != trusted.base_url and not trusted.decided:
             log.info("terminal.moved", terminal=serial, host=trusted.base_url, kind=trusted.proof)
         self._state(member, at_once=trusted.decided)
 
     def decision(self, serial: str, base_url: str, operator: str, note: str, uid: int | None) -> Trusted:
-        """Return what a person's word makes of where a terminal is. Raise Problem where nothing claims to be there."""
+        """Return the trust record of an operator's decision. Raise Problem if no device claims that address."""
         member = self._members.current[serial]
         found = next((item for item in member.candidates if item.base_url == base_url.rstrip("/")), None)
         if found is None:
             known = ", ".join(item.base_url for item in member.candidates) or "none is known"
             errors = [{"path": "/base_url", "message": f"must be one of the addresses that claim to be it: {known}"}]
             raise Problem("invalid_request", f"nothing was decided: base_url {errors[0]['message']}", errors=errors)
-        others = (item for item in member.candidates if item is not found and item.verdict is Verdict.ANSWERS)
+        others = (item for item in member.candidates if item is not found and item.verdict is CandidateVerdict.ANSWERS)
         other = member.other_at(found.base_url)
         turned_down = (other.serial,) if other is not None and other.announced else ()
         return Trusted(
@@ -172,8 +181,8 @@ class Addresses:
             (*(item.base_url for item in others), *turned_down),
         )
 
-    def says_it_is(self, serial: str, base_url: str, other_serial: str | None) -> None:
-        """Note what the device at an address of a terminal says it is: another terminal, or None, that one."""
+    def record_other_identity(self, serial: str, base_url: str, other_serial: str | None) -> None:
+        """Record the serial that the device at an address reports: another terminal, or None for the expected one."""
         member = self._members.current.get(serial)
         trusted = member.trusted if member is not None else None
         if member is None or trusted is None or trusted.base_url != base_url or trusted.other_serial == other_serial:
@@ -182,73 +191,93 @@ class Addresses:
         self._state(member)
 
     def _compare(self, member: Member, *announcements: Announcement) -> None:
-        """Note which terminal is announced at the configured address of one, and tell where that is another."""
+        """Record which terminal is announced at a configured address, and report another one."""
         before = member.announced
         for item in announcements:
             if member.is_announced_at(item):
                 member.announced = item
             elif member.announced is not None and member.announced.name == item.name:
-                member.announced = None  # it is elsewhere now
+                member.announced = None  # its announcement has another address
         if member.announced != before:
             self._state(member)
 
     def base_url(self, serial: str) -> tuple[str, Source] | None:
-        """Return the address of a fleet member by what is known now and where it comes from, None where none is."""
+        """Return the best known address of a fleet member and its source, or None."""
         member = self._members.of(serial)
         best = member.best
         return None if best is None else (best.base_url, member.source)
 
     def reachable(self, serial: str) -> bool:
-        """Whether the last call or look at a fleet member got through."""
+        """Return whether the last call to, or probe of, a fleet member connected."""
         return self._members.current[serial].reachable is True
 
     def may_answer(self, serial: str) -> bool:
-        """Whether a fleet member has an address, and nothing shows that it cannot be reached there."""
+        """Return whether a fleet member has an address, and no failure is known there."""
         member = self._members.current[serial]
         return member.best is not None and member.reachable is not False
 
     def hosts(self) -> dict[str, str]:
-        """Return the hosts that are configured or have answered, of the terminals of this network, with the serial."""
+        """Return the hosts, with serials, of terminals on this network that are configured or have replied."""
         return {
             urlsplit(item.base_url).hostname or "": member.config.serial
             for member in self._members.current.values()
             for item in member.candidates
-            if member.on_lan and (member.configured is not None or item.verdict is Verdict.ANSWERS)
+            if member.on_lan and (member.configured is not None or item.verdict is CandidateVerdict.ANSWERS)
         }
 
     async def choose(self, serial: str) -> tuple[str, Source] | None:
-        """Return the address of a fleet member for a call, None where none is known or `conflict` says why not.
+        """Return the address of a fleet member for a call; None if none is known or `conflict` forbids it.
 
-        At one that says it is another terminal what was sent there is asked for; nothing may be started there.
+        A device that reports another serial gets queries for earlier starts at it, but no start.
 
-        Where several are announced they are connected to first, unless it is known already which of them is right: so
-        a call goes to one address, once, and that is one that answers, if any does. Where nothing proves which device
-        is the terminal, that none contradicts it has to be seen too.
+        Of several announced addresses, each is probed first, unless the right one is known. So a call goes to one
+        address, once, and to one that replies, if any does. If nothing proves which device is the terminal, a probe
+        must also show that no other device contradicts it.
+
+        If none is known and mDNS has just started, the call waits for the first announcement of the terminal.
         """
         member = self._members.of(serial)
-        if member.moves_freely:
-            if member.configured is None and len(member.candidates) > 1:
-                await self._look_for_the_best(member)
-        else:
-            await self._look_for_others(member)
+        await self._look_where_it_may_be(member)
+        if member.best is None and await self._is_announced(member):
+            await self._look_where_it_may_be(member)
         self._state(member, looked=True)
         dispute = self.conflict(serial)
-        return self.base_url(serial) if dispute is None or dispute.kind is Conflict.SERIAL else None
+        return self.base_url(serial) if dispute is None or dispute.kind is AddressConflict.SERIAL else None
+
+    def expect_announcements(self) -> None:
+        """Delay calls until the first announcement of a terminal, because mDNS has just started."""
+        self._first_until = monotonic() + FIRST_SECONDS
+
+    async def _is_announced(self, member: Member) -> bool:
+        """Wait for the first announcement of a terminal; return whether it came in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._first_until):
+                while not member.claims and monotonic() < self._first_until:
+                    await self._announced.wait()
+        return bool(member.claims)
+
+    async def _look_where_it_may_be(self, member: Member) -> None:
+        if not member.moves_freely:
+            await self._look_for_others(member)
+        elif member.configured is None and len(member.candidates) > 1:
+            await self._look_for_the_best(member)
+        elif member.best is None:  # not announced: it may be at its last address
+            await self._look_at_all(member, self._fresh(member))
 
     async def _look_for_the_best(self, member: Member) -> None:
-        # That none answers is not believed for long: a terminal that starts again does not announce itself anew.
+        # A result without any reply expires soon: a terminal that restarts does not announce itself again.
         since = self._fresh(member)
         looks = {self._look(member, item.base_url) for item in member.claims.stale(since)}
         while looks and not member.claims.decided(since):
             _, looks = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _look_for_others(self, member: Member) -> None:
-        """Look where it was trusted last, and at all that claims to be it; not where there is nothing to choose."""
+        """Probe the last trusted address and all candidates, unless there is only one."""
         place, candidates = member.place, member.candidates
         if len(candidates) < 2 and (place is None or member.claims.find(place.base_url)):
             return
         await self._look_at_all(member, self._fresh(member))
-        if isinstance(member.use, Conflict):  # perhaps it is moving just now
+        if isinstance(member.use, AddressConflict):  # the terminal may be moving at this moment
             await self._look_at_all(member, monotonic())
         while member.moves_soon:
             await asyncio.sleep(CHECK_SECONDS)
@@ -261,7 +290,7 @@ class Addresses:
         if place is not None and place.base_url in looks:
             await asyncio.wait({looks.pop(place.base_url)})
         if looks:
-            answers = place is not None and place.verdict is Verdict.ANSWERS
+            answers = place is not None and place.verdict is CandidateVerdict.ANSWERS
             await asyncio.wait(looks.values(), timeout=OTHERS_SECONDS if answers else None)
 
     @staticmethod
@@ -269,7 +298,7 @@ class Addresses:
         return monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
 
     def announce(self, announcement: Announcement) -> bool:
-        """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
+        """Apply an announcement; return whether it has news. For a terminal in the cloud it never has."""
         serial, name = announcement.serial, announcement.name
         old = self.strangers.pop(name, None)
         for other in self._members.current.values():
@@ -287,12 +316,14 @@ class Addresses:
         with self._watched(member):
             new = member.claims.announce(announcement)
             member.last_seen = announcement.seen_at
+        self._announced.set()
+        self._announced = asyncio.Event()
         if member.configured is None and (new or member.reachable is not True):
-            self.on_news(serial, News.WANTED)
+            self.on_news(serial, AddressChange.WANTED)
         return new
 
     def withdraw(self, name: str) -> Announcement | None:
-        """Forget an announcement by its instance name, and return it."""
+        """Remove an announcement by its instance name; return it."""
         gone = self.strangers.pop(name, None)
         for serial, member in self._members.current.items():
             if member.announced is not None and member.announced.name == name:
@@ -303,56 +334,56 @@ class Addresses:
                 gone = withdrawn or gone
                 place = member.place
                 if withdrawn is not None and place is not None and not member.claims.find(place.base_url):
-                    # A goodbye proves nothing: anybody can say it. Whether the terminal is gone, a look tells.
-                    place.verdict, place.tried = Verdict.UNCHECKED, float("-inf")
-                    self.on_news(serial, News.WANTED)
+                    # Any device can send a goodbye, so it proves nothing. A probe shows whether the terminal is gone.
+                    place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
+                    self.on_news(serial, AddressChange.WANTED)
         return gone
 
-    def unheard(self) -> None:
-        """Note that what was announced was heard over a network that is another one now.
+    def mark_stale(self) -> None:
+        """Mark all announcements as stale, because the network has changed.
 
-        What is not heard again is forgotten as soon as it cannot be reached either.
+        One that is not repeated is removed once its address is unreachable as well.
         """
         self.strangers.clear()
         for member in self._members.current.values():
             member.announced = None
-            member.claims.unheard()
+            member.claims.mark_stale()
 
     def network_changed(self) -> None:
-        """Note that this machine has other addresses or links than before: every terminal is looked at."""
+        """Request a probe of every terminal, because this machine's addresses or links changed."""
         for serial in self._members.current:
-            self.on_news(serial, News.WANTED)
+            self.on_news(serial, AddressChange.WANTED)
 
     def reached(
         self, serial: str, reachable: bool, at: str, *, base_url: str | None = None, reason: str | None = None
     ) -> None:
-        """Note whether a call to a terminal got through: at which address, and in words why it did not."""
+        """Record whether a call to a terminal connected: the address, and the reason of a failure."""
         member = self._members.current.get(serial)
         best = member.best if member else None
         if member is None or best is None:
             return
-        verdict = Verdict.ANSWERS if reachable else Verdict.SILENT
+        verdict = CandidateVerdict.ANSWERS if reachable else CandidateVerdict.SILENT
         words = None if reachable else reason or "the last call did not reach it"
         with self._watched(member):
             member.judge(base_url or best.base_url, verdict, words, at, monotonic())
-        self.on_news(serial, News.REACHED if reachable else News.MISSED)
+        self.on_news(serial, AddressChange.REACHED if reachable else AddressChange.MISSED)
 
     def note_result(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
-        """Note what came of a call to an address. `connected`: it got through, even if nothing was sent."""
+        """Record the result of a call to an address. `connected`: it connected, even if nothing was sent."""
         reason = attempt.reason if isinstance(attempt, NotSent) and not connected else None
         self.reached(serial, reason is None, iso(self._now()), base_url=base_url, reason=reason)
 
     def note_certificate(self, serial: str, base_url: str, certificate: str | None) -> None:
-        """Note the certificate (fingerprint) that verified at an address of a terminal."""
+        """Record the certificate (fingerprint) that verified at an address of a terminal."""
         self._members.of(serial).note_certificate(base_url, certificate)
 
     def can_be_looked_at(self, serial: str) -> bool:
-        """Whether there is a device on this network to look at."""
+        """Return whether there is a device on this network to probe."""
         member = self._members.of(serial)
         return member.on_lan and bool(member.candidates)
 
     async def check(self, serial: str) -> None:
-        """Look at all addresses of a terminal: connect, and close again. Join the looks that are under way."""
+        """Probe all addresses of a terminal: connect, and close again. Join running probes."""
         member = self._members.of(serial)
         looks = {self._look(member, item.base_url) for item in member.candidates} if member.on_lan else None
         if looks:
@@ -360,14 +391,14 @@ class Addresses:
             self._state(member, looked=True)
 
     def asked_for(self) -> None:
-        """Note that a call shows the terminals: what was not looked at for `READ_SECONDS` is looked at."""
+        """Request probes older than `READ_SECONDS`, because a call shows the terminals."""
         since = monotonic() - READ_SECONDS
         for serial, member in self._members.current.items():
             if any(item.tried < since for item in member.candidates):
-                self.on_news(serial, News.WANTED)
+                self.on_news(serial, AddressChange.WANTED)
 
     async def check_stale(self, seconds: float) -> None:
-        """Look at each terminal that was not looked at just now; wait for that, but no longer than `seconds`."""
+        """Probe each terminal without a recent probe; wait at most `seconds`."""
         since = monotonic() - CHECK_SECONDS
         looks = {
             self._look(member, item.base_url)
@@ -379,7 +410,7 @@ class Addresses:
             await asyncio.wait(looks, timeout=seconds)
 
     def _look(self, member: Member, base_url: str) -> "asyncio.Task[None]":
-        """Connect to an address; join the look that is under way."""
+        """Start a probe of an address, or join a running one."""
         key = (member.config.serial, base_url)
         if key not in self._looks:
             self._looks[key] = asyncio.create_task(self._take_look(member, base_url), name=f"look-{key[0]}")
@@ -398,23 +429,27 @@ class Addresses:
                     self.note_certificate(serial, base_url, certificate)
                     here = member.place is not None and member.place.base_url == base_url
                     if not here or not member.must_prove(None) or member.device.proves(certificate):
-                        member.judge(base_url, Verdict.ANSWERS, None, at, tried)
+                        member.judge(base_url, CandidateVerdict.ANSWERS, None, at, tried)
                     else:
-                        member.judge(base_url, Verdict.REFUSED, NOT_BORNE, at, tried)
+                        member.judge(base_url, CandidateVerdict.REFUSED, NOT_BORNE, at, tried)
                 case Unreached(reason, refused):
-                    member.judge(base_url, Verdict.REFUSED if refused else Verdict.SILENT, reason, at, tried)
+                    member.judge(
+                        base_url, CandidateVerdict.REFUSED if refused else CandidateVerdict.SILENT, reason, at, tried
+                    )
             if not any(looked_at == serial for looked_at, _ in self._looks):
                 self._settle(member)
-        self.on_news(serial, News.REACHED if member.reachable else News.MISSED)
+        self.on_news(serial, AddressChange.REACHED if member.reachable else AddressChange.MISSED)
 
     def _settle(self, member: Member) -> None:
-        """Forget what the looks have shown to be wrong, and tell of devices that contradict each other."""
+        """Remove announcements that probes disproved, and report devices that contradict each other."""
         serial = member.config.serial
         for gone in member.claims.sweep():
             log.info("discovery.gone", terminal=serial, host=gone.hosts[0], reason="it is not there any more")
         self._state(member)
         self.on_looked(serial)
-        rivals = member.claims.rivals if member.configured is None and not isinstance(member.use, Conflict) else None
+        rivals = (
+            member.claims.rivals if member.configured is None and not isinstance(member.use, AddressConflict) else None
+        )
         if rivals is None:
             self._rivals.pop(serial, None)
         elif self._rivals.get(serial) != rivals:
@@ -427,24 +462,24 @@ class Addresses:
                 count=1 + len(rivals.others),
                 detail=f"several devices announce themselves as terminal {serial}: {rivals.believed} is used; {others} "
                 + (
-                    "is trusted as well. Find out which is the right one, and give the terminal a base_url or a "
-                    "fingerprint_sha256 in the configuration"
+                    "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin "
+                    "it in the configuration"
                     if rivals.both_verified
                     else "is not: its certificate is not the one that the configuration trusts. Find out what it is"
                 ),
             )
 
     def _state(self, member: Member, *, looked: bool = False, at_once: bool = False) -> None:
-        """Note whether devices contradict each other now; tell where that begins or ends.
+        """Update the conflict of a terminal; report its beginning and its end.
 
-        `looked`: at all of them, just now. `at_once`: a person has decided; what was seen before counts no more.
+        `looked`: all devices were just probed. `at_once`: the operator has decided; earlier sightings do not count.
         """
         serial, now, use = member.config.serial, monotonic(), member.use
         old = self._disputes.get(serial)
-        if not isinstance(use, Conflict):
+        if not isinstance(use, AddressConflict):
             if old is None:
                 return
-            calm = now - old[1] >= CALM_SECONDS or member.moves_freely or old[0].kind is not Conflict.RIVALS
+            calm = now - old[1] >= CALM_SECONDS or member.moves_freely or old[0].kind is not AddressConflict.RIVALS
             if calm or at_once:
                 del self._disputes[serial]
                 log.info("terminal.identity_settled", terminal=serial, host=member.best and member.best.base_url)
@@ -452,27 +487,27 @@ class Addresses:
                     listener(serial)
                 self.on_looked(serial)
             return
-        answering = [item for item in member.candidates if item.verdict is Verdict.ANSWERS]
-        if not looked and old is None and use is not Conflict.SERIAL:
-            self._confirm(serial)  # what answered a moment ago may just be moving: all are looked at once more
+        answering = [item for item in member.candidates if item.verdict is CandidateVerdict.ANSWERS]
+        if not looked and old is None and use is not AddressConflict.SERIAL:
+            self._confirm(serial)  # the device may just be moving: all addresses are probed once more
             return
         claims, trusted = member.dispute_claims(), member.trusted
         others = tuple(item.base_url for item in answering if trusted is None or item.base_url != trusted.base_url)
         here = member.configured or trusted
-        other = member.other_at(here.base_url) if use is Conflict.SERIAL and here is not None else None
+        other = member.other_at(here.base_url) if use is AddressConflict.SERIAL and here is not None else None
         what = identity.words(use, serial, others, here.base_url if here else None, other)
         todo = identity.todo(serial, other.serial if other else None)
         same = old is not None and old[0].kind is use
         since = old[0].since if old is not None and same else iso(self._now())
-        self._disputes[serial] = (Dispute(use, since, claims, what, todo), now)
+        self._disputes[serial] = (OpenConflict(use, since, claims, what, todo), now)
         if not same:
             detail = self._disputes[serial][0].detail
             log.warning("terminal.identity_conflict", terminal=serial, kind=use, detail=detail)
-            self.on_news(serial, News.WANTED)
+            self.on_news(serial, AddressChange.WANTED)
             self.on_looked(serial)
 
     def _confirm(self, serial: str) -> None:
-        """Look at all addresses of a terminal; once, however often it is asked for meanwhile."""
+        """Probe all addresses of a terminal, once for all requests meanwhile."""
         if serial not in self._confirming:
             look = asyncio.get_running_loop().create_task(self.check(serial), name=f"confirm-{serial}")
             self._confirming[serial] = look
@@ -480,7 +515,7 @@ class Addresses:
 
     @contextmanager
     def _watched(self, member: Member) -> Iterator[None]:
-        """Tell of a terminal that is elsewhere after the block, or can be reached again."""
+        """Report a terminal that has another address after the block, or is reachable again."""
         before, reachable = member.best, member.reachable
         where = before.base_url if before else None
         yield
@@ -490,7 +525,9 @@ class Addresses:
                 listener(member.config.serial)
 
     def cancel_looks(self) -> list[asyncio.Task[None]]:
-        """Cancel the looks under way; return them."""
+        """Cancel the running probes; return them. End each wait for an announcement."""
+        self._first_until = float("-inf")
+        self._announced.set()
         looks = [*self._looks.values(), *self._confirming.values()]
         for look in looks:
             look.cancel()

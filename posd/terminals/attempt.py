@@ -1,4 +1,4 @@
-"""What is seen of the one attempt to call a terminal: whether anything was written, and whether a whole reply came."""
+"""Result of the one attempt to call a terminal: whether anything was written, and whether a whole reply arrived."""
 
 from collections.abc import Callable
 from typing import TypeVar, assert_never
@@ -9,16 +9,16 @@ from posd.terminals.envelope import ErrorEnvelope, read_envelope
 
 
 class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
-    """Nothing of the request was written to the network."""
+    """No byte of the request was written to the network."""
 
     reason: str
 
 
 class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
-    """A whole reply was read: HTTP status and body. `complete` is False where the body was cut at the limit.
+    """A whole reply: HTTP status and body. `complete` is False if the body was cut at the limit.
 
-    `remark`: what there is to say of the reply as such, in words, as of the clocks where it refuses a signed call.
-    `sealed`: the body is encrypted, and could not be opened: nothing in it can be read.
+    `remark`: a sentence about the reply, such as the clocks after a refused signed call. `sealed`: the body is
+    encrypted and could not be decrypted; nothing in it can be read.
     """
 
     status: int
@@ -28,37 +28,53 @@ class Replied(msgspec.Struct, frozen=True, omit_defaults=True, tag="replied"):
     sealed: bool = False
 
 
-class Lost(msgspec.Struct, frozen=True, tag="lost"):
-    """Something was written, and no readable reply came."""
+class ReplyLost(msgspec.Struct, frozen=True, tag="lost"):
+    """Bytes were written, and no readable reply arrived."""
 
     reason: str
 
 
-Attempt = NotSent | Replied | Lost
+Attempt = NotSent | Replied | ReplyLost
+
+
+def cut(attempt: Attempt, most: int) -> Attempt:
+    """Return an attempt with at most `most` bytes of its reply; a remark states the full size.
+
+    The stored attempt is the one that is judged: a cut reply is not complete.
+    """
+    if not isinstance(attempt, Replied) or len(attempt.body) <= most:
+        return attempt
+    words = with_remark(f"the reply has {len(attempt.body)} bytes, of which {most} are kept", attempt.remark)
+    return msgspec.structs.replace(attempt, body=attempt.body[:most], complete=False, remark=words)
+
+
+def size_of(attempt: Attempt) -> int:
+    """Return the stored bytes of a reply."""
+    return len(attempt.body) if isinstance(attempt, Replied) else 0
 
 
 def refuser(attempt: Attempt) -> str | None:
-    """Return the serial of the terminal that refuses, where its error names it (terminal API, Refusals)."""
+    """Return the serial that a refusal names, or None (terminal API, Refusals)."""
     if not isinstance(attempt, Replied) or attempt.status < 400:
         return None
     error = read_envelope(attempt.body)
     return None if error is None else error.serial_number
 
 
-class Withheld(Exception):
-    """What is to be told before anything is sent refuses the call; the message says why."""
+class SendWithheld(Exception):
+    """Call refused by its `connected` callback, before anything was sent; the message names the reason."""
 
 
-# What the one attempt to start something on a terminal proves, of a payment or a print job.
+# What the one attempt to start a payment or a print job proves.
 
 Taken = TypeVar("Taken")
 
-#: How much of a refusal is kept as evidence, in characters; terminals answer with a short JSON error.
+#: Most characters of a refusal that are kept as evidence; terminals send a short JSON error.
 MAX_REFUSAL_TEXT = 2048
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """The terminal answered that it does not run it; `remark` as of the reply, `error` its own where it can be read."""
+class StartRefused(msgspec.Struct, frozen=True):
+    """The terminal replied that it does not run the start; `remark` as of the reply, `error` its own if readable."""
 
     status: int
     body: str
@@ -67,45 +83,45 @@ class Refused(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str | None:
-        """The terminal's own type and code, to be shown; None where it named none."""
+        """The terminal's own type and code, for display, or None."""
         return self.error.name if self.error else None
 
 
-class Unsent(msgspec.Struct, frozen=True):
-    """Provably never sent."""
+class NeverSent(msgspec.Struct, frozen=True):
+    """Start that was provably never sent."""
 
     reason: str
 
 
 class Doubtful(msgspec.Struct, frozen=True):
-    """It may be running."""
+    """Start that may be running."""
 
     reason: str
 
 
-#: 408 says that the terminal gave up reading, not that it had not begun.
+#: 408 shows that the terminal stopped reading, not that it had not begun.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
-#: The terminal does not know who calls: it asks the acquirer nothing for that.
+#: Refused authentication: the terminal does not know the caller and sends nothing to the acquirer.
 UNAUTHENTICATED = frozenset({401, 403})
 
 
 def with_remark(words: str, remark: str) -> str:
-    """Lay what there is to say of a reply beside what it means."""
+    """Append the remark of a reply to a sentence about its meaning."""
     return f"{words}; {remark}" if remark else words
 
 
 def judge_start(
     attempt: Attempt, accepted: Callable[[Replied], Taken], *, reads_errors: bool = True
-) -> Taken | Refused | Unsent | Doubtful:
-    """Judge the one attempt to start something; `accepted` says what a 2xx reply means.
+) -> Taken | StartRefused | NeverSent | Doubtful:
+    """Judge the one attempt to start something; `accepted` returns the meaning of a 2xx reply.
 
-    `reads_errors`: False for what was recorded by a version that did not read the error in a reply. It is judged as
-    it was judged then, so that an upgrade changes no state.
+    `reads_errors`: False for records of a version that did not read the error in a reply. They are judged as that
+    version did, so that an upgrade changes no state.
     """
     match attempt:
         case NotSent(reason=reason):
-            return Unsent(reason)
-        case Lost(reason=reason):
+            return NeverSent(reason)
+        case ReplyLost(reason=reason):
             return Doubtful(reason)
         case Replied(status=status) if 200 <= status < 300:
             return accepted(attempt)
@@ -122,6 +138,6 @@ def judge_start(
             assert_never(attempt)
 
 
-def refused(reply: Replied, error: ErrorEnvelope | None) -> Refused:
-    """Return the refusal that a reply is."""
-    return Refused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)
+def refused(reply: Replied, error: ErrorEnvelope | None) -> StartRefused:
+    """Return the refusal in a reply."""
+    return StartRefused(reply.status, reply.body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT], reply.remark, error)

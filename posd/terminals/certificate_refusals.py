@@ -1,8 +1,8 @@
 """Terminals that refuse this machine's certificate: their TLS alerts, counted per address.
 
-A device that does not trust our CA says so in an alert (RFC 8446, 6.2) and hangs up; without this, all that people
-would see is a payment without events. OpenSSL hands the alert on as the reason of an SSLError: in the handshake as a
-rule, under TLS 1.3 also after it, since the device judges the certificate when our side of the handshake is over.
+A device that does not trust our CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count the operator
+would only find a payment without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the
+handshake. Under TLS 1.3 it can follow later: the device checks the certificate after our side's handshake.
 """
 
 import ssl
@@ -17,7 +17,7 @@ import structlog
 from posd.base.clocks import monotonic
 from posd.httpd.admission import plain
 
-#: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.
+#: Alert of a device about a certificate (RFC 8446, 6.2) -> its meaning and the cure.
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
@@ -31,29 +31,29 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: How long a refusal is a matter for people after the newest one.
+#: Time for which a refusal is shown after the newest one.
 SHOWN_FOR = timedelta(days=1)
-#: One line per address in this time, in seconds; and so many lines in all: the LAN has addresses without end.
+#: Seconds between two log lines for an address, and most lines in that time: the LAN has any number of addresses.
 LINE_EVERY_SECONDS = 3600.0
 MAX_LINES = 32
-#: Addresses that are remembered; a shop has fewer terminals. The one that was silent longest goes first.
+#: Stored addresses; a shop has fewer terminals. The one that is silent longest is dropped first.
 MAX_ADDRESSES = 64
-#: Addresses that are named in one sentence.
+#: Most addresses named in one sentence.
 MAX_NAMED = 3
 
 log = structlog.get_logger("posd.listener")
 
 
 def refusal(error: BaseException | None) -> str | None:
-    """Return the alert by which the other side refused our certificate, None where the error is none such."""
+    """Return the alert by which the peer refused our certificate, else None."""
     reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
     _, found, name = (reason or "").partition("_ALERT_")  # as in TLSV1_ALERT_UNKNOWN_CA
     alert = name.lower()
     return alert if found and alert in WORDS else None
 
 
-class Refusals(msgspec.Struct):
-    """What came from one address; `told_at` is on the monotonic clock, `untold` counts since then."""
+class AddressRefusals(msgspec.Struct):
+    """Refusals of one address; `told_at` is on the monotonic clock, `untold` counts since then."""
 
     alert: str
     first_at: datetime
@@ -64,17 +64,23 @@ class Refusals(msgspec.Struct):
 
 
 class CertificateRefusals:
-    """Counts refusals per address, in a bounded table, and tells of them now and then."""
+    """Counts of refusals per address, in a bounded table, and their log lines.
+
+    The lines have no `Allowance`: it would return room within the hour, so twice MAX_LINES could be logged.
+    """
 
     def __init__(self, now: Callable[[], datetime], is_own: Callable[[str], bool] = lambda _address: False) -> None:
-        """`is_own`: whether an address is this machine's own and no terminal's: `posd doctor` looks from there."""
+        """`is_own`: returns whether an address belongs to this machine and no terminal:
+
+        `posd doctor` connects from there.
+        """
         self._now = now
         self._is_own = is_own
-        self._addresses: dict[str, Refusals] = {}
+        self._addresses: dict[str, AddressRefusals] = {}
         self._lines: list[float] = []
 
     def told(self, peer: str, error: BaseException | None) -> bool:
-        """Count what broke a connection where it is a refusal; return whether it is."""
+        """Count the error that broke a connection if it is a refusal; return whether it is."""
         alert = refusal(error)
         if alert is not None and not self._is_own(plain(peer)):
             self.note(peer, alert)
@@ -83,7 +89,7 @@ class CertificateRefusals:
     def note(self, peer: str, alert: str) -> None:
         """Count one more refusal."""
         address, now = plain(peer), self._now()
-        entry = self._addresses.pop(address, None) or Refusals(alert, now, now)
+        entry = self._addresses.pop(address, None) or AddressRefusals(alert, now, now)
         if len(self._addresses) >= MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
         self._addresses[address] = entry  # last in the order: the newest
@@ -92,7 +98,7 @@ class CertificateRefusals:
         entry.untold += 1
         self._tell(address, entry, monotonic())
 
-    def _tell(self, address: str, entry: Refusals, now: float) -> None:
+    def _tell(self, address: str, entry: AddressRefusals, now: float) -> None:
         self._lines = [at for at in self._lines if now - at < LINE_EVERY_SECONDS]
         due = entry.told_at is None or now - entry.told_at >= LINE_EVERY_SECONDS
         if not due or len(self._lines) >= MAX_LINES:
@@ -102,15 +108,16 @@ class CertificateRefusals:
         detail = f"the device at {address} refuses this machine's certificate ({entry.alert}): {WORDS[entry.alert]}"
         log.warning("listener.distrusted", peer=address, kind=entry.alert, count=count, detail=detail)
 
-    def recent(self) -> dict[str, Refusals]:
-        """Return the addresses that have refused in the last `SHOWN_FOR`, the newest last."""
+    def recent(self) -> dict[str, AddressRefusals]:
+        """Return the addresses that refused within `SHOWN_FOR`, the newest last."""
         oldest = self._now() - SHOWN_FOR
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
     def words(self, terminals: Mapping[str, str], *, complete: bool) -> str | None:
-        """Return which terminals refuse the certificate now, and what to do; None where none does.
+        """Return a sentence with the terminals that refuse the certificate, and the cure; None without any.
 
-        `terminals`: address -> serial. `complete`: all of the fleet are among them; else any address may be a terminal.
+        `terminals`: address -> serial. `complete`: all of the fleet are among them; otherwise any address may be a
+        terminal.
         """
         found = {address: item for address, item in self.recent().items() if address in terminals or not complete}
         if not found:

@@ -1,7 +1,7 @@
-"""The client for terminals: one fresh connection a call, and exact knowledge of what was sent.
+"""Client for terminals: a new connection for each call, and exact knowledge of the bytes sent.
 
-A stale kept-alive connection would make doubt of routine, so none is kept. The request is one write (`exchange`), and
-is marked just before: a failure before the mark is `NotSent`, one after it `Lost`.
+A stale kept-alive connection would make uncertain outcomes common, so none is kept. The request is one write
+(`exchange`), with a mark just before it. A failure before the mark is `NotSent`, one after it `ReplyLost`.
 """
 
 import asyncio
@@ -21,37 +21,36 @@ import msgspec
 
 from posd.base.clocks import wall
 from posd.terminals import trust
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied, Withheld, with_remark
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, SendWithheld, with_remark
 from posd.terminals.auth import clock
-from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, Unreadable, authenticate
-from posd.terminals.exchange import Answer, Broken, Exchange, request_bytes
+from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, UnreadableReply, authenticate
+from posd.terminals.exchange import ClientExchange, ExchangeFailed, HttpAnswer, request_bytes
 from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 from posd.tls import server_hostname
 
-#: Where a name has several addresses, so long one has to itself before the next is tried beside it, in seconds
-#: (RFC 8305, section 5).
+#: Seconds before the next address of a name is tried in parallel (RFC 8305, section 5).
 ATTEMPT_SECONDS = 0.25
 
-#: Sent with every request; what authenticates it comes on top.
+#: Headers of every request, besides those of the authentication.
 HEADERS: Final = MappingProxyType(
     {
         "user-agent": "posd",
         "connection": "close",
         "accept": "application/json",
-        "accept-encoding": "identity",  # replies are read as they come: a packed one could not be judged
+        "accept-encoding": "identity",  # replies are stored as received: a compressed one could not be judged
     }
 )
 
-#: The port of a URL without one.
+#: Port of a URL without one.
 _PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
 class AnotherDevice(Exception):
-    """Not the device that was meant is at that address; the message says so. Nothing was sent."""
+    """Another device than the expected one at the address. Nothing was sent."""
 
 
-class Device:
-    """What a call needs to know of one terminal: trust, time-outs (seconds), how a request is authenticated."""
+class TerminalAccess:
+    """Settings for calls to one terminal: trust, time-outs (seconds), authentication."""
 
     def __init__(
         self,
@@ -62,19 +61,23 @@ class Device:
         *,
         server_name: str = "",
         ca_file: Path | None = None,
+        trusts_system: bool = False,
         serial: str = "",
         window: int | None = None,
         now: Callable[[], datetime] = wall,
     ) -> None:
-        """`server_name` is what a certificate must be for ("" for the host); `ca_file`, in `trust` already, is named
-        where one is refused. `serial` is what a certificate of that CA bears that proves whose it is ("": none does).
-        `window`: by how many seconds clocks may differ for the authentication, None where it needs no clock.
+        """`server_name`: the name that a certificate must carry ("" for the host).
+
+        `ca_file`: already in `trust`; named in the message about a refused certificate. `trusts_system`: named
+        likewise. `serial`: a certificate of that CA with this serial proves the terminal's identity ("": none does).
+        `window`: accepted clock difference of the authentication (s), or None.
         """
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
         self._trust = trust
         self._server_name = server_name
         self._ca_file = ca_file
+        self._trusts_system = trusts_system
         self._serial = serial
         self._bearing: set[str] = set()
         self._looked_at: str | None = None
@@ -85,7 +88,7 @@ class Device:
         self._deadlines: dict[asyncio.Timeout, None] = {}  # in the order in which they were set
 
     def judge_dates(self, judged: bool) -> None:
-        """Have the dates of the terminal's certificate judged or not: a wrong clock says nothing of them."""
+        """Set whether the dates of the terminal's certificate are checked: a wrong clock cannot judge them."""
         trust.judge_dates(self._trust, judged)
 
     async def call(
@@ -99,12 +102,12 @@ class Device:
         proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Send one request and say what is known of it. It ends within the connect and the reply time-out together.
+        """Send one request and return what is known of it. It ends within connect and reply time-out together.
 
-        `written` is called when the whole request was handed to the network. With `same_as`, the SHA-256 fingerprint
-        (hex) of a certificate, nothing is sent to a device that shows another one; with `proven`, nothing to one whose
-        certificate does not prove that it is the terminal. `connected` is called with the fingerprint of the device
-        that is there, None without TLS, before anything is sent; where it raises Withheld, nothing is.
+        `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex); a
+        device with another certificate is sent nothing. `proven`: a device whose certificate does not prove the
+        terminal's identity is sent nothing. `connected`: called before anything is sent, with the fingerprint of the
+        device, None without TLS; if it raises Withheld, nothing is sent.
         """
         writing = False
 
@@ -139,7 +142,7 @@ class Device:
             reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
             self._deadlines.pop(deadline, None)
-        return Lost(reason) if writing else NotSent(reason)
+        return ReplyLost(reason) if writing else NotSent(reason)
 
     async def _send(
         self,
@@ -150,7 +153,7 @@ class Device:
         written: Callable[[], None],
     ) -> Replied:
         content_type = {} if body is None else {"content-type": "application/json"}
-        request = authenticate(Request(method, url, {**HEADERS, **content_type}, body), self._authentication)
+        request = authenticate(OutgoingRequest(method, url, {**HEADERS, **content_type}, body), self._authentication)
         goal = _goal(request)
 
         def connected(transport: asyncio.Transport) -> None:
@@ -159,7 +162,7 @@ class Device:
                 certificate = self._seen(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             about_to_write(certificate)
 
-        exchange = Exchange(goal.request, connected, self.reply_timeout)
+        exchange = ClientExchange(goal.request, connected, self.reply_timeout)
         try:
             await self._connect(goal, exchange)
             answer = await exchange.answer(written)
@@ -167,8 +170,8 @@ class Device:
             exchange.close()
         return self._replied(request, answer)
 
-    async def _connect(self, goal: "_Goal", exchange: Exchange) -> None:
-        """Connect, TLS included, within the connect time-out. Raise Broken, from what it failed of."""
+    async def _connect(self, goal: "_Goal", exchange: ClientExchange) -> None:
+        """Connect, with TLS, within the connect time-out. Raise Broken with the reason."""
         host, secure = goal.host, goal.secure
         try:
             async with asyncio.timeout(self.connect_timeout):
@@ -182,14 +185,14 @@ class Device:
                     happy_eyeballs_delay=None if _is_address(host) else ATTEMPT_SECONDS,
                 )
         except TimeoutError:
-            raise Broken("the connection was not established in time") from None
+            raise ExchangeFailed("the connection was not established in time") from None
         except OSError as error:
-            raise Broken(f"cannot connect: {_why_not(error)}") from error
-        except ValueError:  # of a name that is none
-            raise Broken("cannot connect: its name cannot be looked up") from None
+            raise ExchangeFailed(f"cannot connect: {_why_not(error)}") from error
+        except ValueError:  # an invalid name
+            raise ExchangeFailed("cannot connect: its name cannot be looked up") from None
 
-    def _replied(self, request: Request, answer: Answer) -> Replied:
-        """Return what the reply says, and what there is to say of it."""
+    def _replied(self, request: OutgoingRequest, answer: HttpAnswer) -> Replied:
+        """Return the decrypted reply with its remark."""
         if not answer.complete:
             return Replied(answer.status, answer.body, complete=False)
         remark = ""
@@ -202,23 +205,23 @@ class Device:
         sealed, body = False, answer.body
         try:
             body = request.opened(body)
-        except Unreadable as error:
+        except UnreadableReply as error:
             sealed, remark = True, with_remark(str(error), remark)
         return Replied(answer.status, body, remark=remark, sealed=sealed)
 
     async def probe(self, base_url: str) -> Reached | Unreached:
-        """Look whether it is there: connect as for a call, and send nothing."""
+        """Probe a URL: connect as for a call, and send nothing."""
         found = await probe(base_url, self._trust, self._server_name, self.connect_timeout, self._explain)
         if isinstance(found, Reached):
             self._seen(found.der)
         return found
 
     def proves(self, certificate: str | None) -> bool:
-        """Whether that certificate, which verified here, bears the serial of the terminal."""
+        """Return whether a certificate that verified here has the serial of the terminal."""
         return certificate in self._bearing
 
     def _seen(self, certificate: bytes | None) -> str | None:
-        """Note whether a certificate that verified bears the serial; return its fingerprint."""
+        """Record whether a verified certificate has the serial; return its fingerprint."""
         found = fingerprint(certificate)
         if found is not None and found != self._looked_at and self._serial:
             self._looked_at = found
@@ -227,7 +230,7 @@ class Device:
         return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
-        """Say why the certificate there was refused; `until` (on the loop's clock) there is time to look at it."""
+        """Return why the certificate there was refused; `until` (on the loop's clock) bounds the time to read it."""
         now = asyncio.get_running_loop().time()
         last = now if self._hurried else min(now + self.connect_timeout, until or now + self.connect_timeout)
         deadline = asyncio.timeout_at(last)
@@ -235,28 +238,28 @@ class Device:
         try:
             async with deadline:
                 certificate = await trust.shown(url, self._server_name)
-        except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: of a name
+        except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: an invalid name
             certificate = None
         finally:
             self._deadlines.pop(deadline, None)
         expected = trust.called(url, self._server_name)
-        return trust.words(error, certificate, expected, self._ca_file, self._now())
+        return trust.words(error, certificate, expected, self._ca_file, self._now(), system=self._trusts_system)
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is open."""
         return bool(self._deadlines)
 
     def hurry(self) -> None:
-        """End the calls under way now, as if their time were up; later ones are not sent."""
+        """Cancel the open calls, as a time-out does; later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
-            with suppress(RuntimeError):  # it has just run out by itself
+            with suppress(RuntimeError):  # its time is just up
                 deadline.reschedule(0)
 
 
 class _Goal(msgspec.Struct, frozen=True):
-    """Where a request goes, and its bytes. `host` is a name or an address, with the scope of an IPv6 one."""
+    """Destination of a request, and its bytes. `host` is a name or an address, with the scope of an IPv6 one."""
 
     secure: bool
     host: str
@@ -264,26 +267,26 @@ class _Goal(msgspec.Struct, frozen=True):
     request: bytes
 
 
-def _goal(request: Request) -> _Goal:
-    """Return where a request goes. Raise Broken where it cannot be sent."""
+def _goal(request: OutgoingRequest) -> _Goal:
+    """Return the destination of a request. Raise Broken if it cannot be sent."""
     parts = urlsplit(request.url)
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
     if default is None or not host:
-        raise Broken("the request cannot be sent: its URL is none of http or https")
+        raise ExchangeFailed("the request cannot be sent: its URL is none of http or https")
     port = parts.port or default
-    name = host.partition("%")[0]  # to the other side, its scope means nothing (RFC 6874, section 4)
+    name = host.partition("%")[0]  # the scope has no meaning for the other side (RFC 6874, section 4)
     bracketed = f"[{name}]" if ":" in name else name
     headers = {"host": bracketed if port == default else f"{bracketed}:{port}", **request.headers}
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
         sent = request_bytes(request.method, target, headers, request.body)
     except ValueError as error:
-        raise Broken(f"the request cannot be sent: {error}") from None
+        raise ExchangeFailed(f"the request cannot be sent: {error}") from None
     return _Goal(default == _PORTS["https"], host, port, sent)
 
 
 def _is_address(host: str) -> bool:
-    if ":" in host:  # no name has one
+    if ":" in host:  # no name contains one
         return True
     try:
         socket.inet_pton(socket.AF_INET, host)
@@ -293,13 +296,13 @@ def _is_address(host: str) -> bool:
 
 
 def _why_not(error: OSError) -> str:
-    """Say in words why a connection did not come about."""
+    """Return why a connection failed, in words."""
     code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
     return WORDS.get(code or 0) or str(error)
 
 
 def _words(error: Exception) -> str:
-    """Say in words what a failed call failed of."""
-    if isinstance(error, Broken | NotAuthenticated | AnotherDevice | Withheld):
+    """Return why a call failed, in words."""
+    if isinstance(error, ExchangeFailed | NotAuthenticated | AnotherDevice | SendWithheld):
         return str(error)
-    return f"the connection broke ({type(error).__name__})"  # its own text could quote what was sent
+    return f"the connection broke ({type(error).__name__})"  # the error's own text could quote the request

@@ -1,8 +1,8 @@
-"""What a person has seen working with a terminal, and for which profile that counts: pure.
+"""What an operator saw working with a terminal, and the profile for which that counts: pure.
 
-A person vouches for a row of the profile by `confirmed = true` in the configuration, or by having seen it working with
-this terminal (`Commission.proven`) by the profile that it has now. Where the profile has changed since, nothing of that
-counts until a person looks again.
+An operator vouches for a row of the profile in one of two ways. One is `confirmed = true` in the configuration. The
+other is to have seen it working with this terminal (`Commission.proven`), with its present profile. After a change of
+the profile nothing of that counts until the operator checks again.
 """
 
 import hashlib
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from posd.config.profile import Row, Table
+from posd.config.profile import OperationRow, Table
 
 if TYPE_CHECKING:
     from posd.config import TerminalConfig
 
 
 class Part(StrEnum):
-    """What can be seen working with a terminal (local API, `commission`)."""
+    """Functions that an operator can see working with a terminal (local API, `commission`)."""
 
     START = "start"
     ABORT = "abort"
@@ -31,7 +31,7 @@ class Part(StrEnum):
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """What was seen working with a terminal: when, by whom, why, and by which version of its profile."""
+    """Functions seen working with a terminal: time, operator, reason, and version of its profile."""
 
     terminal: str
     at: str
@@ -43,11 +43,11 @@ class Commission(msgspec.Struct, frozen=True):
 
 
 def version(terminal: "TerminalConfig", table: Table) -> str:
-    """Return the version of a terminal's profile: a digest of all that a proof depends on, and of nothing secret.
+    """Return the version of a terminal's profile: a digest of all inputs of a proof, without secrets.
 
-    That is each row (without `confirmed`, which is a person's word too), how the terminal is called, the names of the
-    headers, how calls are authenticated and webhooks signed, and the units of amounts. On this network an address is
-    none of it: a terminal moves. In the cloud the address is the service that answers.
+    It covers each row (without `confirmed`, which is the operator's word too) and how the terminal is called. It also
+    covers the names of the headers, the authentication of calls and webhooks, and the units of amounts. On this network
+    it excludes the address, because a terminal moves. In the cloud it includes the address of the service.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}
@@ -65,9 +65,9 @@ def version(terminal: "TerminalConfig", table: Table) -> str:
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
-def vouched(operation: str, row: Row, profile: str, seen: Commission | None) -> bool:
-    """Whether a person vouches for a row of the profile (`operation`), so that its answers are proof.
+def vouched(operation: str, row: OperationRow, profile: str, seen: Commission | None) -> bool:
+    """Return whether an operator vouches for a row of the profile (`operation`), so that its replies are proof.
 
-    `profile` is the version that is in force, `seen` what was seen working with the terminal, if anything.
+    `profile`: the version in force. `seen`: what was seen working with the terminal, or None.
     """
     return row.confirmed or (seen is not None and seen.profile == profile and operation in seen.proven)

@@ -1,4 +1,4 @@
-"""Calls to terminals: which request, to which device, and what is noted of it."""
+"""Calls to terminals: the request, the device, and the record of the result."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -7,14 +7,14 @@ import msgspec
 
 from posd.terminals.addresses import Addresses
 from posd.terminals.attempt import Attempt, refuser
-from posd.terminals.members import Members, Started
+from posd.terminals.members import Members, NewestStart
 
 if TYPE_CHECKING:
-    from posd.terminals.client import Device
+    from posd.terminals.client import TerminalAccess
 
 
 class TerminalRequest(msgspec.Struct, frozen=True):
-    """One request to a terminal, ready to be sent: `base_url` is the address that was chosen for it."""
+    """One request to a terminal, ready to be sent; `base_url` is the chosen address."""
 
     terminal: str
     base_url: str
@@ -24,7 +24,7 @@ class TerminalRequest(msgspec.Struct, frozen=True):
 
 
 class Contact:
-    """Calls terminals, and knows which device is called."""
+    """Calls to terminals, and the identity of the called device."""
 
     def __init__(self, members: Members, addresses: Addresses) -> None:
         self._members = members
@@ -38,7 +38,7 @@ class Contact:
         written: Callable[[], None] = lambda: None,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Send the request once; note whether the terminal was reached. See `terminals.client.Device.call`."""
+        """Send the request once; record whether the terminal was reached (see `TerminalAccess.call`)."""
         shown: list[str | None] = []
 
         def note(certificate: str | None) -> None:
@@ -54,32 +54,32 @@ class Contact:
         self._addresses.note_result(request.terminal, request.base_url, attempt, connected=bool(shown))
         if (said := refuser(attempt)) is not None and self._members.of(request.terminal).on_lan:
             other = said if said != request.terminal else None
-            self._addresses.says_it_is(request.terminal, request.base_url, other)
+            self._addresses.record_other_identity(request.terminal, request.base_url, other)
         return attempt
 
-    def device(self, serial: str) -> "Device":
+    def device(self, serial: str) -> "TerminalAccess":
         """Return the client for calls to a terminal."""
         return self._members.device(self._members.of(serial))
 
     def longest(self, serial: str) -> float:
-        """Return how long one call to a terminal may take, in seconds."""
+        """Return the longest duration of one call to a terminal, in seconds."""
         device = self.device(serial)
         return device.connect_timeout + device.reply_timeout
 
     def same_device(self, serial: str, sent_to: str, base_url: str) -> bool | str:
-        """Tell whether `base_url` leads to the device that the newest start went to, at `sent_to`.
+        """Return whether `base_url` leads to the device of the newest start, at `sent_to`.
 
-        A fingerprint: where it shows the certificate of that. See `Member.same_as`.
+        A fingerprint instead: it does if it shows that certificate (see `Member.same_as`).
         """
         return self._members.of(serial).same_as(sent_to, base_url)
 
     def was_same_device(self, serial: str, sent_to: str, base_url: str, certificate: str | None) -> bool:
-        """Whether what showed this certificate at `base_url` is the device that the newest start went to."""
+        """Return whether the device with this certificate at `base_url` is the one of the newest start."""
         same = self._members.of(serial).same_as(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
 
     def note_start(self, serial: str, base_url: str, certificate: str | None) -> None:
-        """Note that a start goes to the device at that address, which showed this certificate (fingerprint)."""
+        """Record that a start goes to the device at that address, with this certificate (fingerprint)."""
         member = self._members.of(serial)
-        member.started = Started(base_url, certificate)
+        member.started = NewestStart(base_url, certificate)
         self._addresses.note_certificate(serial, base_url, certificate)

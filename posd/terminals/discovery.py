@@ -1,8 +1,8 @@
 """Discovery over mDNS/DNS-SD: announcements of terminals, by serial.
 
-Trouble here never hurts payments to configured addresses: it is logged, and tried again. The library does not follow
-interfaces that come, go or change, so that it is started anew for those that there are; what was announced before stays
-known until it is heard again, or cannot be reached.
+A failure here never affects payments to configured addresses: it is logged, and discovery tries again. The library does
+not follow changes of interfaces, so discovery restarts it for the present ones. Earlier announcements stay until they
+are repeated or unreachable.
 """
 
 import asyncio
@@ -15,25 +15,27 @@ from datetime import datetime
 import msgspec
 import structlog
 from zeroconf import Error, RecordUpdate, RecordUpdateListener, ServiceStateChange, Zeroconf
+from zeroconf._dns import DNSPointer, DNSRecord
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+from zeroconf.const import _TYPE_A, _TYPE_AAAA
 
 from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
 from posd.terminals.addresses import NOT_ANNOUNCED
-from posd.terminals.claims import Malformed, Rules, read_announcement
+from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement, read_announcement
 from posd.terminals.fleet import Fleet
-from posd.terminals.interfaces import Interface, Interfaces, Snapshot
+from posd.terminals.interfaces import Interface, Interfaces, InterfaceSnapshot
 
-# On which interfaces mDNS is spoken, from the interfaces that there are: no I/O.
+# Interfaces for mDNS, chosen from the present ones: no I/O.
 #
-# Those that the configuration chose by their addresses, without a choice all but loopback; only what is up, with a
-# carrier. The library takes IPv4 addresses as text and, for IPv6, the index of the interface.
+# They are those with a configured address; without configuration all but loopback. Only interfaces that are up, with a
+# carrier, count. The library takes IPv4 addresses as text and, for IPv6, the index of the interface.
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """What mDNS is spoken on, in a fixed order: (name of the interface, what the library is given).
+class InterfaceSelection(msgspec.Struct, frozen=True):
+    """Chosen interfaces for mDNS, in a fixed order: (name of the interface, argument for the library).
 
-    `missing`: addresses that the configuration chose and that this machine does not have now.
+    `missing`: configured addresses that this machine does not have.
     """
 
     spoken: tuple[tuple[str, str | int], ...]
@@ -41,17 +43,17 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def interfaces(self) -> list[str | int]:
-        """What the library is given."""
+        """Arguments for the library."""
         return [item for _, item in self.spoken]
 
 
-def select(state: Snapshot, chosen: Iterable[str]) -> Selection:
-    """Return the selection; `chosen` are the addresses in the configuration, none for all interfaces."""
+def select(state: InterfaceSnapshot, chosen: Iterable[str]) -> InterfaceSelection:
+    """Return the selection; `chosen` are the configured addresses, none for all interfaces."""
     running = sorted((item for item in state.interfaces if item.running), key=lambda item: item.index)
     chosen = tuple(chosen)
     if not chosen:
         everything = (entry for item in running if not _is_loopback(item) for entry in _of(item))
-        return Selection(tuple(everything))
+        return InterfaceSelection(tuple(everything))
     spoken: dict[tuple[str, str | int], None] = {}
     missing = []
     for text in chosen:
@@ -60,11 +62,11 @@ def select(state: Snapshot, chosen: Iterable[str]) -> Selection:
             spoken[item.name, item.index if ":" in address else address] = None
         if not found:
             missing.append(text)
-    return Selection(tuple(spoken), tuple(missing))
+    return InterfaceSelection(tuple(spoken), tuple(missing))
 
 
 def _of(interface: Interface) -> list[tuple[str, str | int]]:
-    """Return what the library is given of one interface: an IPv4 address of it, and its index where it has IPv6."""
+    """Return the arguments for one interface: an IPv4 address, and the index if it has IPv6."""
     four = sorted(address for address in interface.addresses if ":" not in address)
     six = any(":" in address for address in interface.addresses)
     return [(interface.name, address) for address in four[:1]] + [(interface.name, interface.index)] * six
@@ -75,26 +77,27 @@ def _is_loopback(interface: Interface) -> bool:
 
 
 def _is(address: str, chosen: str) -> bool:
-    """Whether an address is the chosen one; one without a scope is chosen on every interface that has it."""
+    """Return whether an address is the chosen one; without a scope it matches on every interface."""
     same = ipaddress.ip_address(address) == ipaddress.ip_address(chosen)
     return same or ("%" not in chosen and address.partition("%")[0] == chosen)
 
 
-#: How long one that is to be closed may still be starting, in seconds; it takes milliseconds, and the stop under three.
+#: Seconds that a close waits for a starting library. A start takes milliseconds, and the stop under three seconds.
 START_SECONDS = 1.0
-#: How long one service is asked for its address, in milliseconds.
+#: Milliseconds of one lookup of a service's address.
 RESOLVE_TIMEOUT_MS = 3000
-#: A device that gets another address announces old and new for about a second: what it says is read again after this.
+#: Seconds after which an announcement with several addresses is read again. A device with a new address announces old
+#: and new for about a second.
 SETTLE_SECONDS = 2.5
-#: Where mDNS cannot start it is tried again after this, in seconds, or as soon as an interface changes.
+#: Seconds before mDNS is started again after a failure; a change of an interface starts it at once.
 RETRY_SECONDS = 10.0
-#: Lookups of announced services under way at once, and waiting; a LAN that announces without end must not pile up.
+#: Most lookups of services at once, and most waiting ones, so that endless announcements do not pile up.
 MAX_RESOLVING = 32
 MAX_WAITING = 256
-#: Records that the library may hold for who announces without end; it keeps them for an hour and more. It has a limit
-#: of its own, of 10,000, but what it plans for each of them has none.
+#: Most records in the library, which stores them for an hour and more. Its own limit is 10,000, but the timers that it
+#: sets for each have none.
 MAX_RECORDS = 8_000
-#: Lines about one terminal that comes and goes, in so many seconds; more are told at debug only.
+#: Most log lines about one terminal that comes and goes, in so many seconds; further ones have level debug.
 MAX_LINES = 8
 LINES_SECONDS = 60.0
 
@@ -102,28 +105,31 @@ log = structlog.get_logger("posd.discovery")
 
 
 class Discovery:
-    """Browses for terminals and tells the fleet. Run `run` as a task; cancel it to stop."""
+    """Browser for terminals that reports to the fleet. Run `run` as a task; cancel it to stop."""
 
     def __init__(
         self, config: DiscoveryConfig, fleet: Fleet, interfaces: Interfaces, now: Callable[[], datetime]
     ) -> None:
         self._config = config
-        self._rules = Rules(config.serial_keys, config.interfaces)
+        self._rules = AnnouncementRules(config.serial_keys, config.interfaces)
         self._fleet = fleet
         self._interfaces = interfaces
         self._now = now
         self._resolving: dict[str, asyncio.Task[None]] = {}
-        self._waiting: dict[str, str] = {}  # instance name -> service type
+        self._waiting: dict[str, AsyncServiceInfo] = {}  # instance name in lower case -> service to look up
         self._lines: dict[str, deque[float]] = {}
         self._wake = asyncio.Event()
         self._told: str | None = None
-        #: Why mDNS does not run, or not everywhere, in words; None where all is well.
+        #: Announcements that the library refuses, or that are not of a terminal.
+        self.ignored = 0
+        #: Why mDNS does not run, or not everywhere, in words; else None.
         self.trouble: str | None = "it has not started yet"
         interfaces.listen(self._wake.set)
+        fleet.addresses.expect_announcements()
 
     @property
     def running(self) -> bool:
-        """Whether announcements are heard, on all of the chosen interfaces."""
+        """Whether mDNS runs on all chosen interfaces."""
         return self.trouble is None
 
     async def run(self) -> None:
@@ -137,45 +143,44 @@ class Discovery:
                 continue
             try:
                 zeroconf = AsyncZeroconf(interfaces=selection.interfaces)
-            except (OSError, Error, RuntimeError) as error:  # an interface went meanwhile, or the port is not free
-                self._say(f"mDNS cannot start on {_names(selection)} ({error})")
+            except (OSError, Error, RuntimeError) as error:  # an interface vanished meanwhile, or the port is not free
+                self._say(f"mDNS cannot start on {names(selection)} ({error})")
                 await self._changed(RETRY_SECONDS)
                 continue
             await self._browse(zeroconf, selection)
 
-    async def _browse(self, zeroconf: AsyncZeroconf, selection: Selection) -> None:
-        """Browse until the interfaces are others, or too much was announced."""
+    async def _browse(self, zeroconf: AsyncZeroconf, selection: InterfaceSelection) -> None:
+        """Browse until the interfaces change, or too many records were announced."""
         records = _Records(zeroconf.zeroconf, self._wake.set)
         browser = None
         try:
             with suppress(Error):  # NotRunningException: closed at once
                 await zeroconf.zeroconf.async_wait_for_start()
             zeroconf.zeroconf.async_add_listener(records, None)
-            browser = AsyncServiceBrowser(
-                zeroconf.zeroconf, list(self._config.service_types), handlers=[self._on_change]
-            )
-            log.info("discovery.started", service_types=list(self._config.service_types), interfaces=_names(selection))
+            browser = Browser(zeroconf.zeroconf, list(self._config.service_types), handlers=[self._on_change])
+            self._fleet.addresses.expect_announcements()
+            log.info("discovery.started", service_types=list(self._config.service_types), interfaces=names(selection))
             while select(self._interfaces.state, self._config.interfaces) == selection and not records.too_many:
                 await self._changed(None)
         finally:
             self._waiting.clear()
             for task in self._resolving.values():
                 task.cancel()
-            await _closed(browser, zeroconf)
-        self._fleet.addresses.unheard()
+            await closed(browser, zeroconf)
+        self._fleet.addresses.mark_stale()
         if records.too_many:
             self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _changed(self, seconds: float | None) -> None:
-        """Wait until an interface changes, at most so long."""
+        """Wait until an interface changes, at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         self._wake.clear()
 
     def _say(self, trouble: str | None) -> None:
-        """Note why mDNS does not run as it should; tell it once."""
+        """Set the trouble of mDNS; log each new one once."""
         self.trouble = trouble
         self._fleet.addresses.no_address = NOT_ANNOUNCED if trouble is None else trouble
         if trouble is not None and trouble != self._told:
@@ -188,65 +193,63 @@ class Discovery:
         self._told = trouble
 
     def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        self._waiting.pop(name, None)
-        if name in self._resolving:
-            self._resolving.pop(name).cancel()  # what it was about to say is old
+        key = name.lower()
+        self._waiting.pop(key, None)
+        if key in self._resolving:
+            self._resolving.pop(key).cancel()  # its result is outdated
         if state_change is ServiceStateChange.Removed:
-            gone = self._fleet.addresses.withdraw(name)
+            gone = self._fleet.addresses.withdraw(key)
             if gone is not None and gone.serial in self._fleet:
                 (log.info if self._worth_a_line(gone.serial) else log.debug)(
                     "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
                 )
             return
-        if len(self._resolving) < MAX_RESOLVING:
-            self._start(zeroconf, service_type, name)
+        try:  # an exception here would end the library's work on all other names of the packet, and of later ones
+            info = AsyncServiceInfo(service_type, name)
+        except Error:
+            self._ignore("the mDNS library refuses its name")
             return
-        said = AsyncServiceInfo(service_type, name)
-        if said.load_from_cache(zeroconf):  # all of it: nothing is to be waited for behind those who say less
-            self._take(service_type, said)
+        if len(self._resolving) < MAX_RESOLVING:
+            self._start(zeroconf, info)
+        elif info.load_from_cache(zeroconf):  # complete: it does not wait behind incomplete announcements
+            self._take(info)
         elif len(self._waiting) < MAX_WAITING:
-            self._waiting[name] = service_type
+            self._waiting[key] = info
 
-    def _start(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, service_type, name))
-        self._resolving[name] = task
+    def _ignore(self, reason: str) -> None:
+        self.ignored += 1
+        log.debug("discovery.ignored", reason=reason)
+
+    def _start(self, zeroconf: Zeroconf, info: AsyncServiceInfo) -> None:
+        task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, info))
+        self._resolving[info.key] = task
 
         def resolved(done: "asyncio.Task[None]") -> None:
-            if self._resolving.get(name) is done:
-                del self._resolving[name]
+            if self._resolving.get(info.key) is done:
+                del self._resolving[info.key]
             if self._waiting and len(self._resolving) < MAX_RESOLVING:
-                waiting = next(iter(self._waiting))
-                self._start(zeroconf, self._waiting.pop(waiting), waiting)
+                self._start(zeroconf, self._waiting.pop(next(iter(self._waiting))))
 
         task.add_done_callback(resolved)
 
-    async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
-        info = AsyncServiceInfo(service_type, name)
+    async def _resolve(self, zeroconf: Zeroconf, info: AsyncServiceInfo) -> None:
         try:
             if not await info.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
                 return
-        except Error:  # NotRunningException: closed meanwhile
+        except Error:  # NotRunningException: closed meanwhile; or a name that cannot be queried
             return
-        if self._take(service_type, info) > 1:
+        if self._take(info) > 1:
             await asyncio.sleep(SETTLE_SECONDS)
-            again = AsyncServiceInfo(service_type, name)
+            again = AsyncServiceInfo(info.type, info.name)
             if again.load_from_cache(zeroconf):
-                self._take(service_type, again)
+                self._take(again)
 
-    def _take(self, service_type: str, info: AsyncServiceInfo) -> int:
-        """Tell the fleet what was announced; return how many addresses it has."""
+    def _take(self, info: AsyncServiceInfo) -> int:
+        """Pass an announcement to the fleet; return its number of addresses."""
         try:
-            found = read_announcement(
-                info.name,
-                service_type,
-                info.decoded_properties,
-                info.parsed_scoped_addresses(),
-                info.port,
-                self._rules,
-                iso(self._now()),
-            )
-        except Malformed as error:
-            log.debug("discovery.ignored", reason=str(error))
+            found = read(info, self._rules, self._now())
+        except MalformedAnnouncement as error:
+            self._ignore(str(error))
             return 0
         if self._fleet.addresses.announce(found):
             in_fleet = found.serial in self._fleet
@@ -256,7 +259,7 @@ class Discovery:
         return len(found.hosts)
 
     def _worth_a_line(self, serial: str) -> bool:
-        """A device on the network can announce without end: a serial gets a few lines, the rest is logged at debug."""
+        """Return whether a line about a serial is logged at info. A device can announce without end, so few are."""
         now = asyncio.get_running_loop().time()
         lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
         if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:
@@ -265,13 +268,19 @@ class Discovery:
         return True
 
 
-async def _closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -> None:
-    """Close both, also where posd stops in the middle of it: their sockets must not stay."""
+def read(info: AsyncServiceInfo, rules: AnnouncementRules, now: datetime) -> Announcement:
+    """Return what a resolved service announces. Raise Malformed."""
+    addresses = info.parsed_scoped_addresses()
+    return read_announcement(info.name, info.type, info.decoded_properties, addresses, info.port, rules, iso(now))
+
+
+async def closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -> None:
+    """Close both, also if posd stops meanwhile, so that no socket stays open."""
 
     async def close() -> None:
         if browser is not None:
             await browser.async_cancel()
-        with suppress(Error):  # one that is still starting would make its sockets after it was closed
+        with suppress(Error):  # a library that is still starting would open its sockets after the close
             await zeroconf.zeroconf.async_wait_for_start(START_SECONDS)
         await zeroconf.async_close()
 
@@ -283,21 +292,54 @@ async def _closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) 
         raise
 
 
+class Browser(AsyncServiceBrowser):
+    """Browser for service types in any case of their letters (RFC 6762, 16). The library compares them exactly.
+
+    The library gets each record with the configured spelling of the type.
+    """
+
+    def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
+        """Handle the records of a packet."""
+        spelled = [RecordUpdate(self._spelled(item.new), item.old) for item in records]
+        for item in records:
+            if item.old is None and item.new.type in (_TYPE_A, _TYPE_AAAA):  # the library looks up the services itself
+                services = zc.cache.async_entries_with_server(item.new.name)
+                spelled += [RecordUpdate(self._spelled(service), None) for service in services]
+        super().async_update_records(zc, now, spelled)
+
+    def _spelled(self, record: DNSRecord) -> DNSRecord:
+        """Return a record with the configured spelling of its names."""
+        name, times = self._name(record.name), (int(record.ttl), record.created)
+        if isinstance(record, DNSPointer):
+            alias = self._name(record.alias)
+            if (name, alias) == (record.name, record.alias):
+                return record
+            return DNSPointer(name, record.type, record.class_, times[0], alias, times[1])
+        return record if name == record.name else DNSRecord(name, record.type, record.class_, *times)
+
+    def _name(self, name: str) -> str:
+        for type_ in self.types:
+            head, tail = name[: len(name) - len(type_)], name[len(name) - len(type_) :]
+            if tail.lower() == type_.lower() and (not head or head.endswith(".")):
+                return f"{head}{type_}"
+        return name
+
+
 class _Records(RecordUpdateListener):
-    """Watches how many records the library holds, under however many names."""
+    """Count of the records in the library, under all names."""
 
     def __init__(self, zeroconf: Zeroconf, wake: Callable[[], None]) -> None:
         self._zeroconf = zeroconf
         self._wake = wake
-        self._room = MAX_RECORDS  # so many may still come before all are counted again
+        self._room = MAX_RECORDS  # records that may arrive before the next full count
         self.too_many = False
 
     def async_update_records(self, _zeroconf: Zeroconf, _now: float, records: list[RecordUpdate]) -> None:
-        """Hear of the records of a packet."""
+        """Count the records of a packet."""
         self._room -= len(records)
 
     def async_update_records_complete(self) -> None:
-        """Count, after packets that may have brought too many."""
+        """Count all records, after packets that may have brought too many."""
         if self._room >= 0 or self.too_many:
             return
         self._room = MAX_RECORDS - sum(map(len, self._zeroconf.cache.cache.values()))
@@ -306,7 +348,7 @@ class _Records(RecordUpdateListener):
             self._wake()
 
 
-def _missing(selection: Selection) -> str | None:
+def _missing(selection: InterfaceSelection) -> str | None:
     if not selection.spoken and not selection.missing:
         return "mDNS does not run: no interface of this machine is up and has an address"
     if selection.missing:
@@ -315,5 +357,6 @@ def _missing(selection: Selection) -> str | None:
     return None
 
 
-def _names(selection: Selection) -> str:
+def names(selection: InterfaceSelection) -> str:
+    """Return the names of the interfaces on which mDNS is spoken."""
     return ", ".join(dict.fromkeys(name for name, _ in selection.spoken))

@@ -1,4 +1,4 @@
-"""The documents of terminals (local API, Terminals): made here, where they are known."""
+"""Documents of terminals in the local API (Terminals)."""
 
 from __future__ import annotations
 

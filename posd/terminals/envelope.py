@@ -1,37 +1,36 @@
-"""The error envelope: what the service writes where it does not do what it was asked (terminal API, Refusals).
+"""The error envelope: what the service writes when it refuses a request (terminal API, Refusals).
 
-`{type, code, message, param, object}`. It stands at the top of an answer, in its member `failure`, or in its member
-`object`, which otherwise says what the error is about. All of them are read, leniently: the answer is a stranger's.
+`{type, code, message, param, object}`. It is at the top of a reply, in its member `failure`, or in its member `object`,
+which otherwise holds what the error is about. All three are read leniently, because the reply is untrusted.
 """
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from posd.base.damaged_json import UNREADABLE, decoded
-from posd.base.json_types import Object
+from posd.base.json_types import Object, as_text
 from posd.base.text import shown
 
-#: Longest text that is kept of a type, a code and a parameter, and of a message, in characters.
+#: Longest stored type, code and parameter, and longest stored message, in characters.
 MAX_WORD, MAX_MESSAGE = 64, 256
 
-#: Longest serial that is read, in characters, as in the configuration; and how an error may name it.
+#: Longest serial, in characters, as in the configuration; and its names in an error.
 MAX_SERIAL, SERIAL_NAMES = 64, ("serial_number", "serialNumber")
 
-#: The type of what the acquirer answered, and how its codes began in older documents.
+#: Type of an error from the acquirer, and prefix of its codes in older documents.
 ACQUIRER, ACQUIRER_CODES = "ACQUIRER", "ACQ"
-#: With HTTP 409: the terminal is busy. Any other code says nothing of that.
+#: Code of a busy terminal, with HTTP 409. No other code means busy.
 BUSY = "TER-003"
 
 
 class ErrorEnvelope(msgspec.Struct, frozen=True):
-    """An error in the terminal's own words, each None where it is not there or no text.
+    """An error in the terminal's own words; a field is None if it is missing or no text.
 
     `acquirer`: the acquirer may have been asked. `busy`: the terminal runs something. `certain`: it is an error under
-    HTTP 2xx too, where a code alone can be anything. `clear`: all that can be read of it says one thing. `whole`: it is
-    clear, and has a type and a code. `serial_number`: of whom it says that it is.
+    HTTP 2xx too, where a lone code can mean anything. `clear`: all readable parts agree. `whole`: clear, with a type
+    and a code. `serial_number`: the terminal that it names.
     """
 
     type: str | None
@@ -47,12 +46,12 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its type and code, to be shown."""
+        """Its type and code, for display."""
         return shown(" ".join(filter(None, (self.type, self.code))) or "no code")
 
 
 def read_envelope(body: bytes) -> ErrorEnvelope | None:
-    """Return the error that an answer holds, None where it holds none that can be read."""
+    """Return the readable error in a reply, or None."""
     try:
         members = decoded(body)[0]
     except ValueError:
@@ -61,7 +60,7 @@ def read_envelope(body: bytes) -> ErrorEnvelope | None:
 
 
 def envelope_in(members: Object) -> ErrorEnvelope | None:
-    """Return the error that an object holds: the first that has type and code, else the first that has one of them."""
+    """Return the error in an object: the first with type and code, else the first with one of them."""
     found = list(_places(members))
     if not found:
         return None
@@ -77,7 +76,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
         code=code,
         message=word(found[best], "message", MAX_MESSAGE),
         param=word(found[best], "param"),
-        # What says two things may say that one.
+        # A repeated member has two values, so one of them may be the acquirer's.
         acquirer=any("type" in place.repeated for place in found)
         or any(_is_acquirers(type_, code) for type_, code in named),
         busy=any((code or "").strip().upper() == BUSY for _, code in named),
@@ -89,7 +88,7 @@ def envelope_in(members: Object) -> ErrorEnvelope | None:
 
 
 def _serial_number(about: Any) -> str | None:
-    """Return the terminal that an error is about, None where it says none, or two, or one that cannot be read."""
+    """Return the serial that an error names; None if it names none, several, or an unreadable one."""
     if not isinstance(about, Object) or about.repeated.intersection(SERIAL_NAMES):
         return None
     said = {serial for name in SERIAL_NAMES if (serial := word(about, name, MAX_SERIAL + 1)) is not None}
@@ -98,15 +97,12 @@ def _serial_number(about: Any) -> str | None:
 
 
 def word(members: Mapping[str, Any], name: str, limit: int = MAX_WORD) -> str | None:
-    """Return a text, or the digits of a number; None where there is neither, and for an empty text."""
-    value = members.get(name)
-    if isinstance(value, Decimal):
-        value = str(value)
-    return value[:limit] or None if isinstance(value, str) else None
+    """Return a text, or the digits of a number; None for anything else, and for an empty text."""
+    return (as_text(members.get(name)) or "")[:limit] or None
 
 
 def _places(members: Object) -> Iterator[Object]:
-    """Yield the objects that are errors, the outermost first; `object` can hold much else, and needs both words."""
+    """Yield the objects that are errors, the outermost first; `object` can hold other things, and needs both words."""
     inner = members.get("object")
     deeper = inner.get("failure") if isinstance(inner, Object) else None
     for place, enough in ((members, any), (members.get("failure"), any), (inner, all), (deeper, any)):

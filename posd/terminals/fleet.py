@@ -1,9 +1,9 @@
-"""The fleet: the terminals that the configuration names: who they are, where they are, how they are called.
+"""The fleet: the terminals in the configuration, their addresses, and calls to them.
 
-A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement, and may
-change at any time: the next request uses the newest that is right (see `claims`). An announced serial outside the fleet
-is shown, never used. A terminal in the cloud is called at the configured address alone: what is announced on this
-network says nothing of it.
+A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement. It may
+change at any time: the next request uses the newest right one (see `claims`). An announced serial outside the fleet is
+shown, never used. A terminal in the cloud is called at the configured address only: announcements on this network do
+not concern it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from posd.config import TerminalConfig
 from posd.config.profile import EDITIONS, AccessMode, Profiles, Table, resolve_path
 from posd.config.schema import Auth
 from posd.terminals import commission, members
-from posd.terminals.addresses import Addresses, News
+from posd.terminals.addresses import AddressChange, Addresses
 from posd.terminals.auth.webhooks import Headers
 from posd.terminals.commission import Commission
 from posd.terminals.contact import Contact, TerminalRequest
@@ -32,8 +32,8 @@ from posd.terminals.members import Member, Members
 log = structlog.get_logger("posd.fleet")
 
 
-class Units(NamedTuple):
-    """Of the amounts that a terminal is sent, and of those that it answers with."""
+class AmountUnits(NamedTuple):
+    """Units of the amounts sent to a terminal, and of those in its replies."""
 
     sent: AmountUnit
     answered: AmountUnit
@@ -49,18 +49,18 @@ class Fleet:
         now: Callable[[], datetime] = wall,
         clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used.
+        """Resolve trust and headers of each terminal. Raise OSError or HeaderError if a file cannot be used.
 
-        `clock_sure`: whether the dates of certificates can be judged by the clock of this machine now.
+        `clock_sure`: returns whether this machine's clock can judge the dates of certificates.
         """
         self._now = now
         self._members = Members(self.made(terminals), clock_sure)
         self._profiles = profiles
         self._commissions: dict[str, Commission] = {}
-        self._versions: dict[str, str] = {}  # of the profiles in force, each made when it is asked for
+        self._versions: dict[str, str] = {}  # of the profiles in force, each computed on first use
         self.addresses = Addresses(self._members, now)
         self.contact = Contact(self._members, self.addresses)
-        #: Called when the fleet is another one.
+        #: Called when the fleet changes.
         self.on_change: Callable[[], None] = lambda: None
 
     def __contains__(self, serial: object) -> bool:
@@ -68,11 +68,11 @@ class Fleet:
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """The serials of the fleet, as configured."""
+        """Serials of the fleet, in the order of the configuration."""
         return tuple(self._members.current)
 
     def resolve(self, serial: str | None) -> str:
-        """Return the serial that a till means; none is enough where there is one. Raise Problem unknown_terminal."""
+        """Return the serial that a till means; it may omit it if there is only one. Raise Problem unknown_terminal."""
         fleet = list(self._members.current)
         if serial is None and len(fleet) == 1:
             return fleet[0]
@@ -94,13 +94,13 @@ class Fleet:
         return serial
 
     def made(self, terminals: tuple[TerminalConfig, ...]) -> dict[str, Member]:
-        """Return what `adopt` takes; see `members.made`."""
+        """Return the members for `adopt` (see `members.made`)."""
         return members.made(terminals, self._now)
 
     def adopt(self, made: dict[str, Member], profiles: Profiles) -> None:
-        """Be another fleet from now on (see `made`), called by other profiles.
+        """Replace the fleet by the members from `made`, with other profiles.
 
-        What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
+        The state of each terminal stays. Open calls continue unchanged, also those to a removed terminal.
         """
         before = self._lapsed
         gone = self._members.adopt(made)
@@ -108,34 +108,34 @@ class Fleet:
         self._versions.clear()
         self._tell_lapsed(but=before)
         self.on_change()
-        self.addresses.sort_strangers(gone)
+        self.addresses.reassign_announcements(gone)
 
     def access_mode(self, serial: str) -> AccessMode:
         """Return how a fleet member is called: on the local network or through the cloud."""
         return self._members.of(serial).config.access_mode
 
     def auth(self, serial: str) -> Auth:
-        """Return how calls to a fleet member are authenticated beside their headers."""
+        """Return the authentication scheme of calls to a fleet member."""
         return self._members.of(serial).config.auth
 
-    def units(self, serial: str) -> Units:
-        """Return the units of the amounts that a fleet member is sent, and sends."""
+    def units(self, serial: str) -> AmountUnits:
+        """Return the units of the amounts sent to, and by, a fleet member."""
         config = self._members.of(serial).config
-        return Units(config.amount_unit, config.unit_of_answers)
+        return AmountUnits(config.amount_unit, config.unit_of_answers)
 
     def answer_unit(self, serial: str) -> AmountUnit | None:
-        """Return the unit of the amounts that a terminal sends, None where it is not in the fleet."""
+        """Return the unit of the amounts that a terminal sends, None outside the fleet."""
         member = self._members.current.get(serial)
         return None if member is None else member.config.unit_of_answers
 
     def webhook_signature(self, serial: str) -> str:
-        """Return how the webhooks of a fleet member are signed, empty where no signature is expected."""
+        """Return the kind of signature of a fleet member's webhooks, empty if none is expected."""
         return self._members.of(serial).config.webhook_signature
 
     def webhook_fault(self, serial: str, headers: Headers, body: bytes) -> str:
-        """Say why a webhook is refused, by its signature; empty where it is right, or none is expected of a terminal.
+        """Return why the signature of a webhook is refused; empty if it is right, or none is expected.
 
-        None is expected of a terminal that is not in the fleet.
+        None is expected of a terminal outside the fleet.
         """
         member = self._members.current.get(serial)
         verifier = None if member is None else member.webhooks
@@ -147,34 +147,34 @@ class Fleet:
         )
 
     def rows(self, serial: str) -> Table:
-        """Return how a fleet member does what: the table of the profile that it is called by."""
+        """Return the table of a fleet member's profile: its request for each operation."""
         config = self._members.of(serial).config
         return self._profiles[config.edition].table(config.access_mode)
 
     def profile_version(self, serial: str) -> str:
-        """Return the version of the profile that a fleet member is called by."""
+        """Return the version of a fleet member's profile."""
         if (known := self._versions.get(serial)) is None:
             config = self._members.of(serial).config
             known = self._versions[serial] = commission.version(config, self.rows(serial))
         return known
 
     def vouched(self, serial: str, operation: str) -> bool:
-        """Whether a person vouches for an operation of a fleet member: by the configuration, or by commissioning it."""
+        """Return whether an operator vouches for an operation of a fleet member, by configuration or commissioning."""
         row, seen = self.rows(serial)[operation], self._commissions.get(serial)
         return commission.vouched(operation, row, self.profile_version(serial), seen)
 
     def remember(self, commissions: Mapping[str, Commission]) -> None:
-        """Know what was seen working with each terminal, as an earlier daemon left it."""
+        """Load the stored commissions of an earlier daemon."""
         self._commissions.update(commissions)
         self._tell_lapsed()
 
     def commission(self, seen: Commission) -> None:
-        """Know from now on what was seen working with a terminal."""
+        """Set what an operator saw working with a terminal."""
         self._commissions[seen.terminal] = seen
 
     @property
     def _lapsed(self) -> frozenset[str]:
-        """The fleet members whose profile has changed since they were commissioned."""
+        """The fleet members whose profile has changed since their commissioning."""
         seen = ((serial, self._commissions[serial].profile) for serial in self.serials if serial in self._commissions)
         return frozenset(serial for serial, profile in seen if profile != self.profile_version(serial))
 
@@ -193,9 +193,9 @@ class Fleet:
         client_transaction_id: str = "",
         print_job_id: str = "",
     ) -> TerminalRequest:
-        """Return the request of an operation at an address of a terminal, as the profile has it.
+        """Return the request of an operation at an address of a terminal, by its profile.
 
-        The ids are for paths that have them. Raise ValueError where the path needs one that is not given.
+        The ids are for paths that contain them. Raise ValueError if the path needs a missing one.
         """
         row = self.rows(serial)[operation]
         path = resolve_path(
@@ -204,24 +204,24 @@ class Fleet:
         return TerminalRequest(serial, base_url, row.method, path, body)
 
     async def warm_up(self) -> None:
-        """Load what calls need, so that the first does not wait for it. Beside the loop: it takes some 0.1 s."""
+        """Load the modules and clients of calls in advance, on a thread: it takes some 0.1 s."""
         await asyncio.to_thread(members.load, self._members.current.values())
 
     def heard_from(self, serial: str, at: str, *, brand: str | None = None, model: str | None = None) -> None:
-        """Note a sign of life, and what the terminal said of itself."""
+        """Record a sign of life, and the brand and model that the terminal sent."""
         member = self._members.current.get(serial)
         if member is not None:
             member.last_seen = at
             member.brand = brand or member.brand
             member.model = model or member.model
-            self.addresses.on_news(serial, News.HEARD)
+            self.addresses.on_news(serial, AddressChange.HEARD)
 
     def document(self, serial: str, held: Mapping[str, str]) -> Terminal:
-        """Return a fleet member as the local API shows it."""
+        """Return a fleet member as in the local API."""
         return next(item for item in self.documents(held, everything=False) if item.serial == serial)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
-        """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
+        """Yield the terminals as in the local API; `held` is terminal -> transaction."""
         for serial, member in self._members.current.items():
             conflict = self.addresses.conflict(serial) is not None
             made = member.document(held.get(serial), self.addresses.no_address, conflict=conflict)
@@ -254,11 +254,11 @@ class Fleet:
         return msgspec.structs.replace(made, commissioned=known)
 
     def hurry(self) -> None:
-        """End the calls and looks under way: posd is stopping."""
+        """Cancel the open calls and probes, because posd is stopping."""
         self.addresses.cancel_looks()
         self._members.hurry()
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Cancel the probes and wait for their end."""
         if looks := self.addresses.cancel_looks():
             await asyncio.wait(looks)

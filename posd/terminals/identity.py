@@ -1,10 +1,14 @@
-"""Which address of a terminal may be used: an address is not an identity. No I/O.
+"""Rules for the address of a terminal: an address is not an identity. No I/O.
 
-Anything on the network can announce a serial, and answer. So a terminal is followed to a new address only with proof:
-the pinned certificate, or one of the named CA that bears its serial. Without either, a new claim is followed only while
-nothing is open on the terminal, the address that was used last has not answered for some time, and one device alone
-claims the serial.
-All else is a conflict: nothing is sent, and a person decides. An address in the configuration always wins.
+Any device on the network can announce a serial, and reply. So a terminal is followed to a new address only with proof:
+the pinned certificate, or one of the named CA that has its serial. Without proof, a new address is used only under
+three conditions:
+
+- no payment is open on the terminal;
+- the address that was used last has been silent for some time;
+- one device alone claims the serial.
+
+Anything else is a conflict: nothing is sent, and the operator decides. A configured address always wins.
 """
 
 from enum import Enum, StrEnum, auto
@@ -12,67 +16,67 @@ from typing import Literal
 
 import msgspec
 
-#: How long the address that was trusted last has to be silent until another one may take its place, in seconds. A call
-#: waits for it where that is all that is missing.
+#: Seconds of silence of the last trusted address before another may replace it. A call waits for them if nothing else
+#: is missing.
 LOST_SECONDS = 5.0
 
 
 class Proof(StrEnum):
-    """What shows that a device is the terminal: its pinned certificate, its serial in one of the named CA, nothing."""
+    """Proof that a device is the terminal: its pinned certificate, its serial in one of the named CA, or none."""
 
     PINNED = "pinned"
     CA = "ca"
     NONE = "none"
 
 
-class Old(Enum):
-    """What is known of the address that was trusted last."""
+class LastTrusted(Enum):
+    """State of the last trusted address."""
 
-    NEVER = auto()  # no payment ran anywhere yet, and no person has decided
+    NEVER = auto()  # no payment ran yet, and the operator has not decided
     ANSWERS = auto()
-    UNKNOWN = auto()  # not looked at since it was announced, or since the start
-    SILENT = auto()  # it does not answer, or what is there is not the terminal: it may be back in a moment
-    LOST = auto()  # the same for `LOST_SECONDS`: one lost packet must not make room for another device
+    UNKNOWN = auto()  # not probed since its announcement, or since the start
+    SILENT = auto()  # no reply, or another device replies: it may be back in a moment
+    LOST = auto()  # silent for `LOST_SECONDS`: one lost packet must not let another device in
 
 
 class Claimants(Enum):
-    """How many devices answer under the serial elsewhere, none of which can prove who it is."""
+    """Number of devices without proof that reply under the serial at other addresses."""
 
     NONE = 0
     ONE = 1
     SEVERAL = 2
 
 
-class Use(Enum):
-    """The address to use."""
+class UsableAddress(Enum):
+    """Address to use."""
 
     CONFIGURED = auto()
-    NEWEST = auto()  # the best of those that are announced: it proves itself or is sent nothing
-    PROVEN = auto()  # the best of those whose certificate bears the serial
-    TRUSTED = auto()  # the one that was trusted last
+    NEWEST = auto()  # the best announced one, or the last: its device proves its identity or is sent nothing
+    PROVEN = auto()  # the best one whose certificate has the serial
+    TRUSTED = auto()  # the last trusted one
     NEW = auto()  # the only claimant: the terminal has moved
 
 
-class Conflict(StrEnum):
-    """Why no address may be used."""
+class AddressConflict(StrEnum):
+    """Reason why no address may be used."""
 
-    RIVALS = "rivals"  # several devices answer under the serial
-    MOVED = "moved"  # the address that was trusted is silent, and what answers elsewhere must not be believed
-    SERIAL = "serial"  # the device at the address says that it is another terminal
+    RIVALS = "rivals"  # several devices reply under the serial
+    MOVED = "moved"  # the trusted address is silent, and the device that replies elsewhere has no proof
+    SERIAL = "serial"  # the device at the address reports another serial
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """All that decides.
+    """All inputs of the decision.
 
-    `proven`: a device answers whose certificate bears the serial. `proved`: the one that was trusted last had shown
-    such a certificate. `decided`: a person had said that it is the terminal; `contested`: and that others are not.
-    `open`: a payment of the terminal is open.
+    `proven`: a device replies whose certificate has the serial. `proved`: the last trusted one had shown such a
+    certificate. `decided`: the operator decided that it is the terminal; `contested`: and that others are not. `open`:
+    a payment of the terminal is open.
     """
 
     configured: bool
     pinned: bool
     proven: bool
-    old: Old
+    old: LastTrusted
     claimants: Claimants
     proved: bool = False
     decided: bool = False
@@ -80,33 +84,32 @@ class Situation(msgspec.Struct, frozen=True):
     open: bool = False
 
 
-def judge(seen: Situation) -> Use | Conflict:
-    """Return the address to use, or why none may be used."""
+def judge(seen: Situation) -> UsableAddress | AddressConflict:
+    """Return the address to use, or the conflict that forbids all."""
     if seen.configured:
-        return Use.CONFIGURED
+        return UsableAddress.CONFIGURED
     if seen.pinned:
-        return Use.NEWEST
+        return UsableAddress.NEWEST
     if seen.proven:
-        return Use.PROVEN
-    if seen.old is Old.NEVER:
-        return Conflict.RIVALS if seen.claimants is Claimants.SEVERAL else Use.NEWEST
-    if seen.claimants is Claimants.NONE or seen.old is Old.UNKNOWN:
-        return Use.TRUSTED
-    if seen.old is Old.ANSWERS:  # whom a person has turned down cannot stop the shop
-        return Use.TRUSTED if seen.decided else Conflict.RIVALS
+        return UsableAddress.PROVEN
+    if seen.old is LastTrusted.NEVER:
+        return AddressConflict.RIVALS if seen.claimants is Claimants.SEVERAL else UsableAddress.NEWEST
+    if seen.claimants is Claimants.NONE or seen.old is LastTrusted.UNKNOWN:
+        return UsableAddress.TRUSTED
+    if seen.old is LastTrusted.ANSWERS:  # a device that the operator has rejected cannot stop the shop
+        return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS
     if seen.claimants is Claimants.SEVERAL:
-        return Conflict.RIVALS
+        return AddressConflict.RIVALS
     if seen.open or seen.proved or seen.contested:
-        return Conflict.MOVED
-    return Use.NEW if seen.old is Old.LOST else Use.TRUSTED
+        return AddressConflict.MOVED
+    return UsableAddress.NEW if seen.old is LastTrusted.LOST else UsableAddress.TRUSTED
 
 
 class Trusted(msgspec.Struct, frozen=True):
-    """Where a terminal was trusted last: a payment went there, or a person decided. It is kept over restarts.
+    """Address where a terminal was trusted last: a payment went there, or the operator decided. Stored over restarts.
 
-    `at` is ISO 8601. `turned_down`: what a person decided against: the addresses of others, or the serial of another
-    terminal that was announced at this address.
-    `other_serial`: what the device there said it is since then, where that is another terminal.
+    `at` is ISO 8601. `turned_down`: addresses of other devices, or the serial announced at this address, that the
+    operator rejected. `other_serial`: the serial that the device there has reported since, if it is another one.
     """
 
     base_url: str
@@ -120,23 +123,23 @@ class Trusted(msgspec.Struct, frozen=True):
 
     @property
     def decided(self) -> bool:
-        """Whether a person said that it is the terminal."""
+        """Whether the operator decided that it is the terminal."""
         return self.operator is not None
 
 
-class Other(msgspec.Struct, frozen=True):
-    """Another terminal than the one that is meant, at its address; `announced`: it is announced there, by mDNS."""
+class OtherTerminal(msgspec.Struct, frozen=True):
+    """Another terminal at the address of the expected one; `announced`: it is announced there, by mDNS."""
 
     serial: str
     announced: bool
 
 
-#: Who says that an address is the terminal's; `trusted`: it was used last, and is not announced now.
+#: Source of a claim to an address; `trusted`: used last, and not announced at present.
 ClaimSource = Literal["config", "mdns", "trusted"]
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """One address that is said to be the terminal's; `since` is when that was said first, ISO 8601."""
+class AddressClaim(msgspec.Struct, frozen=True):
+    """One address claimed for the terminal; `since`: the first claim, ISO 8601."""
 
     base_url: str
     source: ClaimSource
@@ -144,25 +147,25 @@ class Claim(msgspec.Struct, frozen=True):
     proof: Proof
 
 
-class Dispute(msgspec.Struct, frozen=True):
-    """A conflict that is open: since when, between which claims, and in words what was seen and what to do."""
+class OpenConflict(msgspec.Struct, frozen=True):
+    """An open conflict: its start, its claims, and sentences about the finding and the next step."""
 
-    kind: Conflict
+    kind: AddressConflict
     since: str
-    claims: tuple[Claim, ...]
+    claims: tuple[AddressClaim, ...]
     what: str
     todo: str
 
     @property
     def detail(self) -> str:
-        """Both, and what it means."""
-        if self.kind is Conflict.SERIAL:  # what was sent to it is asked for there
+        """The finding, its effect, and the next step."""
+        if self.kind is AddressConflict.SERIAL:  # a query for an earlier start is still allowed there
             return f"{self.what}. No payment is sent to it. {self.todo}"
         return f"{self.what}. Nothing is sent to it. {self.todo}"
 
 
 def todo(serial: str, other_serial: str | None = None) -> str:
-    """Say what a person does about a conflict. `other_serial`: what the device there says it is."""
+    """Return the next step for a conflict, in words. `other_serial`: the serial that the device there reports."""
     if other_serial is not None:
         return (
             f"Look at it. Where {other_serial} was put in the place of {serial}, write {other_serial} in place "
@@ -176,15 +179,17 @@ def todo(serial: str, other_serial: str | None = None) -> str:
     )
 
 
-def words(kind: Conflict, serial: str, others: tuple[str, ...], old: str | None, other: Other | None) -> str:
-    """Say what is wrong. `others`: what else answers; `old`: the address that was trusted last, or is configured.
+def words(
+    kind: AddressConflict, serial: str, others: tuple[str, ...], old: str | None, other: OtherTerminal | None
+) -> str:
+    """Return the finding in words. `others`: other addresses that reply; `old`: the last trusted or configured address.
 
-    `other`: which terminal the device there is, where it is another one.
+    `other`: the other terminal that the device there is, or None.
     """
     if other is not None:
         how = "announces itself (mDNS) as" if other.announced else "says that it is"
         return f"the device at {old} {how} terminal {other.serial}, not {serial}"
-    if kind is Conflict.RIVALS:
+    if kind is AddressConflict.RIVALS:
         where = ", ".join(dict.fromkeys(filter(None, (old, *others))))
         return f"several devices answer as terminal {serial} ({where}), and none of them can prove that it is"
     return (

@@ -1,7 +1,8 @@
-"""The network interfaces of this machine: its addresses, and word of every change.
+"""Network interfaces of this machine: their addresses, and every change.
 
-The kernel tells of changes over a netlink socket, so nothing is polled; where a sandbox has none, a slow tick compares.
-Who listens is called in the event loop, after the dust has settled: an interface that comes up reports several times.
+The kernel reports changes over a netlink socket, so nothing is polled. Without one (a sandbox), the state is compared
+at a slow interval. Listeners are called in the event loop, after a short delay: an interface that comes up sends
+several reports.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ import ifaddr
 import msgspec
 import structlog
 
-#: What the kernel is asked to report (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
+#: Requested reports (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
 GROUPS: Final = 0x1 | 0x10 | 0x100
-#: After a report, so long until the state is read, in seconds: one change reports several times.
+#: Seconds from a report to the reading of the state: one change sends several reports.
 SETTLE_SECONDS = 0.25
-#: Between two looks where the kernel does not report, in seconds.
+#: Seconds between two readings without reports from the kernel.
 TICK_SECONDS = 15.0
 
-#: linux/sockios.h and linux/if.h: whether an interface is up and has a carrier.
+#: linux/sockios.h and linux/if.h: flags of an interface that is up with a carrier.
 _SIOCGIFFLAGS: Final = 0x8913
 _IFF_RUNNING: Final = 0x40
 _MAX_REPORT: Final = 65_536
@@ -32,7 +33,7 @@ log = structlog.get_logger("posd.interfaces")
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """One interface: `running` is up with a carrier; an IPv6 link-local address bears its scope (`fe80::1%eth0`)."""
+    """One interface: `running` is up with a carrier; an IPv6 link-local address includes its scope (`fe80::1%eth0`)."""
 
     name: str
     index: int
@@ -40,19 +41,19 @@ class Interface(msgspec.Struct, frozen=True):
     running: bool
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """What the interfaces are at one moment."""
+class InterfaceSnapshot(msgspec.Struct, frozen=True):
+    """State of the interfaces at one moment."""
 
     interfaces: frozenset[Interface] = frozenset()
 
     @property
     def addresses(self) -> frozenset[str]:
-        """The addresses of all of them."""
+        """The addresses of all interfaces."""
         return frozenset(address for interface in self.interfaces for address in interface.addresses)
 
 
-def snapshot() -> Snapshot:
-    """Read the interfaces as they are now. Raise OSError where the system does not tell."""
+def snapshot() -> InterfaceSnapshot:
+    """Read the present interfaces. Raise OSError if the system does not report them."""
     addresses: dict[str, set[str]] = {}
     for adapter in ifaddr.get_adapters():
         mine = addresses.setdefault(adapter.name, set())
@@ -62,7 +63,7 @@ def snapshot() -> Snapshot:
             else:
                 address, _, scope = entry.ip
                 mine.add(f"{address}%{adapter.name}" if scope else address)
-    return Snapshot(
+    return InterfaceSnapshot(
         frozenset(
             Interface(name, index, frozenset(addresses.get(name, ())), _is_running(name))
             for index, name in socket.if_nameindex()
@@ -76,50 +77,50 @@ def _is_running(name: str) -> bool:
         try:
             answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
         except OSError:
-            return False  # it has just gone
+            return False  # the interface has just vanished
     flags: int = struct.unpack_from("16xH", answer)[0]
     return bool(flags & _IFF_RUNNING)
 
 
 async def reports() -> AsyncIterator[None]:
-    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step where it does not.
+    """Yield at once, and after each change that the kernel reports. Raise OSError at the first step if it cannot.
 
-    What the reports say is not read: the state is looked at anew.
+    The content of the reports is not used: the state is read again.
     """
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE) as kernel:
         kernel.bind((0, GROUPS))
-        yield  # what changed before the kernel was asked to report
+        yield  # covers changes before the socket was bound
         while True:
-            with suppress(OSError):  # more came than the socket holds (ENOBUFS): that is a report too
+            with suppress(OSError):  # the socket overflowed (ENOBUFS): that is a report too
                 await asyncio.get_running_loop().sock_recv(kernel, _MAX_REPORT)
             await asyncio.sleep(SETTLE_SECONDS)
-            with suppress(OSError):  # BlockingIOError: that was all
+            with suppress(OSError):  # BlockingIOError: no more reports
                 while kernel.recv(_MAX_REPORT):
                     pass
             yield
 
 
 class Interfaces:
-    """This machine's interfaces. Run `run` as a task; cancel it to stop."""
+    """Interfaces of this machine. Run `run` as a task; cancel it to stop."""
 
     def __init__(
-        self, read: Callable[[], Snapshot] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
+        self, read: Callable[[], InterfaceSnapshot] = snapshot, reports: Callable[[], AsyncIterator[None]] = reports
     ) -> None:
-        #: Reads them as they are now. Raise OSError where the system does not tell.
+        #: Reads the present interfaces. Raise OSError if the system does not report them.
         self.read = read
         self._reports = reports
-        self.state = Snapshot()
+        self.state = InterfaceSnapshot()
         self._listeners: list[Callable[[], None]] = []
         self._look()
 
     @property
     def addresses(self) -> frozenset[str]:
-        """All addresses of this machine, loopback among them; IPv6 link-local ones as in `fe80::1%eth0`."""
+        """All addresses of this machine, with loopback; IPv6 link-local ones as in `fe80::1%eth0`."""
         return self.state.addresses
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Call back, in the event loop, whenever an address came or went, or a link came up or went down."""
+        """Call `callback`, in the event loop, after each change of an address or a link."""
         self._listeners.append(callback)
 
     async def run(self) -> None:
@@ -146,5 +147,5 @@ class Interfaces:
             return
         self.state = found
         for callback in self._listeners:
-            # Each by itself: one that fails is logged by the loop's handler and keeps no other from being called.
+            # Each in its own call: the loop's handler logs a failure, and the others still run.
             asyncio.get_running_loop().call_soon(callback)

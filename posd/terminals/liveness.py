@@ -1,4 +1,4 @@
-"""Looks at the terminals by itself when there is a reason to, politely: see `due` for when."""
+"""Probes of terminals by posd itself, limited in rate; `due` has the rules."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,36 +7,35 @@ from functools import partial
 import msgspec
 
 from posd.base.clocks import monotonic
-from posd.terminals.addresses import News
+from posd.terminals.addresses import AddressChange
 from posd.terminals.fleet import Fleet
 
-# When a terminal is looked at by itself, from what is known of it: no I/O.
+# Times of probes, from the state of a terminal: no I/O.
 #
-# mDNS tells that a terminal has come, and often that it goes, but not that its plug was pulled: its records live
-# for an hour and more. So posd looks by itself, and only where there is a reason to: what is announced anew,
-# a call that shows the terminals, a payment that is open, a terminal that has just been lost, and otherwise
-# rarely.
+# mDNS reports that a terminal has come, and often that it goes, but not a pulled plug: its records live for an hour and
+# more. So posd probes itself, with a reason: a new announcement, a call that shows the terminals, an open payment, a
+# terminal that was just lost. Without a reason it probes rarely.
 
-#: The least pause between two looks at one terminal, in seconds: an announcer that flaps causes no storm.
+#: Least pause between two probes of one terminal, in seconds, so that repeated announcements cause no storm.
 SPACING_SECONDS = 2.0
-#: While a payment is open there and nothing was heard of it, in seconds.
+#: Pause during an open payment without news from the terminal, in seconds.
 OPEN_SECONDS = 30.0
-#: While devices contradict each other about who is it, in seconds: that it ended by itself has to be seen.
+#: Pause during a conflict, in seconds: a probe must show that it ended.
 CONTESTED_SECONDS = 5.0
-#: A terminal that was lost is looked for after this, each time twice as long later, up to the second. Seconds.
+#: First pause after the loss of a terminal, doubled each time up to the second value. Seconds.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
-#: So many times; then it is looked for as rarely as all the others (unless a payment is open): some 10 minutes.
+#: Probes with these pauses, some 10 minutes; then the terminal is probed as rarely as others, unless a payment is open.
 LOST_LOOKS = 12
-#: Looks without any reason are at multiples of this on the clock, so that those of a fleet are together. Seconds.
+#: Probes without a reason are at multiples of this on the clock, so that those of a fleet coincide. Seconds.
 TOGETHER_SECONDS = 20.0
-#: Where the pause between them is at least so many of these: a look is too early by no more than a part of the pause.
+#: Least number of such multiples in a pause, so that a probe is early by a small part of the pause only.
 TOGETHER_PAUSES = 10
 
 
-class Pulse(msgspec.Struct, frozen=True):
-    """What is known of one terminal: when it was last looked at or heard (monotonic seconds), the looks since that
-    failed, and whether something wants it looked at.
+class ProbeState(msgspec.Struct, frozen=True):
+    """State of one terminal: time of the last probe or sign of life (monotonic seconds), failed probes since then, and
+    whether a probe is wanted.
     """
 
     last: float
@@ -44,31 +43,31 @@ class Pulse(msgspec.Struct, frozen=True):
     wanted: bool = False
 
 
-def want(pulse: Pulse) -> Pulse:
-    """Note that it is to be looked at as soon as may be."""
+def want(pulse: ProbeState) -> ProbeState:
+    """Return the state with a probe wanted as soon as possible."""
     return msgspec.structs.replace(pulse, wanted=True)
 
 
-def heard(pulse: Pulse, now: float) -> Pulse:
-    """Note that it said something by itself."""
-    return Pulse(now, pulse.failures, pulse.wanted)  # each event comes by: `replace` takes four times as long
+def heard(pulse: ProbeState, now: float) -> ProbeState:
+    """Return the state after a sign of life."""
+    return ProbeState(now, pulse.failures, pulse.wanted)  # runs for each event: `replace` takes four times as long
 
 
-def begun(pulse: Pulse, now: float) -> Pulse:
-    """Note that it is being looked at: what wanted it has it."""
+def begun(pulse: ProbeState, now: float) -> ProbeState:
+    """Return the state at the start of a probe, which fulfils the wish for one."""
     return msgspec.structs.replace(pulse, last=now, wanted=False)
 
 
-def looked(pulse: Pulse, now: float, *, reached: bool) -> Pulse:
-    """Note what came of a look at it, or of a call."""
+def looked(pulse: ProbeState, now: float, *, reached: bool) -> ProbeState:
+    """Return the state after the result of a probe or a call."""
     return msgspec.structs.replace(pulse, last=now, failures=0 if reached else pulse.failures + 1)
 
 
-def due(pulse: Pulse, *, busy: bool, every: float, contested: bool = False) -> float | None:
-    """Return from when on it is to be looked at, None where nothing asks for it.
+def due(pulse: ProbeState, *, busy: bool, every: float, contested: bool = False) -> float | None:
+    """Return the time of the next probe (monotonic seconds), or None if there is no reason for one.
 
-    `busy`: a payment is open there. `contested`: several devices claim to be it.
-    `every`: the pause without any reason, in seconds, 0 for never.
+    `busy`: a payment is open there. `contested`: several devices claim to be it. `every`: pause without a reason, in
+    seconds, 0 for never.
     """
     if pulse.wanted:
         return pulse.last + SPACING_SECONDS
@@ -83,26 +82,26 @@ def due(pulse: Pulse, *, busy: bool, every: float, contested: bool = False) -> f
 
 
 def _together(last: float, pause: float) -> float:
-    """Return the end of a pause, or a little earlier, where others end as well."""
+    """Return the end of a pause, or a slightly earlier time that it shares with others."""
     end = last + pause
     return end - end % TOGETHER_SECONDS if pause >= TOGETHER_PAUSES * TOGETHER_SECONDS else end
 
 
-#: Terminals that are looked at at the same time: looks must not become a storm.
+#: Most probes at the same time.
 MAX_LOOKS = 4
-#: The pause without any reason is shorter by up to this part of it, by chance, each time by another: the looks of a
-#: fleet spread by it.
+#: Largest part by which chance shortens the pause without a reason, so that the probes of a fleet spread.
 SPREAD = 0.2
 
 
 class Liveness:
-    """Run `run` as a task; cancel it to stop.
+    """Prober of the terminals. Run `run` as a task; cancel it to stop.
 
-    Each terminal has a timer of its own, and news of a terminal touches that one alone. What puts a look off moves no
-    timer: it finds out when it ends, and waits on. So `changed` is to be called for what makes a look due sooner.
+    Each terminal has its own timer, and news of a terminal affects only that one. News that postpones a probe moves no
+    timer: the timer checks at its end, and waits on. So `changed` must be called only for news that makes a probe due
+    sooner.
 
-    `every`: seconds between two looks without any reason, 0 for none. `busy` tells whether a payment of a terminal is
-    open. `chance`: from 0 to 1, another each time.
+    `every`: seconds between two probes without a reason, 0 for none. `busy`: returns whether a terminal has an open
+    payment. `chance`: returns a number from 0 to 1, another each time.
     """
 
     def __init__(self, fleet: Fleet, every: float, busy: Callable[[str], bool], chance: Callable[[], float]) -> None:
@@ -110,7 +109,7 @@ class Liveness:
         self._busy = busy
         self._seconds = every
         self._chance = chance
-        self._pulses: dict[str, Pulse] = {}
+        self._pulses: dict[str, ProbeState] = {}
         self._every: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
@@ -121,7 +120,7 @@ class Liveness:
         fleet.on_change = self._fit
 
     async def run(self) -> None:
-        """Look at the terminals that are due, until cancelled."""
+        """Probe the terminals that are due, until cancelled."""
         self._running = True
         try:
             for serial in self._pulses:
@@ -138,8 +137,8 @@ class Liveness:
                 await asyncio.wait(looks)
 
     def changed(self, serial: str) -> None:
-        """Have a terminal looked at when it is due by what is known now: that may be sooner than before."""
-        if not self._running or serial in self._looks:  # it is planned anew when the look has ended
+        """Plan the next probe of a terminal again: it may be due sooner than before."""
+        if not self._running or serial in self._looks:  # the end of the probe plans the next one
             return
         at, timer = self._due(serial), self._timers.get(serial)
         if at is None or (timer is not None and timer.when() <= at):
@@ -149,11 +148,11 @@ class Liveness:
         self._timers[serial] = asyncio.get_running_loop().call_at(at, self._ended, serial)
 
     def _fit(self) -> None:
-        """Have a pulse for each terminal of the fleet, and for no other."""
+        """Create the state of each new terminal of the fleet; drop that of removed ones."""
         start = monotonic() - SPACING_SECONDS
         serials = self._fleet.serials
         pauses = {serial: self._pause() for serial in serials}
-        self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
+        self._pulses = {serial: self._pulses.get(serial, ProbeState(start)) for serial in serials}
         self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
         for serial in serials:
             self.changed(serial)
@@ -162,7 +161,7 @@ class Liveness:
         return self._seconds * (1 - SPREAD * self._chance())
 
     def _due(self, serial: str) -> float | None:
-        """Return from when on a terminal is to be looked at, None where it cannot be or nothing asks for it."""
+        """Return the time of a terminal's next probe, or None if it has no device on this network or no reason."""
         item, addresses = self._pulses.get(serial), self._fleet.addresses
         if item is None or not addresses.can_be_looked_at(serial):
             return None
@@ -170,7 +169,7 @@ class Liveness:
         return due(item, busy=self._busy(serial), every=self._every[serial], contested=contested)
 
     def _ended(self, serial: str) -> None:
-        """Look at a terminal whose timer has ended, unless it was heard, or nothing asks for it any more."""
+        """Probe a terminal whose timer has ended, if the probe is still due."""
         del self._timers[serial]
         at, now = self._due(serial), monotonic()
         if at is None or at > now:
@@ -189,19 +188,19 @@ class Liveness:
         del self._looks[serial]
         self.changed(serial)
 
-    def _take(self, serial: str, news: News) -> None:
-        """Hear of a terminal from the fleet, on the loop."""
+    def _take(self, serial: str, news: AddressChange) -> None:
+        """Apply news of a terminal from the fleet, on the loop."""
         item = self._pulses.get(serial)
-        if item is None:  # a look at a terminal that has left the fleet
+        if item is None:  # a probe of a terminal that has left the fleet
             return
         match news:
-            case News.HEARD:
+            case AddressChange.HEARD:
                 self._pulses[serial] = heard(item, monotonic())
-                return  # that only puts off the next look
-            case News.WANTED:
+                return  # this only postpones the next probe
+            case AddressChange.WANTED:
                 self._pulses[serial] = want(item)
-            case News.REACHED | News.MISSED:
-                self._pulses[serial] = looked(item, monotonic(), reached=news is News.REACHED)
-            case News.CHANGED:
+            case AddressChange.REACHED | AddressChange.MISSED:
+                self._pulses[serial] = looked(item, monotonic(), reached=news is AddressChange.REACHED)
+            case AddressChange.CHANGED:
                 pass
         self.changed(serial)

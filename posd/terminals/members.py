@@ -1,11 +1,10 @@
-"""One terminal of the fleet: its configuration, where it is, and what is known of it now."""
+"""One terminal of the fleet: its configuration, its addresses, and its present state."""
 
 import functools
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
@@ -13,95 +12,106 @@ import msgspec
 from posd.base.clocks import monotonic, wall
 from posd.config import TerminalConfig
 from posd.terminals import identity, trust
+from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
 from posd.terminals.auth import schemes
 from posd.terminals.auth.webhooks import Verifier
-from posd.terminals.claims import Announcement, Candidate, Claims, Verdict, is_at
 from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
-from posd.terminals.identity import Claimants, Conflict, Old, Other, Proof, Situation, Trusted, Use
+from posd.terminals.identity import (
+    AddressConflict,
+    Claimants,
+    LastTrusted,
+    OtherTerminal,
+    Proof,
+    Situation,
+    Trusted,
+    UsableAddress,
+)
 
 if TYPE_CHECKING:
-    from posd.terminals.client import Device
+    from posd.terminals.client import TerminalAccess
 
 Source = Literal["config", "mdns"]
 
-#: What the last connection to the address that was trusted last says of it.
-OLD: Mapping[Verdict, Old] = {
-    Verdict.ANSWERS: Old.ANSWERS,
-    Verdict.UNCHECKED: Old.UNKNOWN,
-    Verdict.SILENT: Old.SILENT,
-    Verdict.REFUSED: Old.SILENT,
+#: State of the last trusted address after the last connection to it.
+OLD: Mapping[CandidateVerdict, LastTrusted] = {
+    CandidateVerdict.ANSWERS: LastTrusted.ANSWERS,
+    CandidateVerdict.UNCHECKED: LastTrusted.UNKNOWN,
+    CandidateVerdict.SILENT: LastTrusted.SILENT,
+    CandidateVerdict.REFUSED: LastTrusted.SILENT,
 }
-#: What the last connection to its address says of a terminal: whether it can be reached.
-REACHABLE: Mapping[Verdict, bool | None] = {
-    Verdict.ANSWERS: True,
-    Verdict.UNCHECKED: None,
-    Verdict.SILENT: False,
-    Verdict.REFUSED: False,
+#: Whether a terminal is reachable, after the last connection to its address.
+REACHABLE: Mapping[CandidateVerdict, bool | None] = {
+    CandidateVerdict.ANSWERS: True,
+    CandidateVerdict.UNCHECKED: None,
+    CandidateVerdict.SILENT: False,
+    CandidateVerdict.REFUSED: False,
 }
 #: The same in the words of the local API, for each address.
-STATES: Mapping[Verdict, State] = {
-    Verdict.ANSWERS: "answers",
-    Verdict.UNCHECKED: "unchecked",
-    Verdict.SILENT: "silent",
-    Verdict.REFUSED: "refused",
+STATES: Mapping[CandidateVerdict, State] = {
+    CandidateVerdict.ANSWERS: "answers",
+    CandidateVerdict.UNCHECKED: "unchecked",
+    CandidateVerdict.SILENT: "silent",
+    CandidateVerdict.REFUSED: "refused",
 }
 
-#: A terminal whose address is configured: whatever else is known of it decides nothing.
-CONFIGURED = Situation(configured=True, pinned=False, proven=False, old=Old.NEVER, claimants=Claimants.NONE)
+#: Situation of a terminal with a configured address, which decides alone.
+CONFIGURED = Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=Claimants.NONE)
 
 
-class Started(msgspec.Struct, frozen=True):
-    """The newest start: the base URL that it went to, and the fingerprint that the device there showed, if any."""
+class NewestStart(msgspec.Struct, frozen=True):
+    """The newest start: its base URL, and the fingerprint that the device there showed, if any."""
 
     base_url: str
     certificate: str | None
 
 
 class Member:
-    """A terminal that the configuration names.
+    """A terminal of the configuration.
 
-    `configured` is its address there, None where it is discovered. `last_seen` and the times of the candidates are
-    ISO 8601. `make` makes the device to call it by, at its first use. `webhooks` verifies the signatures of its
-    webhooks, None where none is expected.
+    `configured`: its configured address, None for a discovered one. `last_seen` and the times of the candidates are ISO
+    8601. `make`: makes the client for its calls, at first use. `webhooks`: verifies the signatures of its webhooks,
+    None if none is expected.
     """
 
-    def __init__(self, config: TerminalConfig, make: "Callable[[], Device]", webhooks: Verifier | None = None) -> None:
+    def __init__(
+        self, config: TerminalConfig, make: "Callable[[], TerminalAccess]", webhooks: Verifier | None = None
+    ) -> None:
         self.config = config
         self.webhooks = webhooks
         self._make = make
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
-        self.claims = Claims(config.scheme)
+        self.claims = SerialAnnouncements(config.scheme)
         self.trusted: Trusted | None = None
-        #: The address that was trusted last, of a terminal that is discovered: also where it is not announced now.
+        #: The last trusted address of a discovered terminal, also while it is not announced.
         self.place: Candidate | None = None
-        #: Whether a payment of it is open.
+        #: Returns whether a payment of it is open.
         self.is_open: Callable[[], bool] = lambda: False
-        #: Which terminal was announced last at its configured address, whoever that is.
+        #: The last announcement at its configured address, of whichever terminal.
         self.announced: Announcement | None = None
-        self.started: Started | None = None
+        self.started: NewestStart | None = None
         self.last_seen: str | None = None
         self.brand: str | None = None
         self.model: str | None = None
 
     def take_over(self, old: "Member") -> None:
-        """Know what was known of the terminal before its configuration was read anew."""
+        """Copy the state of the terminal from before a reload of the configuration."""
         self.started, self.last_seen, self.brand, self.model = old.started, old.last_seen, old.brand, old.model
         self.trust(old.trusted)
         if self.config == old.config:
             self.claims, self.configured, self.place = old.claims, old.configured, old.place
             self.announced = old.announced
-        elif self.on_lan:  # an address that answered is looked at anew: perhaps another certificate is right now
+        elif self.on_lan:  # an address that replied is probed again: another certificate may be right after the change
             for announcement in old.claims.announcements:
                 self.claims.announce(announcement)
 
     @cached_property
-    def device(self) -> "Device":
-        """The client for calls to it; one, also where loop and thread ask for it at once."""
+    def device(self) -> "TerminalAccess":
+        """The client for calls to it; a single one, even if loop and thread create it at once."""
         return vars(self).setdefault("device", self._make())  # type: ignore[no-any-return]
 
     @property
     def is_called(self) -> bool:
-        """Whether its device was made."""
+        """Whether its client was made."""
         return "device" in vars(self)
 
     @property
@@ -110,7 +120,7 @@ class Member:
         return self.config.access_mode == "local"
 
     def trust(self, trusted: Trusted | None) -> None:
-        """Know where it was trusted last. An address that is called by another scheme than it is now counts no more."""
+        """Set the trust record. An address with another scheme than the present one is ignored."""
         self.trusted = trusted
         if trusted is None or self.configured is not None or not trusted.base_url.startswith(f"{self.config.scheme}:"):
             self.place = None
@@ -120,50 +130,50 @@ class Member:
 
     @property
     def pinned(self) -> bool:
-        """Whether it is called at no device but the one that shows the pinned certificate."""
-        return bool(self.config.fingerprint_sha256) and self.config.scheme == "https"
+        """Whether it is called only at the device that has the pinned certificate or key."""
+        return self.config.pin is not None and self.config.scheme == "https"
 
     @property
     def moves_freely(self) -> bool:
-        """Whether any address may be tried: it is configured, or what is there has to prove itself."""
+        """Whether any address may be tried: it is configured, or its device has to prove its identity."""
         return self.configured is not None or self.pinned or not self.on_lan
 
     @property
-    def use(self) -> Use | Conflict:
-        """Which address may be used, by what is known now: see `identity`."""
+    def use(self) -> UsableAddress | AddressConflict:
+        """The address that may be used, by the present state (see `identity`)."""
         chosen = self._chosen
-        address = self._address(chosen) if isinstance(chosen, Use) else None
+        address = self._address(chosen) if isinstance(chosen, UsableAddress) else None
         if address is None or not self.on_lan or self.other_at(address.base_url) is None:
             return chosen
-        return Conflict.SERIAL
+        return AddressConflict.SERIAL
 
-    def other_at(self, base_url: str) -> Other | None:
-        """Return which other terminal the device at an address of it is, by what is known now; None: no other.
+    def other_at(self, base_url: str) -> OtherTerminal | None:
+        """Return the other terminal at one of its addresses, by the present state, or None.
 
-        What the device itself said comes before what is announced there, which anything on the network can do.
+        The device's own report takes precedence over announcements, which any device on the network can send.
         """
         trusted = self.trusted
         here = trusted is not None and trusted.base_url == base_url
         if trusted is not None and here and trusted.other_serial is not None:
-            return Other(trusted.other_serial, announced=False)
+            return OtherTerminal(trusted.other_serial, announced=False)
         announced, configured = self.announced, self.configured
         if announced is None or configured is None or self.pinned or configured.proven:
             return None
         if announced.serial == self.config.serial or not self.is_announced_at(announced):
             return None
         turned_down = trusted is not None and here and announced.serial in trusted.turned_down
-        return None if turned_down else Other(announced.serial, announced=True)
+        return None if turned_down else OtherTerminal(announced.serial, announced=True)
 
     def is_announced_at(self, announcement: Announcement) -> bool:
-        """Whether what announces itself is at the configured address of it."""
+        """Return whether an announcement comes from the configured address."""
         return self.configured is not None and self.on_lan and is_at(announcement, self.configured.base_url)
 
     @property
-    def _chosen(self) -> Use | Conflict:
+    def _chosen(self) -> UsableAddress | AddressConflict:
         if self.configured is not None or not self.on_lan:
             return identity.judge(CONFIGURED)
         trusted, place, old = self.trusted, self.place, self._old
-        same = place.base_url if place is not None and old not in (Old.SILENT, Old.LOST) else None
+        same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
         return identity.judge(
             Situation(
@@ -180,45 +190,49 @@ class Member:
         )
 
     @property
-    def _old(self) -> Old:
-        """What is known of the address that was trusted last."""
+    def _old(self) -> LastTrusted:
+        """State of the last trusted address."""
         if self.place is None:
-            return Old.NEVER
+            return LastTrusted.NEVER
         old, silent_since = OLD[self.place.verdict], self.place.silent_since
         lost = silent_since is not None and monotonic() - silent_since >= identity.LOST_SECONDS
-        return Old.LOST if old is Old.SILENT and lost else old
+        return LastTrusted.LOST if old is LastTrusted.SILENT and lost else old
 
     @property
     def moves_soon(self) -> bool:
-        """Whether nothing is missing for another address to be used but some seconds of silence at this one."""
-        return self._old is Old.SILENT and self.use is Use.TRUSTED and bool(self.claims.answering(None))
+        """Whether only some seconds of silence here are missing for the use of another address."""
+        return (
+            self._old is LastTrusted.SILENT and self.use is UsableAddress.TRUSTED and bool(self.claims.answering(None))
+        )
 
-    def _address(self, use: Use) -> Candidate | None:
+    def _address(self, use: UsableAddress) -> Candidate | None:
         match use:
-            case Use.CONFIGURED:
+            case UsableAddress.CONFIGURED:
                 return self.configured
-            case Use.NEWEST:
-                return best[1] if (best := self.claims.best) else None
-            case Use.PROVEN:
+            case UsableAddress.NEWEST:
+                return best[1] if (best := self.claims.best) else self._address(UsableAddress.TRUSTED)
+            case UsableAddress.PROVEN:
                 return next(item for item in self.candidates if _proves(item))
-            case Use.TRUSTED:
+            case UsableAddress.TRUSTED:
                 return self.place if self._is_there else None
-            case Use.NEW:
+            case UsableAddress.NEW:
                 return self.claims.answering(None)[0]
             case _:
                 assert_never(use)
 
     @property
     def _is_there(self) -> bool:
-        """Whether the address that was trusted last is announced, or answers."""
+        """Whether the last trusted address is announced, or replies."""
         place = self.place
-        return place is not None and (place.verdict is Verdict.ANSWERS or bool(self.claims.find(place.base_url)))
+        return place is not None and (
+            place.verdict is CandidateVerdict.ANSWERS or bool(self.claims.find(place.base_url))
+        )
 
     @property
     def best(self) -> Candidate | None:
-        """The address to use now, None where none is known; in a conflict the one that was trusted last."""
+        """The address to use, None if none is known; in a conflict the last trusted one."""
         use = self.use
-        if isinstance(use, Use):
+        if isinstance(use, UsableAddress):
             return self._address(use)
         if self.configured is not None or self.place is not None:
             return self.configured or self.place
@@ -227,7 +241,7 @@ class Member:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The addresses at which it may be."""
+        """Its possible addresses."""
         if self.configured is not None:
             return (self.configured,)
         announced = self.claims.candidates
@@ -236,7 +250,7 @@ class Member:
         return (*announced, self.place)
 
     def proof(self, candidate: Candidate | None = None) -> Proof:
-        """What shows that the device at an address is the terminal; without one, the terminal where it was last."""
+        """Return the proof that the device at an address is the terminal; without one, the proof of the last one."""
         if self.pinned:
             return Proof.PINNED
         if candidate is not None:
@@ -244,9 +258,9 @@ class Member:
         return Proof.CA if self.must_prove(None) else Proof.NONE
 
     def must_prove(self, base_url: str | None) -> bool:
-        """Whether nothing may be sent to that address unless its certificate bears the serial: it had done so before.
+        """Return whether an address may be used only if its certificate has the serial, as an earlier one did.
 
-        At a configured address any device that is trusted there may answer.
+        At a configured address any trusted device may reply.
         """
         if self.configured is not None or self.pinned or not self.on_lan:
             return False
@@ -254,15 +268,15 @@ class Member:
 
     @property
     def _proved(self) -> bool:
-        """Whether the device that was trusted last had shown a certificate of the named CA with the serial."""
+        """Whether the last trusted device had shown a certificate of the named CA with the serial."""
         by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
         return by_ca and self.place is not None and self.config.ca_file is not None
 
-    def dispute_claims(self) -> tuple[identity.Claim, ...]:
-        """Return what is said of where it is, each address once."""
+    def dispute_claims(self) -> tuple[identity.AddressClaim, ...]:
+        """Return the claims to be this terminal, each address once."""
         announced = self.claims.candidates
         return tuple(
-            identity.Claim(
+            identity.AddressClaim(
                 base_url=item.base_url,
                 source="config" if item is self.configured else "mdns" if item in announced else "trusted",
                 since=item.since,
@@ -272,44 +286,46 @@ class Member:
         )
 
     def note_certificate(self, base_url: str, certificate: str | None) -> None:
-        """Note the certificate (fingerprint) that verified at an address of it."""
+        """Record the certificate (fingerprint) that verified at one of its addresses."""
         for candidate in self.find(base_url):
             candidate.certificate, candidate.proven = certificate, self.device.proves(certificate)
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the last call or look at its address got through; None where there was none."""
+        """Whether the last call to, or probe of, its address connected; None without one."""
         best = self.best
         return None if best is None else REACHABLE[best.verdict]
 
     @property
     def source(self) -> Source:
-        """Where its address comes from."""
+        """Source of its address."""
         return "config" if self.configured is not None else "mdns"
 
     def find(self, base_url: str) -> list[Candidate]:
-        """Return what is known of an address of it; nothing where it has that one no more."""
+        """Return the candidates with one of its addresses; none if it does not have that address."""
         if self.configured is not None:
             return [self.configured] if self.configured.base_url == base_url else []
         here = [self.place] if self.place is not None and self.place.base_url == base_url else []
         return here + self.claims.find(base_url)
 
     def same_as(self, sent_to: str, base_url: str) -> bool | str:
-        """Tell whether the device at `base_url` is the one that its newest start was sent to, at `sent_to`.
+        """Return whether the device at `base_url` is the one of its newest start, at `sent_to`.
 
-        A fingerprint: it is, where it shows the certificate of that. An address alone is no proof, for addresses are
-        given to other devices. So what shows the same certificate is the same; without one (plain HTTP, or a start
-        before posd was restarted) the same address is taken for the same device, and another address for another one.
-        What is pinned is the same wherever it is, for no other is ever spoken to; in the cloud the path has the serial.
+        A fingerprint instead: it is, if it shows that certificate.
+
+        An address alone is no proof, because other devices can get it. So the device with the same certificate is the
+        same. Without one (plain HTTP, or a start before posd was restarted), the same address counts as the same
+        device, and another address as another. A pinned device is the same everywhere, because no other is ever called.
+        In the cloud the path has the serial.
         """
-        if not self.on_lan or (self.config.fingerprint_sha256 and base_url.startswith("https:")):
+        if not self.on_lan or (self.config.pin is not None and base_url.startswith("https:")):
             return True
         if self.started is not None and self.started.base_url == sent_to and self.started.certificate is not None:
             return self.started.certificate
         return base_url == sent_to
 
     def document(self, transaction: str | None, no_address: str, *, conflict: bool) -> Terminal:
-        """Return it as the local API shows it; `no_address` says why none is known."""
+        """Return it as in the local API; `no_address`: why no address is known."""
         best = self.best
         believed = next((claim for claim in self.claims if best is None or claim.has(best.base_url)), None)
         announcement = believed.announcement if believed else None
@@ -343,35 +359,35 @@ class Member:
             ),
         )
 
-    def judge(self, base_url: str, verdict: Verdict, reason: str | None, at: str, tried: float) -> None:
-        """Take what a connection to an address of it showed; `reason` is for one that does not answer."""
+    def judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None, at: str, tried: float) -> None:
+        """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""
         for candidate in self.find(base_url):
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
             candidate.since = candidate.since or at
-            if verdict is Verdict.ANSWERS:
+            if verdict is CandidateVerdict.ANSWERS:
                 candidate.silent_since = None
             elif candidate.silent_since is None:
                 candidate.silent_since = tried
-        if verdict is Verdict.ANSWERS:
+        if verdict is CandidateVerdict.ANSWERS:
             self.last_seen = at
 
 
 def _proves(candidate: Candidate) -> bool:
-    return candidate.proven and candidate.verdict is Verdict.ANSWERS
+    return candidate.proven and candidate.verdict is CandidateVerdict.ANSWERS
 
 
 class Members:
-    """The terminals by serial: those of the fleet now, and those that calls may still be under way to."""
+    """The terminals by serial: the present fleet, and removed ones that may have open calls."""
 
     def __init__(self, made: dict[str, Member], clock_sure: Callable[[], bool] = lambda: True) -> None:
-        """`clock_sure`: whether the dates of certificates can be judged by the clock of this machine now."""
+        """`clock_sure`: returns whether this machine's clock can judge the dates of certificates."""
         self._clock_sure = clock_sure
         #: The terminals of the fleet, in the order of the configuration.
         self.current = made
-        self._former: dict[str, Member] = {}  # no longer in the fleet
-        self._outdated: list[Member] = []  # what members were before their configuration changed
+        self._former: dict[str, Member] = {}  # removed from the fleet
+        self._outdated: list[Member] = []  # members with an earlier configuration
         self._hurried = False
-        #: Whether a payment of that terminal is open.
+        #: Returns whether a payment of a terminal is open.
         self.is_open: Callable[[str], bool] = lambda _serial: False
         self._tell_open()
 
@@ -387,7 +403,7 @@ class Members:
         return self.current.get(serial) or self._former[serial]
 
     def adopt(self, made: dict[str, Member]) -> list[Member]:
-        """Be these from now on; return the members that are no longer in the fleet."""
+        """Replace all members. Return those removed."""
         known = self._former | self.current
         for serial, member in made.items():
             if (old := known.pop(serial, None)) is not None:
@@ -400,7 +416,7 @@ class Members:
             self.hurry()
         return list(known.values())
 
-    def device(self, member: Member) -> "Device":
+    def device(self, member: Member) -> "TerminalAccess":
         """Return the client for calls to a terminal."""
         made = member.device
         made.judge_dates(self._clock_sure())
@@ -408,13 +424,13 @@ class Members:
             made.hurry()
         return made
 
-    def devices(self) -> "list[Device]":
+    def devices(self) -> "list[TerminalAccess]":
         """Return the clients that were made."""
         known = (*self.current.values(), *self._former.values(), *self._outdated)
         return [member.device for member in known if member.is_called]
 
     def hurry(self) -> None:
-        """End the calls under way; later ones are not sent."""
+        """Cancel the open calls; later ones are not sent."""
         self._hurried = True
         for device in self.devices():
             device.hurry()
@@ -423,7 +439,7 @@ class Members:
 def made(terminals: Iterable[TerminalConfig], now: Callable[[], datetime] = wall) -> dict[str, Member]:
     """Resolve trust, headers and secrets of each terminal; return the members by serial. Blocking.
 
-    Raise OSError or HeaderError where a file cannot be used.
+    Raise OSError or HeaderError if a file cannot be used.
     """
     contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
     return {
@@ -434,28 +450,32 @@ def made(terminals: Iterable[TerminalConfig], now: Callable[[], datetime] = wall
 
 def maker(
     terminal: TerminalConfig,
-    contexts: Callable[[Path | None, str], ssl.SSLContext],
+    contexts: Callable[..., ssl.SSLContext],
     now: Callable[[], datetime],
-) -> "Callable[[], Device]":
-    """Read what a terminal's calls need; return what makes the client, which is large and not needed to be ready.
+) -> "Callable[[], TerminalAccess]":
+    """Read the settings of a terminal's calls; return a maker of the client, which is large and not needed at start.
 
     Raise OSError or HeaderError.
     """
     authenticates = schemes.of(terminal, now)
-    if terminal.ca_file is not None or terminal.fingerprint_sha256:
-        contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
+    if terminal.ca_file is not None or terminal.pin is not None:
+        # reports an unusable file at the start
+        contexts(terminal.ca_file, terminal.pin, system=False)
     secure = (terminal.base_url or f"{terminal.scheme}:").lower().startswith("https:")
 
-    def make() -> "Device":
-        from posd.terminals.client import Device
+    def make() -> "TerminalAccess":
+        from posd.terminals.client import TerminalAccess
 
-        return Device(
-            trust=contexts(terminal.ca_file, terminal.fingerprint_sha256) if secure else trust.nobody(),
+        return TerminalAccess(
+            trust=(
+                contexts(terminal.ca_file, terminal.pin, system=terminal.trusts_system) if secure else trust.nobody()
+            ),
             connect_timeout=terminal.connect_timeout_seconds,
             reply_timeout=terminal.reply_timeout_seconds,
             authentication=authenticates,
             server_name=terminal.server_name,
             ca_file=terminal.ca_file,
+            trusts_system=terminal.trusts_system,
             serial=terminal.serial if terminal.ca_file is not None else "",
             window=None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds,
             now=now,
@@ -464,6 +484,6 @@ def maker(
     return make
 
 
-def load(members: Iterable[Member]) -> "list[Device]":
-    """Load what calls to terminals need; return their devices, made. Blocking."""
+def load(members: Iterable[Member]) -> "list[TerminalAccess]":
+    """Load the modules of calls to terminals; return the clients. Blocking."""
     return [member.device for member in members]

@@ -1,8 +1,8 @@
 """TLS towards terminals: a CA, or a pinned fingerprint; verification is never off.
 
-A connection that fails here carries no request: it is provably not sent. Why it failed is told in words that a person
-in the shop can act on, which takes a look at the certificate that was refused; OpenSSL does not hand that one out, so
-it is fetched once more over a connection on which nothing is sent and nothing believed.
+A connection that fails here carries no request: it is provably not sent. The message about the failure names a cure,
+which requires the refused certificate. OpenSSL does not return it, so a second connection fetches it. On that
+connection nothing is sent and nothing is trusted.
 """
 
 import asyncio
@@ -16,47 +16,44 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from posd.base import tls_contexts
+from posd.base.tls_contexts import NO_CHECK_TIME
+from posd.config import Pin
 from posd.tls import server_hostname
 
-# OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
+# OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl has no names for them.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, signed by itself (2), no local issuer, no leaf signature
-
-
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h).
-_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, self-signed (2), no local issuer, no leaf signature
 
 
 class AnotherFingerprint(ssl.SSLCertVerificationError):
-    """The certificate is another one than the pinned one; the message says both fingerprints."""
+    """Certificate, or public key, other than the pinned one; the message has both fingerprints."""
 
 
-def context(ca_file: Path | None, fingerprint_sha256: str) -> ssl.SSLContext:
+def context(ca_file: Path | None, pin: Pin | None = None, *, system: bool = False) -> ssl.SSLContext:
     """Return the context for connections to one terminal.
 
-    With a fingerprint (64 hex digits, lower case) exactly that certificate is accepted, with any name and issuer.
-    Otherwise the chain and the name are verified against `ca_file`, or the system's CAs where there is none.
-    Raise OSError, which names the file, where the CA file cannot be used.
+    With a pin exactly that certificate, or that public key, is accepted, with any name and issuer. Otherwise chain and
+    name are verified against `ca_file`, or the system's CAs if `system`; with neither, none is accepted. Raise OSError,
+    which names the file, if the CA file cannot be used.
     """
-    if not fingerprint_sha256:
+    if pin is None:
         try:
-            verified = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+            return tls_contexts.client(ca_file, system=system)
         except OSError as error:  # ssl.SSLError is one; neither names the file
             raise OSError(
                 f"the CA file {ca_file} holds no certificate that can be read ({error}); it must be the CA of the "
                 "terminal, in PEM form"
             ) from error
-        verified.minimum_version = ssl.TLSVersion.TLSv1_2
-        return verified
-    pinned = _unverified()
-    pinned.sslobject_class = _pinned_object(fingerprint_sha256)  # accepts one certificate and no other
+    pinned = tls_contexts.unverified_client()
+    pinned.sslobject_class = _pinned_object(pin)  # accepts one certificate or key and no other
     return pinned
 
 
@@ -64,79 +61,87 @@ def context(ca_file: Path | None, fingerprint_sha256: str) -> ssl.SSLContext:
 def nobody() -> ssl.SSLContext:
     """Return a context that trusts no certificate, for terminals that are called over plain HTTP.
 
-    To read the system's CAs takes 20 ms, and 1 MB for good.
+    Reading the system's CAs takes 20 ms, and 1 MB permanently.
     """
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return tls_contexts.client()
 
 
 def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
-    """Have the dates of certificates judged or not; what a wrong clock says of them must not keep payments away.
+    """Set whether the dates of certificates are checked; a wrong clock must not prevent payments.
 
     Chain and name are verified in any case.
     """
     flags = context.verify_flags
-    wanted = flags & ~_NO_CHECK_TIME if judged else flags | _NO_CHECK_TIME
+    wanted = flags & ~NO_CHECK_TIME if judged else flags | NO_CHECK_TIME
     if wanted != flags:
         context.verify_flags = wanted
 
 
-def _unverified() -> ssl.SSLContext:
-    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    unverified.minimum_version = ssl.TLSVersion.TLSv1_2
-    unverified.check_hostname = False
-    unverified.verify_mode = ssl.CERT_NONE
-    return unverified
-
-
-def _pinned_object(expected: str) -> type[ssl.SSLObject]:
+def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
     class PinnedObject(ssl.SSLObject):
-        """Ends the handshake, before anything is sent, where the peer's certificate is another one."""
+        """TLS object that ends the handshake, before anything is sent, if certificate or key is not the pinned one."""
 
         def do_handshake(self) -> None:
             super().do_handshake()
-            certificate = self.getpeercert(binary_form=True)
-            found = hashlib.sha256(certificate or b"").hexdigest()
-            if not hmac.compare_digest(found, expected):
+            certificate = self.getpeercert(binary_form=True) or b""
+            try:
+                found = digest(certificate, pin.kind)
+            except ValueError:
+                found = "none"
+            if not hmac.compare_digest(found, pin.sha256):
                 raise AnotherFingerprint(
                     1,
-                    f"the terminal's certificate has fingerprint {found}, the configuration expects {expected}; if the "
-                    "terminal was given a new certificate, compare it there and pin it: posd terminals pin",
+                    f"the terminal's {pin.kind} has fingerprint {found}, the configuration expects {pin.sha256}; if "
+                    f"the terminal was given a new {pin.kind}, compare it there and pin it: posd terminals pin",
                 )
 
     return PinnedObject
 
 
+def digest(certificate: bytes, kind: Literal["certificate", "public key"]) -> str:
+    """Return the SHA-256 (hex) of a certificate (DER), or of its public key. Raise ValueError where it is none."""
+    return hashlib.sha256(certificate if kind == "certificate" else public_key(certificate)).hexdigest()
+
+
 def refusal(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return what an error comes from where that is a certificate that was refused, else None."""
+    """Return the refused certificate's error behind an error, else None."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def words(
-    error: ssl.SSLCertVerificationError, shown: bytes | None, expected: str, ca_file: Path | None, now: datetime
+    error: ssl.SSLCertVerificationError,
+    shown: bytes | None,
+    expected: str,
+    ca_file: Path | None,
+    now: datetime,
+    *,
+    system: bool = False,
 ) -> str:
-    """Say why a certificate was refused, and what to do.
+    """Return why a certificate was refused and the cure, in words.
 
-    `shown` is the certificate (DER), None where it could not be looked at; `expected` the name that it has to be for,
-    `ca_file` who has to vouch for it (None: this system).
+    `shown`: the certificate (DER), None if it could not be fetched. `expected`: the name that it must have. `ca_file`:
+    the CA that must have signed it (None: the system's CAs if `system`, else none).
     """
     if isinstance(error, AnotherFingerprint):
         return str(error)
     certificate = None
     with suppress(ValueError):
         certificate = read_certificate(shown) if shown is not None else None
-    what = _reason(error, certificate, expected, ca_file, now)
+    what = _reason(error, certificate, expected, ca_file, now, system=system)
     found = f" (its fingerprint is {hashlib.sha256(shown).hexdigest()})" if shown is not None else ""
     return f"the terminal's certificate {what}{found}"
 
 
 def _reason(
     error: ssl.SSLCertVerificationError,
-    certificate: "Certificate | None",
+    certificate: "PeerCertificate | None",
     expected: str,
     ca_file: Path | None,
     now: datetime,
+    *,
+    system: bool,
 ) -> str:
     code = error.verify_code
     if code == _EXPIRED:
@@ -156,42 +161,51 @@ def _reason(
         by = "was issued by a CA" if certificate is None else f"was issued by {certificate.issuer}"
         if certificate is not None and certificate.self_signed:
             by = "is signed by itself"
+        if ca_file is None and not system:
+            return (
+                f"{by}, and the configuration trusts no certificate for this terminal, whose address was announced: "
+                "set ca_file to the CA of the terminal, pin the certificate (posd terminals pin), or set trust to "
+                '"system" where its certificate is from a public CA'
+            )
         trusted = f"the CA in {ca_file} does" if ca_file is not None else "the CAs of this system do"
         return (
             f"{by}, for which {trusted} not vouch: set ca_file to the CA of the terminal, or pin the certificate "
             "(posd terminals pin)"
         )
-    return f"is not trusted ({error.verify_message}): set ca_file, or pin it (posd terminals pin)"
+    return (
+        f"breaks a rule, itself or its CA ({error.verify_message}), and another ca_file does not help: pin the "
+        "certificate (posd terminals pin), or have its CA issue a right one"
+    )
 
 
 def called(base_url: str, server_name: str) -> str:
-    """Return the name that the certificate at a base URL has to be for."""
+    """Return the name that the certificate at a base URL must have."""
     return server_name or unquote(urlsplit(base_url).hostname or "").partition("%")[0]
 
 
 async def shown(base_url: str, server_name: str) -> bytes | None:
-    """Return the certificate (DER) that is shown there. Nothing is sent. Raise OSError, ValueError."""
+    """Return the certificate (DER) shown at a base URL. Nothing is sent. Raise OSError, ValueError."""
     parts = urlsplit(base_url)
     _, writer = await asyncio.open_connection(
         unquote(parts.hostname or ""),
         parts.port or 443,
-        ssl=_unverified(),
+        ssl=tls_contexts.unverified_client(),
         server_hostname=server_hostname(called(base_url, server_name)),
     )
     try:
         certificate: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
-        with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
+        with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a closed TLS transport raises it
             writer.transport.abort()
     return certificate
 
 
-# Looking whether a terminal is there: TCP, TLS as for a payment, and goodbye. No request is sent.
+# Probe of a terminal: TCP, TLS as for a payment, and goodbye. No request is sent.
 
-#: How long the terminal has for its part of the goodbye, in seconds.
+#: Seconds that the terminal has for its part of the goodbye.
 GOODBYE_SECONDS = 1.0
 
-#: Why a connection does not come about -> words.
+#: Error of a failed connection -> words.
 WORDS: Mapping[int, str] = {
     errno.ECONNREFUSED: "nothing listens there: the device is on, but it takes no connections on that port",
     errno.EHOSTUNREACH: "nothing answers at that address: is the terminal switched on and in this network?",
@@ -201,14 +215,16 @@ WORDS: Mapping[int, str] = {
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """Something is there, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate, and that."""
+    """A device replies, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate, and the
+    certificate.
+    """
 
     certificate: str | None
     der: bytes | None = None
 
 
 class Unreached(msgspec.Struct, frozen=True):
-    """Why not, in words; `refused`: something is there, but its certificate is not the one that is trusted."""
+    """The reason of a failure, in words; `refused`: a device replies, but its certificate is not trusted."""
 
     reason: str
     refused: bool = False
@@ -219,16 +235,16 @@ def fingerprint(certificate: bytes | None) -> str | None:
     return hashlib.sha256(certificate).hexdigest() if certificate else None
 
 
-#: Says why the certificate at a base URL was refused.
+#: Returns why the certificate at a base URL was refused, in words.
 Explain = Callable[[ssl.SSLCertVerificationError, str], Awaitable[str]]
 
 
 async def probe(
     base_url: str, trust: ssl.SSLContext, server_name: str, seconds: float, explain: Explain
 ) -> Reached | Unreached:
-    """Connect and close again, within `seconds` for the first. `server_name` is what the certificate must name."""
+    """Connect within `seconds`, and close again. `server_name`: the name that the certificate must have."""
     parts = urlsplit(base_url)
-    host = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    host = unquote(parts.hostname or "")  # a scope in a URL is written as %25eth0 (RFC 6874)
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
     try:
@@ -244,7 +260,7 @@ async def probe(
         return Unreached(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
     except ssl.SSLCertVerificationError as error:
         return Unreached(await explain(error, base_url), refused=True)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be looked up
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be resolved
         return _unreached(error)
     connection = writer.get_extra_info("ssl_object")
     der = connection.getpeercert(binary_form=True) if connection is not None else None
@@ -259,7 +275,7 @@ async def _goodbye(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await writer.wait_closed()
             return
-    writer.transport.abort()  # it does not answer the goodbye
+    writer.transport.abort()  # it does not reply to the goodbye
 
 
 def _unreached(error: OSError | ValueError) -> Unreached:
@@ -270,33 +286,32 @@ def _unreached(error: OSError | ValueError) -> Unreached:
     return Unreached("its name cannot be looked up")
 
 
-# What a certificate says, read from its DER form: enough to tell people why it is refused, and whether one that was
-# verified bears a serial (`bears`). Nothing else is decided by it.
+# Fields of a certificate, read from its DER form. They explain a refusal, and show whether a verified certificate has a
+# serial (`bears`). They decide nothing else.
 #
-# The daemon has no library for certificates in memory (`posd.tls`), and OpenSSL keeps one that it refuses to
-# itself. So this reads the few fields that matter out of X.509 (RFC 5280, 4.1) by DER's rule that everything is a
-# tag, a length and content (X.690, 8.1). What comes is a stranger's: lengths are checked, texts are cut and
-# cleaned.
+# The daemon loads no library for certificates (`posd.tls`), and OpenSSL does not return a refused one. So this reads a
+# few fields of X.509 (RFC 5280, 4.1): in DER everything is a tag, a length and content (X.690, 8.1). The input is
+# untrusted: lengths are checked, texts are cut and cleaned.
 
 #: Tags (X.690, 8.1.2): universal types, and the context-specific ones of X.509.
 SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
 VERSION, EXTENSIONS, DNS_NAME, URI, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x86, 0x87
 
-#: Object identifiers, encoded: subjectAltName (2.5.29.17), and the parts of a name that people know (2.5.4.x).
+#: Object identifiers, encoded: subjectAltName (2.5.29.17), and the familiar parts of a name (2.5.4.x).
 SUBJECT_ALT_NAME: Final = b"\x55\x1d\x11"
-#: The parts of a name that may be a serial: common name, serial number (2.5.4.5).
+#: Parts of a name that may be a serial: common name, serial number (2.5.4.5).
 SERIAL_PARTS: Final = (b"\x55\x04\x03", b"\x55\x04\x05")
 NAME_PARTS: Final = {b"\x55\x04\x03": "CN", b"\x55\x04\x0a": "O", b"\x55\x04\x0b": "OU", b"\x55\x04\x06": "C"}
 
-#: Names that are shown of one certificate, and characters of one text.
+#: Most names shown of one certificate, and most characters of one text.
 MAX_NAMES = 8
 MAX_TEXT = 80
 
 Item = tuple[int, bytes]
 
 
-class Certificate(msgspec.Struct, frozen=True):
-    """The fields, cleaned for people; `names` are DNS names and addresses, `self_signed` as its names say."""
+class PeerCertificate(msgspec.Struct, frozen=True):
+    """Fields of a certificate, cleaned for display; `names` are DNS names and addresses, `self_signed` by its names."""
 
     subject: str
     issuer: str
@@ -307,10 +322,10 @@ class Certificate(msgspec.Struct, frozen=True):
 
 
 def bears(der: bytes, serial: str) -> bool:
-    """Whether a certificate bears a serial, in any case of its letters.
+    """Return whether a certificate has a serial, in any case of its letters.
 
-    It does as common name or serial number of its subject, or in its subjectAltName: as a label of a DNS name, or as a
-    whole DNS name or URI. Whether the certificate is to be believed is not looked at.
+    The serial may be the common name or the serial number of the subject. In the subjectAltName it may be a label of a
+    DNS name, or a whole DNS name or URI. The function does not verify the certificate.
     """
     with suppress(ValueError):
         fields = _fields(der)
@@ -319,7 +334,7 @@ def bears(der: bytes, serial: str) -> bool:
 
 
 def _said(fields: list[Item]) -> Iterator[str]:
-    """Yield what may be the serial of the device that a certificate is for."""
+    """Yield the texts that may be the serial of the certificate's device."""
     for _, part in _items(fields[4][1]):
         for _, pair in _items(part):
             (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
@@ -333,7 +348,7 @@ def _said(fields: list[Item]) -> Iterator[str]:
 
 
 def _fields(der: bytes) -> list[Item]:
-    """Return the fields of a certificate, without its version. Raise ValueError where it is none."""
+    """Return the fields of a certificate, without its version. Raise ValueError if it is none."""
     fields = list(_items(_only(_only(der, SEQUENCE), SEQUENCE, rest=True)))
     if fields and fields[0][0] == VERSION:
         del fields[0]
@@ -342,14 +357,23 @@ def _fields(der: bytes) -> list[Item]:
     return fields
 
 
-def read_certificate(der: bytes) -> Certificate:
-    """Read a certificate. Raise ValueError where it is none."""
+def public_key(der: bytes) -> bytes:
+    """Return the public key of a certificate with its algorithm (SubjectPublicKeyInfo, DER). Raise ValueError."""
+    tag, content = _fields(der)[5]
+    if tag != SEQUENCE:
+        raise ValueError("a public key has another shape")
+    size = len(content).to_bytes(4, "big").lstrip(b"\0")
+    return bytes((tag, len(content)) if len(content) < 0x80 else (tag, 0x80 | len(size), *size)) + content
+
+
+def read_certificate(der: bytes) -> PeerCertificate:
+    """Read a certificate. Raise ValueError if it is none."""
     fields = _fields(der)
     issuer, validity, subject = (content for _, content in fields[2:5])
     times = [_time(item) for item in _items(validity)]
     if len(times) != 2:
         raise ValueError("a validity has two times")
-    return Certificate(
+    return PeerCertificate(
         subject=_name(subject),
         issuer=_name(issuer),
         names=tuple(_alternatives(fields))[:MAX_NAMES],
@@ -360,7 +384,7 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def _items(data: bytes) -> Iterator[Item]:
-    """Yield tag and content of each item that stands in `data`. Raise ValueError."""
+    """Yield tag and content of each item in `data`. Raise ValueError."""
     at = 0
     while at < len(data):
         try:
@@ -368,7 +392,7 @@ def _items(data: bytes) -> Iterator[Item]:
         except IndexError:
             raise ValueError("an item is cut off") from None
         at += 2
-        if size & 0x80:  # the length stands in so many further bytes
+        if size & 0x80:  # the length is in so many further bytes
             count = size & 0x7F
             size = int.from_bytes(data[at : at + count], "big")
             at += count
@@ -399,7 +423,7 @@ def _time(item: Item) -> datetime:
 
 
 def _name(data: bytes) -> str:
-    """Write the parts of a name that people know, the most particular first; its bytes decide nothing."""
+    """Return the familiar parts of a name as text, the most specific first; for display only."""
     found = []
     for _, part in _items(data):
         for _, pair in _items(part):
@@ -427,6 +451,6 @@ def _alternatives(fields: list[Item]) -> Iterator[str]:
 
 
 def clean(text: str) -> str:
-    """Return a text that can stand in a log and on a screen: printable, and not long."""
+    """Return a text that is safe in a log and on a screen: printable, and short."""
     shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:MAX_TEXT])
     return shown + ("…" if len(text) > MAX_TEXT else "")

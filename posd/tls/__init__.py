@@ -1,53 +1,66 @@
 """Certificates of the webhook listener: a local CA, a server certificate, and the context that serves it.
 
-Terminals are given `ca.crt` once and then trust every server certificate that this machine makes; so the CA is kept
-for as long as it can be, and only the server certificate is made anew. Both keys stay on this machine.
+Terminals get `ca.crt` once and then trust every server certificate of this machine. So the CA is kept for as long as
+possible, and only the server certificate is made anew. Both keys stay on this machine.
 
-Importing this package costs only `ssl`: what makes or describes certificates needs cryptography, and is imported when
-it is first used. The daemon never uses it.
+Importing this package costs only `ssl`. The functions that make or describe certificates need cryptography, which is
+imported at first use. The daemon never uses it.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from posd.tls.files import SubjectError, TlsError, TlsFiles, files, given
+from posd.tls.files import PUBLIC_CA, SubjectError, TlsError, TlsFiles, ca_for_terminals, files, given, publish_ca
 from posd.tls.required_names import (
     HOST_NAME,
     RENEWAL_DAYS,
     CertificateInfo,
     Subjects,
     called_as,
+    following_from,
     local_addresses,
     local_names,
     missing,
     renewal_reasons,
     server_hostname,
 )
-from posd.tls.served import Expired, NotYetValid, Served, load, server_context
+from posd.tls.served import (
+    CertificateExpired,
+    CertificateNotYetValid,
+    ServingContext,
+    load,
+    new_ca_signs_from,
+    server_context,
+)
 
 if TYPE_CHECKING:
     from posd.tls.issue import describe, describe_der, init, renew
 
 __all__ = [
     "HOST_NAME",
+    "PUBLIC_CA",
     "RENEWAL_DAYS",
+    "CertificateExpired",
     "CertificateInfo",
-    "Expired",
-    "NotYetValid",
-    "Served",
+    "CertificateNotYetValid",
+    "ServingContext",
     "SubjectError",
     "Subjects",
     "TlsError",
     "TlsFiles",
+    "ca_for_terminals",
     "called_as",
     "describe",
     "describe_der",
     "files",
+    "following_from",
     "given",
     "init",
     "load",
     "local_addresses",
     "local_names",
     "missing",
+    "new_ca_signs_from",
+    "publish_ca",
     "renew",
     "renewal_reasons",
     "server_context",
@@ -56,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of `posd.tls.issue`, which is loaded when one is first used."""
+    """Return a function of `posd.tls.issue`, which is loaded at first use."""
     if name in {"describe", "describe_der", "init", "renew"}:
         from posd.tls import issue
 

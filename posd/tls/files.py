@@ -1,33 +1,37 @@
-"""The files of a TLS directory: where they lie, how they are read and written, and the lock for writing."""
+"""Files of a TLS directory: their paths, reading and writing, and the lock for writing."""
 
 import contextlib
+import hashlib
 import json
 import os
-import tempfile
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from posd.base import locks
+from posd.base.files import LockHeld, replace
+from posd.base.files import lock as lock_file
 from posd.tls.required_names import Subjects
 
-#: What a file or pair that cannot be used leaves to do.
+#: Cure for an unusable file or pair.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"
 
 
 class TlsError(Exception):
-    """A certificate or key cannot be made or used; the message names the file, the reason and the cure."""
+    """Certificate or key that cannot be made or used; the message has the file, the reason and the cure."""
 
 
 class SubjectError(TlsError):
-    """A name or address cannot stand in a certificate."""
+    """Name or address that a certificate cannot carry."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where the files of one TLS directory lie. `certificate` holds the server certificate, then the CA's.
+    """Paths in one TLS directory. `certificate` holds the server certificate, then the CA's.
 
-    `given` holds the names and addresses that a person named at `init`, as JSON.
+    `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits
+    until the terminals have it. `new_ca`: fingerprint of a CA that replaced another one by command, until the database
+    has it.
     """
 
     ca_certificate: Path
@@ -35,21 +39,51 @@ class TlsFiles(msgspec.Struct, frozen=True):
     certificate: Path
     private_key: Path
     given: Path
+    next_ca_certificate: Path
+    next_ca_key: Path
+    new_ca: Path
 
 
 def files(directory: Path) -> TlsFiles:
-    """Name the files of `directory`, whether they exist or not."""
+    """Return the paths in `directory`, whether the files exist or not."""
     return TlsFiles(
         directory / "ca.crt",
         directory / "ca.key",
         directory / "server.crt",
         directory / "server.key",
         directory / "given.json",
+        directory / "next-ca.crt",
+        directory / "next-ca.key",
+        directory / "new-ca",
     )
 
 
+def fingerprint(certificate: Path) -> str | None:
+    """Return the SHA-256 (hexadecimal) of the certificate in a file, or None if it cannot be read."""
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text("ascii"))).hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+#: Name of the copy of the CA certificate beside the sockets, where every user of this machine may read it.
+PUBLIC_CA = "ca.crt"
+
+
+def ca_for_terminals(made: TlsFiles) -> Path:
+    """Return the CA certificate that terminals need: the one that waits, else the present one. Raise TlsError."""
+    return made.next_ca_certificate if there(made.next_ca_certificate) else made.ca_certificate
+
+
+def publish_ca(made: TlsFiles, directory: Path) -> None:
+    """Copy the CA certificate for terminals to the directory of the sockets. Raise OSError, TlsError."""
+    pem, target = ca_for_terminals(made).read_bytes(), directory / PUBLIC_CA
+    if not target.exists() or target.read_bytes() != pem:
+        replace(target, pem, mode=0o644)
+
+
 def given(made: TlsFiles) -> Subjects | None:
-    """Return what was named at `init`; None where that cannot be read: an earlier version did not write it down."""
+    """Return the names from `init`; None if unreadable: an earlier version did not store them."""
     try:
         document = json.loads(made.given.read_bytes())
         names, addresses = (tuple(map(str, document[key])) for key in ("names", "addresses"))
@@ -59,21 +93,24 @@ def given(made: TlsFiles) -> Subjects | None:
 
 
 def write_given(made: TlsFiles, subjects: Subjects) -> None:
-    """Write down what was named at `init`. Raises OSError."""
+    """Store the names from `init`. Raise OSError."""
     document = {"names": list(subjects.names), "addresses": list(subjects.addresses)}
-    write(made.given, json.dumps(document).encode(), mode=0o644)
+    replace(made.given, json.dumps(document).encode(), mode=0o644)
 
 
 def there(path: Path) -> bool:
-    """Whether a file of ours exists. Raises TlsError where this user may not even see that: the directory is 0700."""
+    """Return whether a file exists. Raise TlsError if this user has no access: the directory is 0700."""
     try:
-        return path.exists()
-    except OSError as error:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:  # Path.exists() hides it in Python 3.13
         raise _unusable(path.parent, error) from error
+    return True
 
 
 def read(path: Path, what: str) -> bytes:
-    """Return the bytes of a file. Raises TlsError, which says what it should be."""
+    """Return the bytes of a file. Raise TlsError, which names its purpose."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -84,36 +121,16 @@ def read(path: Path, what: str) -> bytes:
         ) from error
 
 
-def write(path: Path, content: bytes, *, mode: int) -> None:
-    """Replace a file so that it is there whole, with its mode, or as it was before; also after a power loss."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Hold the lock for writing into the directory during the block. Raises TlsError, also in place of OSError.
+    """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
-    The timer, the daemon and a person may all renew at one moment, and a renewal between the files of an `init`
-    would belong to neither.
+    The timer, the daemon and the operator may renew at the same moment. A renewal between the files of an `init` would
+    match neither.
     """
     try:
-        lock = locks.take(directory / ".lock")
-    except locks.Held:
+        lock = lock_file(directory / ".lock")
+    except LockHeld:
         raise TlsError(
             f"another command is making certificates in {directory} at this moment; try again when it has ended"
         ) from None
@@ -128,7 +145,7 @@ def writing(directory: Path) -> Iterator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory, for its owner alone. Raises TlsError."""
+    """Make the directory, for its owner only. Raise TlsError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)

@@ -1,33 +1,26 @@
-"""Make, describe and judge certificates. Only commands import this: cryptography costs the daemon too much.
+"""Making, description and check of certificates. Only commands import this: cryptography costs the daemon too much.
 
-What strict clients ask of a chain (RFC 5280, and the CA/Browser Forum's limits on server certificates) is in
-`make_ca` and `make_server`: version 3, key usages, basic constraints, key identifiers, addresses as addresses.
+`authority.make_ca` and `make_server` follow the rules of strict clients (RFC 5280, and the CA/Browser Forum's limits on
+server certificates). The rules: version 3, key usages, basic constraints, key identifiers, addresses as such.
 """
 
 import ipaddress
-import secrets
-import socket
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from posd.base.times import released
-from posd.tls import served
+from posd.base.files import replace
+from posd.tls import authority, served
+from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, OVERLAP_DAYS, Authority, Issuer, key_pem, pem
 from posd.tls.files import (
     CURE,
     SubjectError,
@@ -38,7 +31,6 @@ from posd.tls.files import (
     make_directory,
     read,
     there,
-    write,
     write_given,
     writing,
 )
@@ -47,27 +39,15 @@ from posd.tls.required_names import (
     RENEWAL_DAYS,
     CertificateInfo,
     Subjects,
+    following_from,
     is_address,
     local_addresses,
     local_names,
     missing,
 )
 
-#: Terminals are handed the CA once, by hand: it outlives the POS machine.
-CA_LIFETIME = timedelta(days=3652)
-#: The longest that strict clients accept of a server certificate is 398 days; one day of margin.
+#: Lifetime of a server certificate: strict clients accept 398 days; one day of margin.
 SERVER_LIFETIME = timedelta(days=397)
-#: Terminals' clocks run behind; a certificate that is valid only from this minute on would be refused by them.
-BACKDATED = timedelta(days=1)
-#: An X.520 common name has at most this many characters.
-MAX_COMMON_NAME = 64
-
-Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-
-
-def _now() -> datetime:
-    """Return the clock, or when this version was made: a machine without a battery begins in another year."""
-    return max(datetime.now(UTC), released())
 
 
 def init(
@@ -78,49 +58,87 @@ def init(
     given: Subjects | None = None,
     overwrite: bool = False,
 ) -> TlsFiles:
-    """Make the server certificate for `names` and `addresses`, and the CA where there is none yet.
+    """Make the server certificate for `names` and `addresses`, and the CA if there is none yet.
 
-    A CA that is there is kept, because the terminals trust it; `overwrite` makes a new one all the same, and every
-    terminal then needs the new `ca.crt`. `given` is what a person named (all of it, where left out): renewals keep it.
-    The directory gets mode 0700, keys 0600; each file appears whole or not at all. Blocking. Raises TlsError.
+    An existing CA is kept, because the terminals trust it. `overwrite` makes a new one, and every terminal then needs
+    the new `ca.crt`. `given`: the operator's names (default: all), which renewals keep. The directory gets mode 0700,
+    keys 0600; each file is written atomically. Blocking. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check(subjects)
     made = files(directory)
     make_directory(directory)
     with writing(directory):
+        authority.finish(made)
         if overwrite or not (made.ca_certificate.exists() or made.ca_key.exists()):
-            issuer = make_ca()
-            write(made.ca_key, _key_pem(issuer[1]), mode=0o600)
-            write(made.ca_certificate, _pem(issuer[0]), mode=0o644)
+            ca = authority.make_ca(subjects | Subjects(tuple(local_names()), tuple(local_addresses())))
+            for path in (made.next_ca_certificate, made.next_ca_key):
+                path.unlink(missing_ok=True)
+            if overwrite:
+                replace(made.new_ca, ca.root.fingerprint(SHA256()).hex().encode())
+            replace(made.ca_key, ca.key_file, mode=0o600)
+            replace(made.ca_certificate, pem(ca.root), mode=0o644)
         else:
-            issuer = _load_ca(made)
+            ca = authority.load_ca(made)
+            _check_permitted(made, ca.root, subjects if given is None else given)
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = make_server(issuer, key, subjects)
+        chain = _chain(made, ca, key, subjects)
         write_given(made, subjects if given is None else given)
-        write(made.private_key, _key_pem(key), mode=0o600)
-        _write_chain(made, certificate, issuer)
+        replace(made.private_key, key_pem(key), mode=0o600)
+        replace(made.certificate, chain, mode=0o644)
     return made
 
 
-def renew(directory: Path) -> TlsFiles:
-    """Make the server certificate anew with the same key and CA, for what this machine is called now.
+def renew(
+    directory: Path, *, new_ca: bool = False, end_old_ca: bool = False, called: Subjects | None = None
+) -> TlsFiles:
+    """Make the server certificate anew with the same key, for the present names of this machine.
 
-    What was named at `init` stays in it. Only one file is replaced, so that no reader ever sees a pair that does not
-    fit. Blocking. Raises TlsError.
+    It keeps the names from `init`. Only one file of the served pair is replaced, so that no reader sees a mismatched
+    pair. Near the end of the CA, or with `new_ca`, the following CA is made. At the end, or with `end_old_ca`, that one
+    signs (`posd.tls.authority`). `called`: names that a new CA may sign too, by which terminals call this machine.
+    Blocking. Raise TlsError.
     """
     made = files(directory)
     if not there(made.certificate) and not there(made.ca_certificate):
         raise TlsError(f"there is no certificate in {directory} yet; make one with: posd tls init")
     with writing(directory):
-        issuer = _load_ca(made)
+        authority.finish(made)
         subjects = _kept(made) | Subjects(tuple(local_names()), tuple(local_addresses()))
-        _write_chain(made, make_server(issuer, _load_key(made.private_key), subjects), issuer)
+        if (following := authority.following(made)) is None and end_old_ca:
+            raise TlsError("no new CA was made yet: posd tls renew --new-ca; then put it on every terminal")
+        if following is not None and (end_old_ca or authority.has_followed(made, following.root)):
+            authority.end_overlap(made)
+        ca = authority.load_ca(made)
+        if new_ca or authority.is_due(ca.root):
+            authority.begin_overlap(made, subjects if called is None else subjects | called)
+        replace(made.certificate, _chain(made, ca, _load_key(made.private_key), subjects), mode=0o644)
     return made
 
 
+def ca_reasons(made: TlsFiles) -> tuple[str, ...]:
+    """Return the reasons for a renewal of the CA, if any. Raise TlsError."""
+    if there(made.next_ca_certificate) or not there(made.ca_certificate):
+        return ()
+    days = describe(made.ca_certificate).days_left(authority.now())
+    return (f"its CA ends in {days} days",) if days < OVERLAP_DAYS + RENEWAL_DAYS else ()
+
+
+def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> None:
+    """Raise SubjectError for a name that the CA may not sign."""
+    found = authority.permitted(ca, given)
+    names = tuple(item for item in given.names if item not in found.names)
+    addresses = tuple(item for item in given.addresses if item not in found.addresses)
+    if left := Subjects(names, addresses):
+        raise SubjectError(
+            f"the CA in {made.ca_certificate} may not vouch for {left}: it is limited to private networks, local names "
+            "and the names that this machine had when it was made; make a new CA with --force (each terminal then "
+            "needs its ca.crt)"
+        )
+
+
 def _kept(made: TlsFiles) -> Subjects:
-    """Return what a person named at `init`; where that was not written down, all that the certificate carries."""
+    """Return the names from `init`; if they were not stored, those in the certificate."""
     named = given(made)
     if named is not None:
         return named
@@ -128,14 +146,31 @@ def _kept(made: TlsFiles) -> Subjects:
     return Subjects(present.names, present.addresses)
 
 
-def _write_chain(made: TlsFiles, certificate: x509.Certificate, issuer: Issuer) -> None:
-    # The CA follows the server certificate: a terminal that does not trust it yet can then say whose it is,
-    # and a person can read it from the connection. Terminals that do trust it ignore the copy.
-    write(made.certificate, _pem(certificate) + _pem(issuer[0]), mode=0o644)
+def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> bytes:
+    """Return the served chain (PEM): the server certificate, and the CA behind it.
+
+    A terminal that does not trust the CA yet can then name it, and the operator can read it from the connection.
+    Terminals that trust it ignore the copy. In an overlap the cross-certificate is between them. Raise TlsError.
+    """
+    following = authority.following(made)
+    for root in [ca.root] if following is None else [ca.root, following.root]:
+        subjects = authority.permitted(root, subjects)
+    if not subjects:
+        raise TlsError(
+            f"the CA in {made.ca_certificate} may vouch for none of the names and addresses of this machine; make a "
+            "new CA with --force (each terminal then needs its ca.crt)"
+        )
+    signer = ca.issuer[0]
+    chain = [make_server(ca.issuer, key, subjects), *([] if signer == ca.root else [signer])]
+    if following is None or following.cross is None:
+        chain.append(ca.root)
+    else:
+        chain += [following.cross, following.root]
+    return b"".join(map(pem, chain))
 
 
 def describe(certificate_path: Path) -> CertificateInfo:
-    """Describe the first certificate of a PEM file. Raises TlsError."""
+    """Return the description of the first certificate in a PEM file. Raise TlsError."""
     try:
         certificate = x509.load_pem_x509_certificate(read(certificate_path, "certificate"))
     except ValueError as error:
@@ -144,7 +179,7 @@ def describe(certificate_path: Path) -> CertificateInfo:
 
 
 def describe_der(certificate: bytes) -> CertificateInfo:
-    """Describe a certificate in DER form. Raises TlsError where it is none."""
+    """Return the description of a certificate in DER form. Raise TlsError if it is none."""
     try:
         return _described(x509.load_der_x509_certificate(certificate))
     except ValueError as error:
@@ -152,13 +187,18 @@ def describe_der(certificate: bytes) -> CertificateInfo:
 
 
 def issued_by(certificate_path: Path, ca_path: Path) -> bool:
-    """Whether the first certificate of a PEM file was signed by a CA. Raises TlsError where one cannot be read."""
-    certificate, ca = read(certificate_path, "certificate"), read(ca_path, "CA certificate")
+    """Return whether the chain in a PEM file leads to a CA. Raise TlsError if one cannot be read."""
+    chain, root = read(certificate_path, "certificate"), read(ca_path, "CA certificate")
     try:
-        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
-    except (ValueError, TypeError, InvalidSignature):
+        ca = x509.load_pem_x509_certificate(root)
+        at, *others = x509.load_pem_x509_certificates(chain)
+    except ValueError:
         return False
-    return True
+    for above in others:
+        if authority.signs(ca, at) or not authority.signs(above, at):
+            break
+        at = above
+    return authority.signs(ca, at)
 
 
 def _described(certificate: x509.Certificate) -> CertificateInfo:
@@ -190,79 +230,37 @@ def _check(subjects: Subjects) -> None:
             raise SubjectError(f"{address!r} is not an IP address; write it like 192.168.1.10, or give it as --name")
 
 
-def make_ca() -> Issuer:
-    """Make a CA certificate and its key."""
-    # A terminal may know the CAs of several machines, and of this machine before it was set up anew: two CAs of the
-    # same name but with different keys confuse some clients, so the name is new each time.
-    tag = f" {secrets.token_hex(4)}"
-    name = _name(f"posd CA {socket.gethostname()}"[: MAX_COMMON_NAME - len(tag)] + tag)
-    key = ec.generate_private_key(ec.SECP256R1())
-    start = _now() - BACKDATED
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + CA_LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, SHA256())
-    )
-    return certificate, key
-
-
 def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> x509.Certificate:
-    """Make the server certificate of a key, for these names and addresses. Raises TlsError where the CA has ended."""
+    """Make the server certificate of a key, for these names and addresses. Raise TlsError if the CA has ended."""
     ca, ca_key = issuer
-    start = _now() - BACKDATED
+    start = authority.now() - BACKDATED
     alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dict.fromkeys(subjects.names)]
     addresses = dict.fromkeys(ipaddress.ip_address(text) for text in subjects.addresses)
     alternatives += [x509.IPAddress(address) for address in addresses]
-    ca_identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return (
         x509.CertificateBuilder()
-        .subject_name(_name((*subjects.names, *subjects.addresses)[0][:MAX_COMMON_NAME]))
+        .subject_name(authority.name(_common_name(subjects)))
         .issuer_name(ca.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(max(start, ca.not_valid_before_utc))
         .not_valid_after(min(start + SERVER_LIFETIME, ca.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(authority.usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_identifier),
-            critical=False,
-        )
+        .add_extension(authority.authority_of(ca), critical=False)
         .sign(ca_key, SHA256())
     )
 
 
-def _load_ca(made: TlsFiles) -> Issuer:
-    cure = "put both files back from a backup, or make a new CA with --force (each terminal then needs its ca.crt)"
-    for path in (made.ca_certificate, made.ca_key):
-        if not path.exists():
-            raise TlsError(f"{path}: does not exist, though its other half does; {cure}")
-    try:
-        certificate = x509.load_pem_x509_certificate(made.ca_certificate.read_bytes())
-        key = load_pem_private_key(made.ca_key.read_bytes(), password=None)
-        certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
-    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
-        raise TlsError(f"the CA in {made.ca_certificate} and {made.ca_key} cannot be read ({error}); {cure}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise TlsError(f"{made.ca_key}: does not belong to {made.ca_certificate}; {cure}")
-    if certificate.not_valid_after_utc <= datetime.now(UTC):
-        end = certificate.not_valid_after_utc.date().isoformat()
-        raise TlsError(
-            f"{made.ca_certificate}: the CA has expired ({end}); make a new one with: posd tls init --force "
-            "(each terminal then needs its ca.crt)"
-        )
-    return certificate, key
+def _common_name(subjects: Subjects) -> str:
+    """Return a common name.
+
+    It has spaces without a DNS name, because OpenSSL reads one without spaces as a DNS name.
+    """
+    return subjects.names[0][:MAX_COMMON_NAME] if subjects.names else f"posd at {subjects.addresses[0]}"
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -278,43 +276,14 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-# What there is to say of the certificates of this machine, from its files: for `posd tls status`.
-
-#: A new CA has to be carried to every terminal by hand: people need time for that, in days.
-CA_WARNING_DAYS = 180
+# Report on this machine's certificates, from their files, for `posd tls status`.
 
 Level = Literal["ok", "warning", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: what it is, how it stands, what that means and what to do ("" where nothing)."""
+    """One check: its subject, its level, its meaning and the cure ("" if none is needed)."""
 
     level: Level
     what: str
@@ -323,8 +292,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The certificate on the disk, the CA (None for the shop's own PKI), and what was found."""
+class CertificateReport:
+    """The certificate on disk, the CA (None for the shop's own PKI), and the findings."""
 
     certificate: CertificateInfo | None
     ca: CertificateInfo | None
@@ -336,15 +305,17 @@ class Report:
         return all(finding.level == "ok" for finding in self.findings)
 
 
-def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime) -> Report:
-    """Look at the pair that the daemon is configured with, and at the CA and key of `own` (None: the shop's own PKI).
+def report(
+    certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime
+) -> CertificateReport:
+    """Check the configured pair of the daemon, and the CA and key of `own` (None: the shop's own PKI).
 
-    `wanted` is by what terminals call this machine (`required_names.called_as`). Blocking. Raises TlsError where
-    this user may not look at all.
+    `wanted`: names by which terminals call this machine (`required_names.called_as`). Blocking. Raise TlsError without
+    access.
     """
     if own is not None and not (there(certificate) or there(own.ca_certificate)):
         nothing = Finding("failure", "certificate", f"there is none yet in {certificate.parent}", "posd tls init")
-        return Report(None, None, (nothing,))
+        return CertificateReport(None, None, (nothing,))
     findings: list[Finding] = []
     found, ca = _read_described(certificate), _read_described(own.ca_certificate) if own else None
     try:
@@ -359,7 +330,7 @@ def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: S
     findings += _keys(private_key, own)
     if own is not None:
         findings += _authority(certificate, ca, own, now)
-    return Report(found, ca, tuple(findings))
+    return CertificateReport(found, ca, tuple(findings))
 
 
 def _read_described(path: Path) -> CertificateInfo | None:
@@ -381,7 +352,7 @@ def _certificate(info: CertificateInfo, own: TlsFiles | None, wanted: Subjects, 
 
 
 def _end(what: str, info: CertificateInfo, now: datetime, soon: int, cure: str) -> Finding:
-    """Say when it ends; `soon` is within how many days something has to be done."""
+    """Return the finding about an end; `soon`: days before it from which something has to be done."""
     days = info.days_left(now)
     if days < 0:
         return Finding("failure", what, f"has ended on {info.not_after:%Y-%m-%d}", cure)
@@ -391,7 +362,7 @@ def _end(what: str, info: CertificateInfo, now: datetime, soon: int, cure: str) 
 
 
 def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
-    # The shop's own PKI may hand its key to a group; only the owner has to read those made here.
+    # The shop's own PKI may share its key with a group; only the owner has to read keys made here.
     paths, forbidden = ((private_key, own.ca_key), 0o077) if own else ((private_key,), 0o007)
     for path in paths:
         try:
@@ -412,7 +383,7 @@ def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
 
 def _without(path: Path, own: TlsFiles | None) -> Finding:
     if own is not None and path == own.ca_key:
-        words = f"{path}: does not exist: the certificate cannot be renewed before its end"
+        words = f"{path}: does not exist: the certificate cannot be renewed, unless posd has it as a credential"
         cure = f"put it back from a backup, or: posd tls init --force, then put {own.ca_certificate} on every terminal"
         return Finding("warning", "private key", words, cure)
     cure = "posd tls init" if own else "put the pair of the shop's own PKI there"
@@ -426,11 +397,18 @@ def _authority(certificate: Path, ca: CertificateInfo | None, own: TlsFiles, now
             "failure", "CA", f"{own.ca_certificate}: cannot be read", f"put it back from a backup, or: {anew}"
         )
         return
-    yield _end("CA", ca, now, CA_WARNING_DAYS, anew)
+    if there(own.next_ca_certificate):
+        words = f"a new CA waits: it signs from {following_from(ca):%Y-%m-%d} on, and terminals without it then refuse"
+        cure = "put it on every terminal (posd tls ca > ca.crt); once all have it: posd tls renew --end-old-ca"
+        yield Finding("warning", "new CA", words, cure)
+    elif not authority.is_limited(x509.load_pem_x509_certificate(own.ca_certificate.read_bytes())):
+        words = f"may vouch for any name until {ca.not_after:%Y-%m-%d}: a thief of its key could pretend to be anybody"
+        yield Finding("warning", "CA", words, "posd tls renew --new-ca, then put the new CA on every terminal")
+    yield _end("CA", ca, now, OVERLAP_DAYS, anew if ca.not_after < now else "posd tls renew --new-ca")
     try:
         fits = issued_by(certificate, own.ca_certificate)
     except TlsError:
-        return  # said above
+        return  # reported above
     if not fits:
         words = f"{certificate} was not signed by {own.ca_certificate}: terminals that trust that CA refuse it"
         yield Finding("failure", "CA", words, "posd tls renew")

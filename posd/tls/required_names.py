@@ -1,20 +1,22 @@
-"""Which names and addresses a certificate has to carry, and when it has to be made anew. No I/O here."""
+"""Names and addresses that a certificate must carry, and reasons for a renewal. No I/O."""
 
 import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-#: From here on a server certificate is made anew, and people are told where that cannot be done, in days.
+#: Days before its end from which a server certificate is renewed, or the operator informed.
 RENEWAL_DAYS = 30
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
-    """Times in UTC, the fingerprint in lower hex without colons; subject and issuer as in RFC 4514 (`CN=…`)."""
+    """Description of a certificate: times in UTC, the fingerprint in lower hex without colons; subject and issuer as in
+    RFC 4514 (`CN=…`).
+    """
 
     subject: str
     issuer: str
@@ -25,8 +27,13 @@ class CertificateInfo(msgspec.Struct, frozen=True):
     fingerprint_sha256: str
 
     def days_left(self, now: datetime) -> int:
-        """Return the whole days until it ends; negative once it has."""
+        """Return the whole days until it ends; negative after its end."""
         return (self.not_after - now).days
+
+
+def following_from(ca: CertificateInfo) -> datetime:
+    """Return the time from which the next CA signs: a later certificate of this one would be renewed at once."""
+    return ca.not_after - timedelta(days=RENEWAL_DAYS)
 
 
 class Subjects(msgspec.Struct, frozen=True):
@@ -36,7 +43,7 @@ class Subjects(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
     def __or__(self, other: "Subjects") -> "Subjects":
-        """Return those of both, each once, these first."""
+        """Return the names and addresses of both, each once, these first."""
         return Subjects(
             tuple(dict.fromkeys((*self.names, *other.names))),
             tuple(dict.fromkeys(map(canonical, (*self.addresses, *other.addresses)))),
@@ -50,7 +57,7 @@ class Subjects(msgspec.Struct, frozen=True):
 
 
 def canonical(address: str) -> str:
-    """Return an IP address in the one spelling of its kind (IPv6 has many); anything else as it is."""
+    """Return an IP address in its canonical spelling (IPv6 has many); other texts unchanged."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -58,7 +65,7 @@ def canonical(address: str) -> str:
 
 
 def missing(info: CertificateInfo, wanted: Subjects) -> Subjects:
-    """Return what a certificate does not carry of `wanted`; a wildcard stands for one label (RFC 6125, 6.4.3)."""
+    """Return the part of `wanted` that a certificate lacks; a wildcard covers one label (RFC 6125, 6.4.3)."""
     has = {name.lower() for name in info.names}
     return Subjects(
         tuple(name for name in wanted.names if not _named(name.lower(), has)),
@@ -72,7 +79,7 @@ def _named(name: str, has: set[str]) -> bool:
 
 
 def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> tuple[str, ...]:
-    """Say why a certificate has to be made anew now; nothing where it need not."""
+    """Return the reasons for a renewal of a certificate, if any."""
     reasons = []
     days = info.days_left(now)
     if days < 0:
@@ -86,14 +93,14 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
     return tuple(reasons)
 
 
-# What this machine is called now.
+# Present names of this machine.
 
-#: One host name as it can stand in a certificate: labels of letters, digits, hyphen and underscore.
+#: A host name in a certificate: labels of letters, digits, hyphen and underscore.
 HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an IP address."""
+    """Return whether a text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -102,15 +109,15 @@ def is_address(text: str) -> bool:
 
 
 def server_hostname(name: str) -> Any:
-    """Return a name or address as `server_hostname` of a client: an address as bytes, which the `ssl` module takes too.
+    """Return a client's `server_hostname` for a name or address: an address as bytes, which `ssl` accepts too.
 
-    A text goes through the IDNA codec. That loads a megabyte of Unicode's tables, which no address needs.
+    A text passes the IDNA codec, which loads a megabyte of Unicode's tables. No address needs them.
     """
     return name.encode("ascii") if is_address(name) else name
 
 
 def local_addresses() -> list[str]:
-    """List the addresses of this machine's interfaces, loopback among them, link-local ones left out."""
+    """Return the addresses of this machine's interfaces, with loopback, without link-local ones."""
     import ifaddr
 
     found: dict[str, None] = {}
@@ -124,23 +131,23 @@ def local_addresses() -> list[str]:
 
 
 def local_names() -> list[str]:
-    """Name this machine: its host name, its full name, and localhost."""
+    """Return this machine's names: its host name, its full name, and localhost."""
     candidates = (socket.gethostname(), socket.getfqdn(), "localhost")
     return [name for name in dict.fromkeys(candidates) if HOST_NAME.fullmatch(name)]
 
 
 def called_as(listen_host: str, advertise_host: str, own: Callable[[], Iterable[str]] = local_addresses) -> Subjects:
-    """Return by what terminals may call the listener now, and what its certificate therefore has to carry.
+    """Return the names by which terminals may call the listener, which its certificate must carry.
 
-    `listen_host` is the address that it binds, `advertise_host` the configured name or address ("" for none: then each
-    terminal is given the address that faces it), `own` returns the addresses of this machine.
+    `listen_host`: the address that it binds. `advertise_host`: the configured name or address ("" for none: then each
+    terminal gets the address that faces it). `own`: returns the addresses of this machine.
     """
     if advertise_host:
         return Subjects(addresses=(advertise_host,)) if is_address(advertise_host) else Subjects((advertise_host,))
     bound = ipaddress.ip_address(listen_host)
     if not bound.is_unspecified:
         return Subjects(addresses=(str(bound),))
-    # [::] takes IPv4 connections too, 0.0.0.0 takes no others.
+    # [::] accepts IPv4 connections too, 0.0.0.0 accepts only them.
     addresses = (ipaddress.ip_address(text) for text in own())
     return Subjects(
         addresses=tuple(

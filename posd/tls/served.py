@@ -1,8 +1,8 @@
-"""A certificate with its key as the listener serves it: loaded into a fresh context and tried before it is served.
+"""A certificate with its key as the listener serves it: loaded into a new context and tested first.
 
-The trial is a handshake in memory with a client that trusts exactly this certificate. It needs nothing but `ssl`, finds
-what a terminal would find (a key of another certificate, an end that has passed, a certificate that is not for
-servers), and yields what the certificate says about itself.
+The test is a handshake in memory with a client that trusts exactly this certificate. It needs only `ssl`, and detects
+what a terminal would detect: a mismatched key, a passed end, a certificate that is not for servers. It also returns the
+certificate's fields.
 """
 
 import contextlib
@@ -12,48 +12,46 @@ import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from posd.tls.files import CURE, TlsError, read
-from posd.tls.required_names import CertificateInfo, canonical
-
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
-_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+from posd.base import tls_contexts
+from posd.tls.files import CURE, TlsError, TlsFiles, read
+from posd.tls.required_names import RENEWAL_DAYS, CertificateInfo, canonical
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-#: How RFC 4514 abbreviates what OpenSSL writes out.
+#: Abbreviations of RFC 4514 for OpenSSL's names.
 _SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
 
 
-class Expired(TlsError):
-    """The certificate has ended."""
+class CertificateExpired(TlsError):
+    """Certificate that has ended."""
 
 
-class NotYetValid(TlsError):
-    """The certificate begins only later: it was made under a clock that was ahead, or the clock is behind now."""
+class CertificateNotYetValid(TlsError):
+    """Certificate of a later time: made under a fast clock, or the present clock is slow."""
 
 
-class Served(msgspec.Struct, frozen=True):
-    """A context that serves a certificate, and what the certificate says."""
+class ServingContext(msgspec.Struct, frozen=True):
+    """A context with its certificate, and the certificate's fields."""
 
     context: ssl.SSLContext
     info: CertificateInfo
 
 
 def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
-    """Return the context of `load`, valid now. Raises TlsError."""
+    """Return the context of `load`, valid now. Raise TlsError."""
     return load(certificate, private_key, datetime.now(UTC)).context
 
 
-def load(certificate: Path, private_key: Path, at: datetime | None) -> Served:
-    """Load a certificate with its key into a fresh server context (TLS 1.2 or newer, HTTP/1.1 by ALPN) and try it.
+def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
+    """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
-    Raises TlsError where a file is missing or unreadable, the two do not belong together, or the certificate is not
-    for servers, or not valid `at` that moment (Expired, NotYetValid; None: no clock is asked).
+    Raise TlsError if a file is missing or unreadable, the two do not match, or the certificate is not for servers.
+    Raise Expired or NotYetValid if it is not valid `at` that moment (None: dates are not checked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -61,9 +59,7 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> Served:
     def passphrase() -> str:
         raise TlsError(f"private key {private_key}: is encrypted; store it without a passphrase, with mode 0600")
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context = tls_contexts.server()
     try:
         context.load_cert_chain(certificate, private_key, password=passphrase)
     except ssl.SSLError as error:
@@ -79,30 +75,30 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> Served:
     info = _try(context, certificate, leaf)
     if at is not None:
         _judge(info, certificate, at)
-    return Served(context, info)
+    return ServingContext(context, info)
 
 
 def _judge(info: CertificateInfo, certificate: Path, at: datetime) -> None:
-    """Raise Expired or NotYetValid where a certificate is not valid at that moment."""
+    """Raise Expired or NotYetValid if a certificate is not valid at that moment."""
     day = at.date().isoformat()
     if at > info.not_after:
-        raise Expired(
+        raise CertificateExpired(
             f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid pair "
             "of the shop's own PKI there"
         )
     if at < info.not_before:
         reason = f"is not valid yet (today is {day}; is the clock of this machine right?)"
-        raise NotYetValid(f"certificate {certificate}: {reason}; {CURE}")
+        raise CertificateNotYetValid(f"certificate {certificate}: {reason}; {CURE}")
 
 
 def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:
-    """Shake hands in memory with a client that trusts exactly this certificate, at any time.
+    """Make a handshake in memory with a client that trusts exactly this certificate, without a check of dates.
 
-    Raise TlsError as it judges.
+    Raise TlsError if it fails.
     """
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False  # which name a terminal calls is not known here
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    client = tls_contexts.client()
+    client.check_hostname = False  # the name that a terminal calls is unknown here
+    client.verify_flags |= tls_contexts.NO_CHECK_TIME
     first = re.search(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", leaf)
     if first is None:
         raise TlsError(f"certificate {certificate}: has no block BEGIN CERTIFICATE; {CURE}")
@@ -138,33 +134,38 @@ def _information(judge: ssl.SSLObject) -> CertificateInfo:
 
 
 def _name(parts: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """Write a name as RFC 4514 does, its most particular part first."""
+    """Return a name in the form of RFC 4514, its most specific part first."""
     pairs = [f"{_SHORT.get(kind, kind)}={value}" for part in parts for kind, value in part]
     return ",".join(reversed(pairs))
 
 
 def _time(text: str) -> datetime:
-    """Read a time as OpenSSL prints it (`Jan  5 09:34:43 2018 GMT`), without what `time.strptime` loads for that."""
+    """Parse a time in OpenSSL's format (`Jan  5 09:34:43 2018 GMT`), without the modules of `time.strptime`."""
     month, day, clock, year, _ = text.split()
     return datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}+00:00")
+
+
+def new_ca_signs_from(made: TlsFiles) -> datetime | None:
+    """Return the time from which the waiting CA signs, None without one. Raise OSError if the CA cannot be read."""
+    if not made.next_ca_certificate.exists():
+        return None
+    old: Any = tls_contexts.client(made.ca_certificate).get_ca_certs()[0]
+    return _time(old["notAfter"]) - timedelta(days=RENEWAL_DAYS)
 
 
 # The certificate that a listener shows: one handshake, in which nothing is trusted and nothing is sent.
 
 
-class NotShown(Exception):
-    """No certificate came; the message says why, in words that follow on an address."""
+class CertificateNotShown(Exception):
+    """Certificate that was not shown; the message has the reason, in words that follow an address."""
 
 
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
-    """Return the certificate (DER) that a listener shows when asked for `server_name` (default: the host).
+    """Return the certificate (DER) that a listener shows for `server_name` (default: the host).
 
-    Blocking, `seconds` at most for the connection and for each step of the handshake. Raises NotShown.
+    Blocking, `seconds` at most for the connection and for each step of the handshake. Raise NotShown.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it is read here, not trusted; no request follows
+    context = tls_contexts.unverified_client()  # it is read, not trusted; no request follows
     try:
         with (
             closing(socket.create_connection((host, port), seconds)) as raw,
@@ -172,12 +173,12 @@ def shown_certificate(host: str, port: int, *, seconds: float, server_name: str 
         ):
             certificate = connection.getpeercert(binary_form=True)
     except ssl.SSLError as error:
-        raise NotShown(f"does not speak TLS 1.2 or newer there ({error.reason or error})") from error
+        raise CertificateNotShown(f"does not speak TLS 1.2 or newer there ({error.reason or error})") from error
     except TimeoutError as error:
-        raise NotShown(f"does not answer within {seconds:g} s") from error
+        raise CertificateNotShown(f"does not answer within {seconds:g} s") from error
     except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name (UnicodeError too)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise NotShown(f"cannot be reached ({reason})") from error
+        raise CertificateNotShown(f"cannot be reached ({reason})") from error
     if not certificate:
-        raise NotShown("shows no certificate")
+        raise CertificateNotShown("shows no certificate")
     return certificate

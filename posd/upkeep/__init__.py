@@ -1,1 +1,1 @@
-"""What is done to the database as a whole: verify, restore, merge, salvage, retention."""
+"""Maintenance of the whole database: verify, restore, merge, salvage, retention."""

@@ -1,8 +1,8 @@
 """The list of `posd restore --ids`: payments that were started on a lane whose database is lost.
 
-UTF-8 text, a payment a line: its id, then when it was started (UTC, with Z), the serial of its terminal and the till's
-key of its sale, as far as they are known, with a TAB before each. Empty lines and those that begin with "#" are
-ignored. Of an id that is named twice the first line counts.
+UTF-8 text, one payment a line, with TAB between the fields. The fields are: its id, its start time (UTC, with Z), the
+serial of its terminal, and the till's key of its sale. All but the id may be missing. Empty lines and lines with "#" at
+the beginning are ignored. The first line of a repeated id counts.
 """
 
 import re
@@ -11,17 +11,17 @@ from typing import BinaryIO
 from posd.base.ids import canonical_uuid
 from posd.base.text import shown
 from posd.base.times import iso, parse_iso
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.storage.errors import StoreError
 
-#: Lines that a list has at most: weeks of a busy lane. posd asks the terminals for each payment of them.
+#: Most lines of a list: weeks of a busy lane. posd queries the terminals for each payment.
 MOST_LINES = 10_000
-#: Bytes that a line has at most, its end included: its parts have no more than 700.
+#: Most bytes of a line, with its end: its fields have at most 700.
 MOST_LINE_BYTES = 1000
-#: Parts that a line has at most, and characters of a sale, as in a call that starts a payment.
+#: Most fields of a line, and most characters of a sale, as in a call that starts a payment.
 MOST_PARTS = 4
 MOST_SALE_CHARACTERS = 128
-#: Wrong lines that are shown, and characters of a wrong part.
+#: Most wrong lines shown, and most characters of a wrong field.
 SHOWN_LINES = 5
 SHOWN_CHARACTERS = 40
 
@@ -29,26 +29,26 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
 _SERIAL = re.compile(r"[!-~]([ -~]{0,62}[!-~])?", re.ASCII)
 
 
-class BadList(StoreError):
-    """The list cannot be used; `lines` name each line that is wrong, as far as there is room."""
+class InvalidIdList(StoreError):
+    """List that cannot be used; `lines` describe the wrong lines, as far as there is room."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
 
 
-def read(file: BinaryIO) -> dict[str, Started]:
-    """Return what a list names, by id; the time or the serial of one is "" where the list does not tell it.
+def read(file: BinaryIO) -> dict[str, StartedPayment]:
+    """Return the payments of a list, by id; a missing time or serial is "".
 
-    Raise BadList, or OSError where the file cannot be read.
+    Raise BadList; raise OSError if the file cannot be read.
     """
-    found: dict[str, Started] = {}
+    found: dict[str, StartedPayment] = {}
     faults: list[str] = []
     number = 0
     while line := file.readline(MOST_LINE_BYTES + 1):
         number += 1
         if number > MOST_LINES:
-            raise BadList(
+            raise InvalidIdList(
                 f"the list of --ids has more than {MOST_LINES} lines; nothing was changed. Make it of less time, by a "
                 "later --since of posd collect ids"
             )
@@ -60,19 +60,19 @@ def read(file: BinaryIO) -> dict[str, Started]:
             if started is not None:
                 found.setdefault(started.client_transaction_id, started)
         if len(line) > MOST_LINE_BYTES:
-            break  # what follows may be one line without an end
+            break  # the rest may be one line without an end
     if faults:
-        raise BadList(*_words(faults))
+        raise InvalidIdList(*_words(faults))
     if not found:
-        raise BadList(
+        raise InvalidIdList(
             "the list of --ids names no payment; nothing was changed. See whether posd collect ids wrote it to its "
             "end. Where head office knows of no payment, restore without --ids"
         )
     return found
 
 
-def _payment(line: bytes) -> Started | None:
-    """Return the payment that a line names, None where it names none. Raise ValueError in words."""
+def _payment(line: bytes) -> StartedPayment | None:
+    """Return the payment of a line, None for a line without one. Raise ValueError in words."""
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"longer than {MOST_LINE_BYTES} bytes: a line has one id, a time, a serial and a sale")
     try:
@@ -94,11 +94,11 @@ def _payment(line: bytes) -> Started | None:
         )
     if len(sale) > MOST_SALE_CHARACTERS:
         raise ValueError(f"{_quoted(sale)} is no sale: it has more than {MOST_SALE_CHARACTERS} characters")
-    return Started(canonical, serial, _moment(at) if at else "", sale=sale or None)
+    return StartedPayment(canonical, serial, _moment(at) if at else "", sale=sale or None)
 
 
 def _moment(text: str) -> str:
-    """Return a time as posd writes it. Raise ValueError in words."""
+    """Return a time in posd's format. Raise ValueError in words."""
     try:
         if _MOMENT.fullmatch(text):
             return iso(parse_iso(text))

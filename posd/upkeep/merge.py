@@ -1,7 +1,7 @@
-"""Two databases of one schema side by side: rows of the replaced one (`old`) into the one that replaces it.
+"""Merge of two databases of one schema: rows of the replaced one (`old`) are added to its replacement.
 
-Rows get new numbers above all that either database gave out, in the old order: a client that follows the feed or a
-stream may see a row twice, and misses none.
+Rows get new numbers above all numbers of both databases, in the old order. A client of the feed or a stream may see a
+row twice, and misses none.
 """
 # ruff: noqa: S608 - what is put into SQL here are names of tables and columns, constants of the code
 
@@ -25,17 +25,17 @@ from posd.printing.record import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import marks, numbers
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows
 
-#: What reading a damaged row raises, beside SQLite's own errors.
+#: Errors from a damaged row, besides SQLite's own.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
-#: What reading from a damaged database raises.
+#: Errors from a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
-#: Tables whose numbers people and programs hold on to.
+#: Tables whose numbers are stored by people and programs.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
-#: Where the replaced file does not tell its newest numbers, so many are left out: more than it can have given out.
+#: Numbers skipped if the newest numbers of the replaced file are unknown: more than it can have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
 _ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
@@ -45,12 +45,11 @@ _CODES = msgspec.json.Decoder(tuple[str, ...])
 Row = Mapping[str, Any]
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """A table of rows that belong to a payment or print job: by which column, what is copied, what makes two the same.
+class MergedRows(msgspec.Struct, frozen=True):
+    """Table of rows that belong to a payment or print job: owner column, copied columns, columns that identify a row.
 
-    `read` raises where a row is damaged. `kind` names those of the table that are meant, where it has others too.
-    `found_in` is the view by which an owner's are found, where it is not the table; `make_room` lets rows be added to
-    those of an owner.
+    `read` raises if a row is damaged. `kind`: limits the rows of a table with several kinds. `found_in`: the view for a
+    search by owner, if it is not the table. `make_room`: prepares an owner for more rows.
     """
 
     table: str
@@ -64,37 +63,37 @@ class Rows(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Where rows are looked for by their owner."""
+        """Table or view for a search by owner."""
         return self.found_in or self.table
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """Payments, or print jobs: their table and its key, what is recorded of each, and the lines of the feed.
+class MergedKind(msgspec.Struct, frozen=True):
+    """Payments or print jobs: their table and its key, their record, and their lines of the feed.
 
-    `named_in` are the tables that may name one of which there is no row, `pruned` is that of what retention removed.
-    `begins_after` is up to which rowid a record is not all that there was.
-    `end` is the column of the feed that says how one ended, `ended` the same of the table (as `t`).
+    `named_in`: tables that may name one without a row. `pruned`: table of those that retention removed. `begins_after`:
+    rowid up to which records are incomplete. `end`: column of the feed with the end of one; `ended`: the same of the
+    table (as `t`).
     """
 
     noun: str
     table: str
     key: str
     columns: tuple[str, ...]
-    record: tuple[Rows, ...]
+    record: tuple[MergedRows, ...]
     named_in: tuple[str, ...]
-    changes: Rows
+    changes: MergedRows
     pruned: str
     get: Callable[[sqlite3.Connection, str], Any]
     forget: Callable[[sqlite3.Connection, str], None]
-    begins_after: Callable[[sqlite3.Connection], int]
+    first_complete_rowid: Callable[[sqlite3.Connection], int]
     end: str
     ended: str
-    unended: str  # what is said where it has no end
+    unended: str  # word for one without an end
 
 
 def _read_event(row: Row) -> None:
     event = read_event(row["body"])
-    identity = event.client_transaction_id or row["client_transaction_id"]  # empty where the event was damaged there
+    identity = event.client_transaction_id or row["client_transaction_id"]  # empty if the event was damaged there
     if (identity, event.event_id, event.status) != (row["client_transaction_id"], row["event_id"], row["status"]):
         raise ValueError("the row is not about the event in it")
 
@@ -105,21 +104,21 @@ def _read_print_entry(row: Row) -> None:
         read_webhook(row["body"])
 
 
-def _changes(kind: str) -> Rows:
+def _changes(kind: str) -> MergedRows:
     same = ("at", "kind", "id", "reason", "phase", "status", "result", "attention")
     read: Callable[[Row], object] = lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"]))  # noqa: E731
-    return Rows("changes", "id", (*same, "terminal"), same, read, kind)
+    return MergedRows("changes", "id", (*same, "terminal"), same, read, kind)
 
 
 def _begins_after(db: sqlite3.Connection) -> int:
-    """See `journal.begins_after`; 0 where the mark could not be read."""
+    """Return `journal.first_complete_rowid`, or 0 if the mark cannot be read."""
     try:
-        return journal.begins_after(db)
+        return journal.first_complete_rowid(db)
     except UNREADABLE:
         return 0
 
 
-EVENTS = Rows(
+EVENTS = MergedRows(
     "events",
     "client_transaction_id",
     ("client_transaction_id", "event_id", "received_at", "verdict", "status", "body"),
@@ -128,14 +127,14 @@ EVENTS = Rows(
     found_in="payment_events",
     make_room=journal.scatter,
 )
-JOURNAL = Rows(
+JOURNAL = MergedRows(
     "journal",
     "client_transaction_id",
     ("client_transaction_id", "at", "events_before", "entry"),
     ("client_transaction_id", "at", "events_before", "entry"),
     lambda row: _ENTRY.decode(row["entry"]),
 )
-PRINT_JOURNAL = Rows(
+PRINT_JOURNAL = MergedRows(
     "print_journal",
     "print_job_id",
     ("print_job_id", "at", "kind", "entry", "body"),
@@ -143,23 +142,23 @@ PRINT_JOURNAL = Rows(
     _read_print_entry,
 )
 
-PAYMENTS = Kind(
+PAYMENTS = MergedKind(
     noun="payment",
     table="transactions",
     key="client_transaction_id",
     columns=transactions.COLUMNS,
     record=(EVENTS, JOURNAL),
-    named_in=("events", "journal", "leases"),
+    named_in=("events", "journal", "leases", "unread_approvals"),
     changes=_changes(PAYMENT),
     pruned="pruned_transactions",
     get=transactions.get,
     forget=retention_rows.forget,
-    begins_after=_begins_after,
+    first_complete_rowid=_begins_after,
     end="result",
     ended="t.outcome ->> 'result'",
     unended="open",
 )
-PRINT_JOBS = Kind(
+PRINT_JOBS = MergedKind(
     noun="print job",
     table="print_jobs",
     key="print_job_id",
@@ -170,7 +169,7 @@ PRINT_JOBS = Kind(
     pruned="pruned_print_jobs",
     get=print_jobs.get,
     forget=retention_rows.forget_job,
-    begins_after=lambda _: 0,
+    first_complete_rowid=lambda _: 0,
     end="status",
     ended="t.status",
     unended="no state",
@@ -195,7 +194,7 @@ def attached(db: sqlite3.Connection, old: Path) -> Iterator[None]:
 
 
 def text(content: bytes) -> str | bytes:
-    """Read a text (`text_factory`); what is none stays bytes, at which reading the row fails."""
+    """Decode a text (`text_factory`); an invalid one stays bytes, so that reading the row fails."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -203,26 +202,28 @@ def text(content: bytes) -> str | bytes:
 
 
 def number_above(db: sqlite3.Connection, *, known: bool) -> None:
-    """Let new rows be numbered above all of both databases; `known`: `old` has the newest that it gave out."""
+    """Number new rows above all of both databases; `known`: `old` has the newest number that it used."""
     for table in NUMBERED:
         newest = max(numbers.newest(db, table, schema) for schema in ("main", "old"))
-        numbers.go_on_above(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
-    numbers.go_on_above(db, EVENTS.table, journal.next_block(db) - 1)  # none that is in the block of a payment
+        numbers.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
+    numbers.advance_sequence(
+        db, EVENTS.table, journal.next_block(db) - 1
+    )  # skips all numbers in the block of a payment
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
-    """Let new rows be numbered above all that a file which cannot be read may have given out.
+    """Number new rows above all that an unreadable file may have used.
 
-    `given_out` is the highest number of a change that is known of it.
+    `given_out`: the highest known number of a change in it.
     """
     for table in NUMBERED:
-        numbers.go_on_above(db, table, max(numbers.newest(db, table), given_out) + NUMBERS_LEFT_OUT)
+        numbers.advance_sequence(db, table, max(numbers.newest(db, table), given_out) + NUMBERS_LEFT_OUT)
 
 
-def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
-    """Return what `old` alone has, or of which it has a record that is not here, in its order: id -> rowid in `old`.
+def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
+    """Return the ids that only `old` has, or with a record that is not here, in its order: id -> rowid in `old`.
 
-    Numbers do not tell that: both may have gone on from an older copy, each with its own.
+    Numbers cannot show that: both files may have continued from an older copy, each with its own numbers.
     """
     key = kind.key
     more = " OR ".join(
@@ -238,8 +239,8 @@ def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
     return dict(db.execute(query).fetchall())
 
 
-def without_row(db: sqlite3.Connection, kind: Kind) -> set[str]:
-    """Return the ids that `old` names somewhere without having a row of them."""
+def without_row(db: sqlite3.Connection, kind: MergedKind) -> set[str]:
+    """Return the ids that `old` names without a row of them."""
     names = [f"SELECT {kind.key} FROM old.{table}" for table in kind.named_in]
     names.append("SELECT id FROM old.changes WHERE kind = ?")
     query = (
@@ -249,16 +250,16 @@ def without_row(db: sqlite3.Connection, kind: Kind) -> set[str]:
     return {row[0] for row in db.execute(query, (kind.changes.kind,))}
 
 
-def keep_removed(db: sqlite3.Connection, kind: Kind) -> None:
-    """Let what retention had removed from `old` stay removed: its ids come over, and what `db` has of it goes."""
+def keep_removed(db: sqlite3.Connection, kind: MergedKind) -> None:
+    """Apply the removals of retention in `old`: copy its removed ids, and delete their rows in `db`."""
     query = f"SELECT {kind.key} FROM main.{kind.table} JOIN old.{kind.pruned} USING ({kind.key})"
     for (identity,) in db.execute(query).fetchall():
         kind.forget(db, identity)
     db.execute(f"INSERT OR IGNORE INTO main.{kind.pruned} SELECT * FROM old.{kind.pruned}")
 
 
-def is_known(db: sqlite3.Connection, kind: Kind, identity: str) -> bool:
-    """Whether `old` has a row of it, or retention has removed it."""
+def is_known(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
+    """Return whether `old` has a row of it, or retention has removed it."""
     return any(_has(db, table, kind.key, identity) for table in (f"old.{kind.table}", f"main.{kind.pruned}"))
 
 
@@ -266,14 +267,14 @@ def _has(db: sqlite3.Connection, table: str, key: str, identity: str) -> bool:
     return db.execute(f"SELECT 1 FROM {table} WHERE {key} = ?", (identity,)).fetchone() is not None
 
 
-def rowid(db: sqlite3.Connection, kind: Kind, identity: str) -> int | None:
-    """Return the rowid of what is here, None where it is not."""
+def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None:
+    """Return the rowid of a row here, or None."""
     row = db.execute(f"SELECT rowid FROM main.{kind.table} WHERE {kind.key} = ?", (identity,)).fetchone()
     return row[0] if row else None
 
 
-def stands(db: sqlite3.Connection, kind: Kind, identity: str) -> bool:
-    """Whether the row here stays: it is the newer one, and not an open one in place of an ended one."""
+def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
+    """Return whether the row here stays: it is the newer one, and not an open one in place of an ended one."""
     query = (
         f"SELECT 1 FROM main.{kind.table} n JOIN old.{kind.table} o USING ({kind.key}) WHERE {kind.key} = ?"
         " AND n.revision > o.revision AND (n.phase = ? OR o.phase <> ?)"
@@ -281,8 +282,8 @@ def stands(db: sqlite3.Connection, kind: Kind, identity: str) -> bool:
     return db.execute(query, (identity, Phase.FINAL, Phase.FINAL)).fetchone() is not None
 
 
-def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
-    """Put the row of `old` in place of the one here, or add it; a payment's `final_event` is a matter of its own."""
+def copy_row(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
+    """Replace the row here by that of `old`, or add it. `final_event` of a payment is set separately."""
     columns = ", ".join(kind.columns)
     source = f"SELECT {columns} FROM old.{kind.table} WHERE {kind.key} = :id"
     if rowid(db, kind, identity) is None:
@@ -292,12 +293,12 @@ def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
 
 
 def has_more_of_request(db: sqlite3.Connection, identity: str) -> bool:
-    """Whether the row of a payment here has its request, and that of `old` was made of no more than the id."""
+    """Return whether a payment here has its request, and that of `old` has only the id."""
     return _has_request(db, "main", identity) and not _has_request(db, "old", identity)
 
 
 def copy_payment(db: sqlite3.Connection, identity: str) -> None:
-    """Copy the row of a payment, and the words by which it is found."""
+    """Copy the row of a payment, and its words of the search index."""
     if here := _of_words(db, identity):
         transactions.drop_words(db, identity, *here)
     copy_row(db, PAYMENTS, identity)
@@ -312,21 +313,21 @@ def _has_request(db: sqlite3.Connection, schema: str, identity: str) -> bool:
 
 
 def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
-    """Return what the words of a payment here are made of, None where it is not here."""
+    """Return the source of a payment's index words here, or None without a row."""
     query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
     row = db.execute(query, (identity,)).fetchone()
     return (row[0], str(row[1]).encode()) if row else None
 
 
-class Appended(msgspec.Struct, frozen=True):
-    """What came of `append`: number in `old` -> number here, and the transactions that something was added to."""
+class AppendResult(msgspec.Struct, frozen=True):
+    """Result of `append`: number in `old` -> number here, and the transactions with added rows."""
 
     numbers: dict[int | None, int]
     grown: set[str]
 
 
-def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
-    """Add what `old` has of these ids and `db` has not, where it can be read."""
+def append(db: sqlite3.Connection, rows: MergedRows, ids: Iterable[str]) -> AppendResult:
+    """Add the readable rows of these ids that `old` has and `db` lacks."""
     _want(db, ids)
     for (owner,) in db.execute("SELECT id FROM temp.wanted").fetchall():
         rows.make_room(db, owner)
@@ -337,7 +338,7 @@ def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
         f"INSERT INTO main.{rows.table} (seq, {', '.join(rows.columns)})"
         f" VALUES ({numbers.following(rows.table)}, {', '.join('?' * len(rows.columns))})"
     )
-    appended = Appended({}, set())
+    appended = AppendResult({}, set())
     for row in _select(db, "old", rows):
         try:
             rows.read(row)
@@ -352,8 +353,8 @@ def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
     return appended
 
 
-def histories(db: sqlite3.Connection, ids: Iterable[str], rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """Return the changes here (`rows` says of what) with these ids, in order."""
+def histories(db: sqlite3.Connection, ids: Iterable[str], rows: MergedRows) -> dict[str, list[dict[str, Any]]]:
+    """Return the changes here with these ids, in order; `rows` names their table."""
     _want(db, ids)
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in _select(db, "main", rows):
@@ -366,7 +367,7 @@ def _want(db: sqlite3.Connection, ids: Iterable[str]) -> None:
     db.executemany("INSERT OR IGNORE INTO temp.wanted VALUES (?)", ((identity,) for identity in ids))
 
 
-def _select(db: sqlite3.Connection, schema: str, rows: Rows) -> Iterator[dict[str, Any]]:
+def _select(db: sqlite3.Connection, schema: str, rows: MergedRows) -> Iterator[dict[str, Any]]:
     names = ("seq", *rows.columns)
     where = f"{rows.owner} IN (SELECT id FROM temp.wanted)" + ("" if rows.kind is None else " AND kind = ?")
     query = f"SELECT {', '.join(names)} FROM {schema}.{rows.source} WHERE {where} ORDER BY seq"
@@ -374,8 +375,10 @@ def _select(db: sqlite3.Connection, schema: str, rows: Rows) -> Iterator[dict[st
         yield dict(zip(names, values, strict=True))
 
 
-def history_behind(db: sqlite3.Connection, kind: Kind) -> list[tuple[str, str, str | None, str | None, str | None]]:
-    """Return those whose newest change says otherwise: id, phase and end, and those of the change."""
+def history_behind(
+    db: sqlite3.Connection, kind: MergedKind
+) -> list[tuple[str, str, str | None, str | None, str | None]]:
+    """Return those that differ from their newest change: id, phase and end, and those of the change."""
     return db.execute(
         f"SELECT t.{kind.key}, t.phase, {kind.ended}, c.phase, c.{kind.end} FROM main.{kind.table} t"
         f" LEFT JOIN (SELECT id, phase, {kind.end}, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
@@ -385,7 +388,7 @@ def history_behind(db: sqlite3.Connection, kind: Kind) -> list[tuple[str, str, s
 
 
 def set_final(db: sqlite3.Connection, identity: str, numbers: Mapping[int | None, int]) -> None:
-    """Name the event that an outcome rests on, as `old` does: `numbers` are those of its events there and here."""
+    """Set the event of an outcome, as in `old`; `numbers`: its events there -> here."""
     query = "SELECT final_event FROM old.transactions WHERE client_transaction_id = ?"
     (number,) = db.execute(query, (identity,)).fetchone()
     db.execute(
@@ -393,32 +396,32 @@ def set_final(db: sqlite3.Connection, identity: str, numbers: Mapping[int | None
     )
 
 
-def number_below(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
-    """Note that the record of one is not all that there was, so that it cannot be derived again.
+def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> None:
+    """Mark a record as incomplete, so that it is not derived again.
 
-    Like payments of before the journal, such rows have rowids up to a mark: these from 0 downwards.
+    Like payments from before the journal, such rows have rowids up to a mark: these from 0 downwards.
     """
     db.execute(
         f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"
         f" WHERE {kind.key} = ? AND rowid > ?",
-        (identity, kind.begins_after(db)),
+        (identity, kind.first_complete_rowid(db)),
     )
 
 
 def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, sound: bool) -> None:
-    """Let open transactions hold their terminals as in `old`, and then, where `old` is damaged, those of `lost`.
+    """Set the leases of open transactions as in `old`, and then, for a damaged `old`, those of `lost`.
 
-    A terminal that another one holds stays with it, unless `old` says that this one had given it up.
+    A terminal held by another transaction stays with it, unless `old` shows that this one released it.
     """
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
     for terminal, holder in transactions.leases(db).items():
         if _ended(db, holder) or (
             sound and (terminal, holder) not in then and _has(db, "old.transactions", PAYMENTS.key, holder)
         ):
-            transactions.give_up_lease(Unit(db), terminal, holder)
+            transactions.give_up_lease(WriteTransaction(db), terminal, holder)
     for terminal, identity in (*then, *lost):
         if _ended(db, identity) is False and transactions.lease_holder(db, terminal) is None:
-            transactions.take_lease(Unit(db), terminal, identity)
+            transactions.take_lease(WriteTransaction(db), terminal, identity)
 
 
 def _ended(db: sqlite3.Connection, identity: str) -> bool | None:
@@ -427,14 +430,15 @@ def _ended(db: sqlite3.Connection, identity: str) -> bool | None:
 
 
 def copy_the_rest(db: sqlite3.Connection) -> None:
-    """Add what `old` has in quarantine, of proven searches, addresses of terminals, and of marks."""
+    """Add what `old` has of quarantine, proven searches, unread approvals, terminal addresses and marks."""
     columns = "received_at, channel, subject, reason, peer, body"
     db.execute(
         f"INSERT INTO main.quarantine ({columns}) SELECT {columns} FROM old.quarantine o WHERE NOT EXISTS (SELECT 1"
         " FROM main.quarantine n WHERE (n.channel, n.subject, n.body) = (o.channel, o.subject, o.body)) ORDER BY id"
     )
     db.execute("INSERT OR IGNORE INTO main.proven_searches SELECT * FROM old.proven_searches")
-    # What `old` knows of them is newer.
+    db.execute("INSERT OR IGNORE INTO main.unread_approvals SELECT * FROM old.unread_approvals")
+    # The addresses in `old` are newer.
     db.execute("DELETE FROM main.terminal_addresses WHERE terminal IN (SELECT terminal FROM old.terminal_addresses)")
     db.execute("INSERT INTO main.terminal_addresses SELECT * FROM old.terminal_addresses")
     db.execute(

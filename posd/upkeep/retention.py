@@ -1,8 +1,8 @@
-"""Retention: what has ended longer ago than the configured days is removed, daily and when an operator asks.
+"""Retention: records that ended before the configured days are removed, daily and at an operator's request.
 
-It goes in little steps through the store's writer, each a function that runs between those of payments, some of them a
-COMMIT; by itself it then pauses for several times as long as that took. It can end at any of them: the next run begins
-at the old end again, where only what is kept is left.
+It runs in small steps through the store's writer. Each step is a function between those of payments, and several share
+a COMMIT. A daily run then pauses for several times the duration of the step. It can end after any step: the next run
+starts again at the old end, where only kept records are left.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ from posd.records import quarantine
 from posd.storage import backup, connection
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as rows
 
-#: By itself it begins so long after the daemon, and then once a day, in seconds.
+#: Seconds from the start of the daemon to the first run, and between daily runs.
 FIRST_SECONDS = 600.0
 DAILY_SECONDS = 86_400.0
-#: Payments that are looked at between two commits.
+#: Payments that are checked between two commits.
 AT_A_TIME = 20
-#: Lines of the feed that are looked at at a time, and that one function removes.
+#: Lines of the feed that are read at a time, and lines that one function removes.
 LINES_AT_A_TIME = 500
 LINES_A_FUNCTION = 25
-#: The walk over the feed ends behind so many lines that are too new: a clock that jumped for a while must not end it.
+#: Recent lines after which the scan of the feed ends: a clock that jumped for a while must not end it.
 LINES_TOO_NEW = 2000
 #: Pages that one function cuts off, and functions of a commit.
 PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
-#: By itself it pauses for so many times as long as a step took, and asked by a person not at all.
+#: Pause of a daily run, as a multiple of the step's duration. A requested run has no pause.
 PAUSES = 10.0
-#: How often the log is to be emptied, and between that, in seconds: a backup may be reading in it.
+#: Attempts to empty the log, and seconds between them: a backup may be reading in it.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
 
@@ -79,32 +79,31 @@ class Report(msgspec.Struct):
     ] = 0
 
 
-class Stopped(Exception):
-    """posd is stopping, or a person asked for a run; what was removed up to now stays removed."""
+class PruneStopped(Exception):
+    """Run that ended early: posd is stopping, or an operator requested a run. Earlier removals stay."""
 
 
-class Unsure(Exception):
-    """The clock is not believed, so that nothing is removed; the message says why."""
+class ClockUntrusted(Exception):
+    """Clock that is not trusted, so that nothing is removed; the message has the reason."""
 
 
 class Retention(msgspec.Struct, eq=False):
-    """Removes what is old. `busy` tells whether a call to a terminal is under way for an id.
+    """Removal of old records. `busy`: returns whether a call to a terminal is open for an id.
 
-    By itself it goes by `confirmed`, the time that no single reading of the clock moves far; where a person asks, by
-    `now` if that is believed. `doubt` says why the clock is not believed at this moment, None where it is (see
-    `clock.rules`).
+    A daily run uses `confirmed`, a time that no single clock reading moves far. A requested run uses `now` if the clock
+    is trusted. `doubt`: returns why the clock is not trusted, or None (see `clock.rules`).
     """
 
     store: Store
-    days: int  # for how many records are kept, 0 for ever
+    days: int  # days for which records are kept, 0 for ever
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
     confirmed: Callable[[], datetime]
     doubt: Callable[[], str | None]
-    #: What is being done, in words, and how much of it is done.
+    #: The present step in words, and the amount done.
     progress: tuple[str, int] = ("", 0)
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    _asked: int = 0  # people who wait for a run of their own
+    _asked: int = 0  # operators that wait for a run
     _stopping: bool = False
 
     def stop(self) -> None:
@@ -112,7 +111,7 @@ class Retention(msgspec.Struct, eq=False):
         self._stopping = True
 
     async def run(self) -> None:
-        """Remove what is old, soon after the start and then daily, until it is cancelled."""
+        """Remove old records, soon after the start and then daily, until cancelled."""
         wait = FIRST_SECONDS
         while True:
             await asyncio.sleep(wait)
@@ -121,28 +120,28 @@ class Retention(msgspec.Struct, eq=False):
                 continue
             try:
                 await self._by_itself()
-            except (Stopped, Unsure):  # the clock says by itself that it is not believed, and when it is again
+            except (PruneStopped, ClockUntrusted):  # the clock itself reports the loss and the return of trust
                 wait = FIRST_SECONDS
             except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
                 log.warning("store.not_pruned", error=str(error))
                 wait = FIRST_SECONDS
 
     async def _by_itself(self) -> None:
-        """Remove what is old by the confirmed time. Raise Unsure where the clock is not believed."""
+        """Remove old records by the confirmed time. Raise Unsure if the clock is not trusted."""
         if (doubt := self.doubt()) is not None:
-            raise Unsure(doubt)
+            raise ClockUntrusted(doubt)
         async with self._one_at_a_time:
             await self._prune(self.confirmed(), self.days, PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
-        """Remove what ended longer ago than so many days, or tell what would go.
+        """Remove records that ended more than `days` ago, or count them in a dry run.
 
-        Raise Unsure before anything is removed. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped;
-        what was removed by then stays removed.
+        Raise Unsure before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped; earlier
+        removals stay.
         """
         doubt = self.doubt()
         if not dry_run and doubt is not None:
-            raise Unsure(doubt)
+            raise ClockUntrusted(doubt)
         now = self.now() if doubt is None else self.confirmed()
         if dry_run:
             return await self._prune(now, days, 0.0, dry_run=True)
@@ -181,7 +180,10 @@ class Retention(msgspec.Struct, eq=False):
         return report
 
     def interrupted(self, pauses: float) -> bool:
-        """Whether a run is to end: posd stops, or of one by itself: a person waits, or the clock is not believed."""
+        """Return whether a run must end: posd stops.
+
+        A daily run also ends for an operator's run, or an untrusted clock.
+        """
         return self._stopping or (pauses > 0 and (self._asked > 0 or self.doubt() is not None))
 
 
@@ -207,13 +209,13 @@ class _Run:
         crash_point("prune.payments_removed")
         self.report.removed.print_jobs = await self._walk(rows.PRINT_JOBS)
 
-    async def _walk(self, table: rows.Table) -> int:
+    async def _walk(self, table: rows.PrunedTable) -> int:
         self._of.progress = (f"removing {table.noun}", 0)
         age = await self._age(table.name, "created_at")
         look = partial(_each, table=table, age=age, busy=self._of.busy)
         remove = partial(rows.remove_chain, table=table, age=age, busy=self._of.busy)
         after: rows.Place = rows.BEGINNING
-        gone: set[str] = set()  # of a dry run: what would have gone with another
+        gone: set[str] = set()  # in a dry run: ids that would have gone with another
         count = 0
         while places := await self._store.read(
             partial(rows.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
@@ -238,14 +240,14 @@ class _Run:
             await self._rest(began)
         return count
 
-    async def _age(self, name: str, column: str) -> rows.Age:
+    async def _age(self, name: str, column: str) -> rows.AgeLimit:
         first = partial(rows.first_recent, name=name, column=column, before=self._before, until=self._now)
         doubtful = [
             times
             for item in await self._store.read(stretches)
             for times in item.too_early(self._before, self._kept_for)
         ]
-        return rows.Age(self._before, await self._store.read(first), tuple(doubtful))
+        return rows.AgeLimit(self._before, await self._store.read(first), tuple(doubtful))
 
     async def quarantine(self) -> None:
         """Remove refused bodies."""
@@ -253,13 +255,13 @@ class _Run:
         self.report.removed.quarantined = await self._sweep(look, quarantine.remove)
 
     async def feed(self) -> None:
-        """Remove the feed's lines of what is not there any more."""
+        """Remove the feed's lines of removed records."""
         self._of.progress = ("removing lines of the feed", 0)
         look = partial(rows.lines, before=self._before, limit=LINES_AT_A_TIME)
         self.report.removed.changes = await self._sweep(look, rows.remove_lines)
         crash_point("prune.feed_removed")
 
-    async def _sweep(self, look: Callable[..., rows.Lines], remove: Callable[..., None]) -> int:
+    async def _sweep(self, look: Callable[..., rows.FeedSpan], remove: Callable[..., None]) -> int:
         after, count, new = 0, 0, 0
         while new < LINES_TOO_NEW and (stretch := await self._store.read(partial(look, after=after))).last is not None:
             began = monotonic()
@@ -274,7 +276,7 @@ class _Run:
         return count
 
     async def cut(self) -> None:
-        """Give the space back, and empty the log, so that nothing of what was removed is left in the files."""
+        """Return the free space, and empty the log, so that removed data is in no file."""
         self._of.progress = ("returning the space", 0)
         if await self._store.read(connection.can_shrink):
             left = await self._store.read(backup.free_pages)
@@ -298,15 +300,15 @@ class _Run:
 
     async def _rest(self, began: float) -> None:
         if self._of.interrupted(self._pauses):
-            raise Stopped
+            raise PruneStopped
         await asyncio.sleep(self._pauses * (monotonic() - began))
 
 
 def _each(
-    db: sqlite3.Connection, table: rows.Table, ids: Sequence[str], age: rows.Age, busy: Callable[[str], bool]
-) -> list[rows.Chain]:
+    db: sqlite3.Connection, table: rows.PrunedTable, ids: Sequence[str], age: rows.AgeLimit, busy: Callable[[str], bool]
+) -> list[rows.LinkedRecords]:
     return [rows.old_chain(db, table, identity, age, busy) for identity in ids]
 
 
-def _cut(unit: Unit) -> int:
+def _cut(unit: WriteTransaction) -> int:
     return backup.give_back(unit, PAGES_A_FUNCTION)

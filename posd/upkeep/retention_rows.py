@@ -1,9 +1,9 @@
-"""What retention removes, in SQL: candidates, one chain at a time, lines of the feed, refused bodies.
+"""SQL of retention: candidates, one chain at a time, lines of the feed, refused bodies.
 
-What looks for something walks an index from its old end. What removes decides again inside its commit, for a till may
-have derived something meanwhile, and does as little as it can at a time: it runs between payments. In the commit that
-takes a payment away its id is written down. Lines of the feed, which no index finds by their subject, go afterwards; a
-power cut in between leaves lines of what is not there any more, which the next run removes.
+A search walks an index from its old end. A removal decides again inside its commit, because a till may have derived a
+payment meanwhile. It does little at a time, because it runs between payments. The commit that removes a payment records
+its id. Lines of the feed, which no index finds by their subject, are removed afterwards. After a power cut between the
+two, the next run removes them.
 """
 
 import sqlite3
@@ -21,45 +21,45 @@ from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import feed_cursor, pruned
 from posd.records.retention import Pruned, PrunedJob
-from posd.storage.writer import Unit
-from posd.upkeep.retention_rules import Kept, guards_sale, keeps_together
+from posd.storage.writer import WriteTransaction
+from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps_together
 
-#: A chain of more is kept: removing it at once would make payments wait.
+#: Longest chain that is removed: a longer one would delay payments.
 MAX_CHAIN = 50
-#: Of a sale so many are looked at, the newest first; a till that always says the same has all.
+#: Payments of a sale that are checked, the newest first. A till with a constant key has all in one sale.
 MAX_OF_SALE = 20
 
-#: The largest number of a row.
+#: The largest rowid.
 MAX_ROWID = 2**63 - 1
 
-#: (created_at, id): from where a walk goes on.
+#: (created_at, id): the position of a scan.
 Place = tuple[str, str]
 BEGINNING: Place = ("", "")
 
 
-class Chain(msgspec.Struct, frozen=True):
-    """What belongs together, and why it is kept, where it is."""
+class LinkedRecords(msgspec.Struct, frozen=True):
+    """Payments or print jobs that belong together, and the reason why they are kept, or None."""
 
     members: tuple[Any, ...] = ()
-    kept: Kept | None = None
+    kept: RetentionReason | None = None
 
 
-class Table(msgspec.Struct, frozen=True):
-    """What is walked from its old end, by its index of times and ids, and how one and all that belongs to it go.
+class PrunedTable(msgspec.Struct, frozen=True):
+    """Table that is scanned from its old end by time and id, with the removal of one chain.
 
-    `chain_of` takes a moment before which something is old, and what tells whether a call is under way for an id.
+    `chain_of`: gets the moment before which records are old, and the check for an open call of an id.
     """
 
     noun: str
     name: str
     key: str
     index: str
-    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], Chain]
+    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], LinkedRecords]
     remove: Callable[[sqlite3.Connection, Any], None]
 
 
-def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, limit: int) -> list[Place]:
-    """Return the next that were created before a moment, the oldest first."""
+def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before: str, limit: int) -> list[Place]:
+    """Return the next records created before a moment, the oldest first."""
     return db.execute(
         f"SELECT created_at, {table.key} FROM {table.name} INDEXED BY {table.index}"  # noqa: S608 - of this file
         f" WHERE (created_at, {table.key}) > (?, ?) AND created_at < ? ORDER BY created_at, {table.key} LIMIT ?",
@@ -68,49 +68,50 @@ def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, 
 
 
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
-    """Return the number of the first row of a table that was recorded between two moments.
+    """Return the number of the first row recorded between two moments.
 
-    What was recorded after it is not old, though its time is: the clock was behind. A time past `until` tells
-    nothing: the clock was ahead.
+    Rows after it are not old, even if their time is: the clock was behind. A time past `until` is ignored: the clock
+    was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
-        " ORDER BY rowid LIMIT 1",  # what is old is removed, so that few rows are before it
+        " ORDER BY rowid LIMIT 1",  # old rows are removed, so that few rows are before it
         (before, until),
     ).fetchone()
     return MAX_ROWID if row is None else int(row[0])
 
 
-def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
-    """Return the payments that stay or go with one; none where it is gone. `busy`: a call of it is under way."""
+def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+    """Return the payments that stay or go with one; none if it is gone. `busy`: it has an open call."""
     found = transactions.get(db, identity)
     if found is None:
-        return Chain()
-    members = tuple(chains.whole(db, found, MAX_CHAIN))
-    return Chain(members, _kept(db, members, before, busy))
+        return LinkedRecords()
+    try:
+        members = tuple(chains.ChainLinks(db, MAX_CHAIN).whole(found))
+    except chains.ChainTooLong:
+        return LinkedRecords((found,), RetentionReason.CHAIN)
+    return LinkedRecords(members, _kept(db, members, before, busy))
 
 
 def _kept(
     db: sqlite3.Connection, members: Sequence[Transaction], before: str, busy: Callable[[str], bool]
-) -> Kept | None:
-    if len(members) > MAX_CHAIN:
-        return Kept.CHAIN
+) -> RetentionReason | None:
     if (kept := keeps_together(members, before)) is not None:
         return kept
     ids = {item.client_transaction_id for item in members}
     if any(busy(identity) for identity in ids) or _is_last_numbered(db, ids):
-        return Kept.OPEN
+        return RetentionReason.OPEN
     for item in members:
         if item.sale is not None:
             others = islice(transactions.of_sale(db, item.sale), MAX_OF_SALE)
             if guards_sale(item, (other for other in others if other.client_transaction_id not in ids), before):
-                return Kept.SALE
+                return RetentionReason.SALE
     return None
 
 
 def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
-    """Whether the next payment would get the number of one of before the journal (see `journal.begins_after`)."""
-    begins = journal.begins_after(db)
+    """Return whether the next payment would get a number from before the journal."""
+    begins = journal.first_complete_rowid(db)
     if not begins:
         return False
     row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
@@ -118,11 +119,11 @@ def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
 
 
 def remove(db: sqlite3.Connection, item: Transaction) -> None:
-    """Remove a payment that is final, but for its id and its lines of the feed."""
+    """Remove a final payment, except its id and its lines of the feed."""
     assert item.outcome is not None  # noqa: S101 - what is final has one
     identity = item.client_transaction_id
     result, day = item.outcome.result, item.outcome.decided_at[:10]
-    pruned.keep_payment(db, Pruned(identity, item.terminal, item.type, result, day))
+    pruned.PAYMENTS.keep(db, Pruned(identity, item.terminal, item.type, result, day))
     transactions.drop_words(db, identity, item.created_at, item.metadata)
     _delete_payment(db, identity)
 
@@ -138,11 +139,11 @@ def forget(db: sqlite3.Connection, identity: str) -> None:
 
 def _delete_payment(db: sqlite3.Connection, identity: str) -> None:
     journal.remove_events(db, identity)
-    _delete(db, identity, TRANSACTIONS, "journal", "leases")
+    _delete(db, identity, TRANSACTIONS, "journal", "leases", "unread_approvals")
 
 
-def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
-    """Return a print job with those that print it again and what it prints again; none where it is gone."""
+def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> LinkedRecords:
+    """Return a print job with its reprints and its originals; none if it is gone."""
     found: dict[str, PrintJob] = {}
     waiting = [identity]
     while waiting and len(found) <= MAX_CHAIN:
@@ -152,16 +153,16 @@ def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Cal
         found[job.print_job_id] = job
         waiting += print_jobs.reprints(db, job.print_job_id)
         waiting += [job.reprint_of] if job.reprint_of else []
-    kept = Kept.CHAIN if len(found) > MAX_CHAIN else keeps_together(found.values(), before)
+    kept = RetentionReason.CHAIN if len(found) > MAX_CHAIN else keeps_together(found.values(), before)
     if kept is None and any(busy(name) for name in found):
-        kept = Kept.OPEN
-    return Chain(tuple(found.values()), kept)
+        kept = RetentionReason.OPEN
+    return LinkedRecords(tuple(found.values()), kept)
 
 
 def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
-    """Remove a print job that is final, but for its id and its lines of the feed."""
+    """Remove a final print job, except its id and its lines of the feed."""
     identity = job.print_job_id
-    pruned.keep_print_job(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
+    pruned.PRINT_JOBS.keep(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
     forget_job(db, identity)
 
 
@@ -170,20 +171,20 @@ def forget_job(db: sqlite3.Connection, identity: str) -> None:
     _delete(db, identity, PRINT_JOBS, "print_journal")
 
 
-def _delete(db: sqlite3.Connection, identity: str, table: Table, *others: str) -> None:
-    """Delete the rows about one from its table, and before that from others."""
+def _delete(db: sqlite3.Connection, identity: str, table: PrunedTable, *others: str) -> None:
+    """Delete the rows of one id from other tables, and then from its own."""
     for name in (*others, table.name):
         db.execute(f"DELETE FROM {name} WHERE {table.key} = ?", (identity,)).close()  # noqa: S608 - of this file
 
 
-TRANSACTIONS = Table("payments", "transactions", "client_transaction_id", "transactions_newest", chain_of, remove)
-PRINT_JOBS = Table("print jobs", "print_jobs", "print_job_id", "print_jobs_newest", print_chain_of, remove_job)
+TRANSACTIONS = PrunedTable("payments", "transactions", "client_transaction_id", "transactions_newest", chain_of, remove)
+PRINT_JOBS = PrunedTable("print jobs", "print_jobs", "print_job_id", "print_jobs_newest", print_chain_of, remove_job)
 
 
-class Age(msgspec.Struct, frozen=True):
-    """What is old: created before a moment, and recorded before the first row that is not (see `first_recent`).
+class AgeLimit(msgspec.Struct, frozen=True):
+    """Limit of old records: created before a moment, and recorded before the first recent row (see `first_recent`).
 
-    `doubtful` are times that a clock said which was not believed: a record that bears one of them may be new.
+    `doubtful`: periods of an untrusted clock; a record with a time in one may be new.
     """
 
     before: str
@@ -191,22 +192,24 @@ class Age(msgspec.Struct, frozen=True):
     doubtful: tuple[tuple[str, str], ...] = ()
 
     def may_be_new(self, *times: str) -> bool:
-        """Whether one of these times may be of a clock that was behind."""
+        """Return whether one of these times may be from a clock that was behind."""
         return any(first <= time <= last for first, last in self.doubtful for time in times)
 
 
-def old_chain(db: sqlite3.Connection, table: Table, identity: str, age: Age, busy: Callable[[str], bool]) -> Chain:
-    """Return one and what belongs to it, and why it is kept, where it is."""
+def old_chain(
+    db: sqlite3.Connection, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
+) -> LinkedRecords:
+    """Return the chain of one id, with the reason why it is kept."""
     chain = table.chain_of(db, identity, age.before, busy)
     if chain.kept is None and any(
         age.may_be_new(item.created_at, item.updated_at) or _number(db, table, item) > age.first_recent
         for item in chain.members
     ):
-        return Chain(chain.members, Kept.RECENT)
+        return LinkedRecords(chain.members, RetentionReason.RECENT)
     return chain
 
 
-def _number(db: sqlite3.Connection, table: Table, item: Any) -> int:
+def _number(db: sqlite3.Connection, table: PrunedTable, item: Any) -> int:
     row = db.execute(
         f"SELECT rowid FROM {table.name} WHERE {table.key} = ?",  # noqa: S608 - of this file
         (getattr(item, table.key),),
@@ -214,8 +217,10 @@ def _number(db: sqlite3.Connection, table: Table, item: Any) -> int:
     return int(row[0])
 
 
-def remove_chain(unit: Unit, table: Table, identity: str, age: Age, busy: Callable[[str], bool]) -> Chain:
-    """Remove one and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
+def remove_chain(
+    unit: WriteTransaction, table: PrunedTable, identity: str, age: AgeLimit, busy: Callable[[str], bool]
+) -> LinkedRecords:
+    """Remove the chain of one id, all or nothing; return it, with the reason if it was kept."""
     chain = old_chain(unit.db, table, identity, age, busy)
     if chain.kept is None:
         for item in chain.members:
@@ -223,8 +228,8 @@ def remove_chain(unit: Unit, table: Table, identity: str, age: Age, busy: Callab
     return chain
 
 
-class Lines(msgspec.Struct, frozen=True):
-    """A stretch of the feed: the number of its last line (None: there is none), what can go, how many are too new."""
+class FeedSpan(msgspec.Struct, frozen=True):
+    """Part of the feed: the number of its last line (None without lines), removable lines, and count of recent ones."""
 
     last: int | None
     numbers: list[int]
@@ -240,15 +245,15 @@ SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
 """
 
 
-def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
-    """Return the lines of the feed after a number that are about nothing which is still here."""
+def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> FeedSpan:
+    """Return the lines of the feed after a number whose record is gone."""
     rows = db.execute(_FEED, (after, limit)).fetchall()
     gone = [seq for seq, _, removed in rows if removed]
-    return Lines(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
 
 
-def remove_lines(unit: Unit, numbers: Sequence[int]) -> None:
-    """Remove lines of the feed, and keep up to where there were some."""
+def remove_lines(unit: WriteTransaction, numbers: Sequence[int]) -> None:
+    """Remove lines of the feed, and record the highest removed number."""
     if numbers:
         feed_cursor.note_removed(unit, max(numbers))
     unit.db.executemany("DELETE FROM changes WHERE seq = ?", ((number,) for number in numbers)).close()
@@ -265,12 +270,12 @@ SELECT q.id, q.received_at,
 """  # noqa: S608 - constants
 
 
-def quarantined(db: sqlite3.Connection, after: int, age: Age, limit: int) -> Lines:
-    """Return the refused bodies after an id that are old, of nothing that is open or has an attention."""
+def quarantined(db: sqlite3.Connection, after: int, age: AgeLimit, limit: int) -> FeedSpan:
+    """Return the old refused bodies after an id, except those of open records or ones with an attention."""
     rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
     gone = [
         identity
         for identity, at, looked_at in rows
         if at < age.before and identity < age.first_recent and not age.may_be_new(at) and not looked_at
     ]
-    return Lines(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))
+    return FeedSpan(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))

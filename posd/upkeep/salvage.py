@@ -1,11 +1,11 @@
-"""Reading a damaged database page by page: what can be recognised as a row of posd's is kept (architecture, Promises).
+"""Salvage of a damaged database, page by page: every recognisable row of posd is kept (architecture, Promises).
 
-The file is not opened as a database: no header, no tree and no free list has to be whole. Each page is looked at by
-itself, in the state of the last commit that the WAL has. A row is known by its shape: how many columns, of which types,
-and a UUID where the schema says `client_transaction_id`. What is found goes into a new database of the same schema.
+The file is not opened as a database: no header, tree or free list has to be intact. Each page is read by itself, in the
+state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a UUID in
+the column `client_transaction_id`. The rows go into a new database of the same schema.
 
-The id of a print job may be a UUID too. Then a row says by its first columns of which kind it is; an entry of an index
-is taken for a payment's unless a print job that is known explains it: money comes first.
+The id of a print job may be a UUID too. Then the first columns of a row show its kind. An entry of an index counts as a
+payment's unless a known print job explains it: money comes first.
 """
 
 import re
@@ -20,10 +20,10 @@ from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
 from posd.printing import record
 from posd.records.model import Phase
-from posd.storage.connection import migrate, schema_version
-from posd.storage.pages import Pages, Record, Value, records
+from posd.storage.connection import migrate, open_file, schema_version
+from posd.storage.pages import CellRecord, Pages, Value, records
 
-#: Pages between two words about the progress.
+#: Pages between two reports of the progress.
 PAGES_AT_A_TIME = 256
 
 PHASES = frozenset(Phase)
@@ -33,12 +33,12 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 
 
 def is_ended(result: Value, day: Value) -> bool:
-    """Whether these are how a removed payment ended, and when."""
+    """Return whether these are the result and the day of a removed payment."""
     return result in RESULTS and DAY.fullmatch(str(day)) is not None
 
 
 class Salvaged(msgspec.Struct):
-    """What was found: rows in full, and every id of a transaction, and of a print job, that stood anywhere."""
+    """Result: number of complete rows, and every id of a transaction or a print job found anywhere."""
 
     rows: int = 0
     ids: set[str] = set()
@@ -60,34 +60,34 @@ class _Column(msgspec.Struct, frozen=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """Name and columns of a table whose rows can be recognised."""
+    """Name and columns of a recognisable table."""
 
     name: str
     columns: tuple[_Column, ...]
 
     def fits(self, values: Sequence[Value]) -> bool:
-        """Whether a record can be a row; columns that a migration added later may be missing at the end."""
+        """Return whether a record can be a row; columns of a later migration may be missing at the end."""
         if len(values) > len(self.columns) or any(column.required for column in self.columns[len(values) :]):
             return False
         return all(column.fits(value) for column, value in zip(self.columns, values, strict=False))
 
 
 def is_id(value: Value) -> bool:
-    """Whether a value can be a client_transaction_id."""
+    """Return whether a value can be a client_transaction_id."""
     return isinstance(value, str) and canonical_uuid(value) == value
 
 
 def is_print_id(value: Value) -> bool:
-    """Whether a value can be a print_job_id."""
+    """Return whether a value can be a print_job_id."""
     return isinstance(value, str) and is_print_job_id(value)
 
 
-#: The columns by which a row is known to be posd's.
+#: Columns that identify a row as posd's.
 IDENTITIES: Mapping[str, Callable[[Value], bool]] = {"client_transaction_id": is_id, "print_job_id": is_print_id}
 
 
 def print_job_of(values: Sequence[Value]) -> str | None:
-    """Return the print job that the row of a table is about, by its first columns; None where it is about none."""
+    """Return the print job of a table's row, by its first columns, or None."""
     match values[:4]:
         case [str(identity), None | str(), str(phase), *_] if phase in PHASES:  # print_jobs
             named = identity
@@ -101,17 +101,16 @@ def print_job_of(values: Sequence[Value]) -> str | None:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text begins as posd writes a time."""
+    """Return whether a text begins with a time in posd's format."""
     return TIME.match(text) is not None
 
 
 def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
-    """Read what can be read of the database at `path`, its WAL included, into a new database at `target`.
+    """Read what can be read of the database at `path`, with its WAL, into a new database at `target`.
 
-    `look` hears how many pages are done, of how many. The files are only read. Raise OSError where not even that can
-    be done.
+    `look` is called with the pages done and their total. The files are only read. Raise OSError if that fails.
     """
-    with Pages(path) as pages, closing(sqlite3.connect(target, isolation_level=None)) as db:
+    with Pages(path) as pages, closing(open_file(target)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
             db.execute(f"PRAGMA {pragma}").close()
         _make_schema(db, target, pages.user_version)
@@ -127,14 +126,14 @@ def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salva
 
 
 def _make_schema(db: sqlite3.Connection, target: Path, version: int | None) -> None:
-    """Make the tables as that version had them, this posd's where it is not known."""
+    """Make the tables of that schema version, of this posd's if it is unknown."""
     migrate(db, target, version if version is not None and 0 < version <= schema_version() else None)
     if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
-        db.execute("DELETE FROM marks")  # those of the damaged file count
+        db.execute("DELETE FROM marks")  # the marks of the damaged file count
 
 
 class _Collector:
-    """Puts records where they belong, and keeps every id."""
+    """Sorter of records into tables, which stores every id."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -143,20 +142,20 @@ class _Collector:
         self._ids: set[str] = set()
         self._print_ids: set[str] = set()
         self._sales: set[Value] = set()
-        # Of indexes that transactions and print jobs have alike: by time and id, and by id alone. The one by id may be
-        # that of sales too, which the till names as it likes.
+        # Entries of indexes that transactions and print jobs have alike: by time and id, and by id. Those by id may
+        # also be keys of sales, which the till chooses.
         self._by_time: set[tuple[Value, str]] = set()
         self._by_id: set[str] = set()
         self._print_times: set[tuple[Value, str]] = set()
 
-    def take(self, record: Record) -> None:
-        """Take what stands in one cell. Only a till's own words stand before an id, and none stands behind four."""
+    def take(self, record: CellRecord) -> None:
+        """Add the content of one cell. Only a till's own words precede an id, and none follows four."""
         if record.rowid is None:
             self._take_entry(record.values)
         else:
             self._take_row(record, record.rowid)
 
-    def _take_row(self, record: Record, rowid: int) -> None:
+    def _take_row(self, record: CellRecord, rowid: int) -> None:
         values = record.values
         table = next((table for table in self._tables if record.complete and table.fits(values)), None)
         if table is not None:
@@ -173,7 +172,7 @@ class _Collector:
             self._ids.add(identity)
 
     def _take_entry(self, values: Sequence[Value]) -> None:
-        """Take an entry of an index, or the row of a table that is one."""
+        """Add an entry of an index, or the row of a table that is one."""
         match values:
             case [str(identity), str(), None | str(), str(result), str(day)] if is_id(identity) and is_ended(
                 result, day
@@ -198,14 +197,14 @@ class _Collector:
                 self._ids |= {identity} - {""}
 
     def _keep(self, table: str, values: Sequence[Value]) -> None:
-        """Insert what retention has left of what it removed."""
+        """Insert an id that retention removed."""
         places = ", ".join("?" * len(values))
-        with suppress(sqlite3.OperationalError):  # of a schema that had no such table: then it is something else
+        with suppress(sqlite3.OperationalError):  # an older schema lacks the table: then the record is something else
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
             self._rows += self._db.execute(insert, tuple(values)).rowcount
 
     def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
-        """Insert a row; of one that was found twice (on a page that is not in use any more) the newer state counts."""
+        """Insert a row; of a duplicate (on an unused page) the newer state counts."""
         number = next((column.name for column in table.columns if column.key), "rowid")
         row = row | {number: rowid}
         verb = "INSERT OR IGNORE"
@@ -216,19 +215,19 @@ class _Collector:
                 return
             verb = "INSERT OR REPLACE"
         places = ", ".join("?" * len(row))
-        with suppress(sqlite3.IntegrityError):  # it breaks a rule of the schema: only its id is kept
+        with suppress(sqlite3.IntegrityError):  # it violates the schema: only its id is kept
             insert = f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({places})"
             self._rows += self._db.execute(insert, tuple(row.values())).rowcount
 
     def result(self) -> Salvaged:
-        """Return what was found."""
+        """Return the result."""
         by_time = {identity for _, identity in self._by_time - self._print_times}
         by_id = {identity for identity in self._by_id if identity not in self._sales} - self._print_ids
         return Salvaged(self._rows, self._ids | by_time | by_id, self._print_ids)
 
 
 def _tables(db: sqlite3.Connection) -> list[_Table]:
-    """Return the tables of the schema that have rowids, those with an id of ours first: they are the stricter."""
+    """Return the tables of the schema with rowids, those with an id of posd first: they are stricter."""
     tables = []
     for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
         if sql.endswith("WITHOUT ROWID") or name.startswith("sqlite_"):

@@ -1,8 +1,7 @@
-"""Taking over from the database that a restore replaces: what was started once is never forgotten.
+"""Transfer from the database that a restore replaces: a start is never forgotten.
 
-A payment or print job that the backup does not have, or has in an older state, is copied in full. Where its row cannot
-be read, it is derived again from its record, as far as that is there; where nothing is there but the id, it is recorded
-in doubt.
+A payment or print job that the backup lacks, or has in an older state, is copied completely. If its row cannot be read,
+it is derived from its record, as far as that exists. If only the id exists, it is recorded in doubt.
 """
 
 import sqlite3
@@ -18,39 +17,38 @@ import msgspec
 
 from posd.base.text import composed
 from posd.base.times import iso
-from posd.payments import entries as payment_entries
 from posd.payments import journal, reprocess
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight, Rederived, begin, move, note, record
 from posd.payments.wire import read_event
-from posd.printing import entries as print_entries
 from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
 from posd.printing.model import PrintJob
+from posd.records.entries import TakenOver
 from posd.records.model import Phase
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.storage import database_id
 from posd.storage.connection import connect_reader
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
-from posd.upkeep.merge import EVENTS, UNREADABLE, Appended, Kind, Row
+from posd.upkeep.merge import EVENTS, UNREADABLE, AppendResult, MergedKind, Row
 
 Stored = TypeVar("Stored")
 Derived = TypeVar("Derived")
 
-#: What the feed says of all that is taken over.
+#: Reason of all transferred records in the feed.
 REASON = "taken_over"
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """What was taken over: how many were missing or older, and how many of them came by no more than their id."""
+class TakeoverResult(msgspec.Struct, frozen=True):
+    """Numbers of transferred records: missing or older ones, and those of only an id."""
 
     payments: int = 0
     by_id: int = 0
     print_jobs: int = 0
     print_jobs_by_id: int = 0
-    first_seq: int = 1  # of what was taken over, and of all that comes after it
+    first_seq: int = 1  # first number of the transferred records, and of all later ones
 
 
 def take_over(
@@ -62,12 +60,11 @@ def take_over(
     sound: bool,
     behind: bool,
     now: datetime,
-) -> Taken:
-    """Take over from `old`, a database of the same schema, into `db`, a file that is in use nowhere (opened by URI).
+) -> TakeoverResult:
+    """Copy records from `old`, a database of the same schema, into `db`, an unused file (opened by URI).
 
-    `ids` and `print_ids` are of payments and print jobs of which `old` may have no row. `sound` says that `old` is
-    whole: no row of it is missing. `behind` says that it is known not to have the newest numbers. Raise sqlite3.Error
-    where it cannot be read at all.
+    `ids` and `print_ids`: payments and print jobs that may have no row in `old`. `sound`: no row of `old` is missing.
+    `behind`: `old` is known to lack the newest numbers. Raise sqlite3.Error if it cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
@@ -78,11 +75,11 @@ def take_over(
         payments = _Payments(db, reader, now, sound).run(ids)
         merge.copy_the_rest(db)
         prints = _PrintJobs(db, reader, now, sound).run(print_ids)
-        return Taken(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
+        return TakeoverResult(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
 
 
-def take_over_by_id(unit: Unit, unknown: Iterable[Started], now: datetime, source: str) -> None:
-    """Record payments in doubt of which no more is known than `source` tells, such as "the witness knows"."""
+def take_over_by_id(unit: WriteTransaction, unknown: Iterable[StartedPayment], now: datetime, source: str) -> None:
+    """Record payments in doubt that only `source` names, such as "the witness knows"."""
     for item in unknown:
         facts = [item.at or "nobody knows when", f"terminal {item.terminal or 'not known'}"]
         if item.result is not None:
@@ -100,11 +97,11 @@ def take_over_by_id(unit: Unit, unknown: Iterable[Started], now: datetime, sourc
             answer_unit=None,
         )
         begin(unit, found, REASON)
-        record(unit, found, payment_entries.TakenOver(reason), now, CallsInFlight())
+        record(unit, found, TakenOver(reason), now, CallsInFlight())
 
 
 class _Done(msgspec.Struct, frozen=True):
-    """What was taken over of one kind: ids of which there was a row, how many, of these by no more than their id."""
+    """Result for one kind: ids with a row, their number, and the number of those of only an id."""
 
     ids: list[str]
     count: int
@@ -113,21 +110,21 @@ class _Done(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class _TakeOver(ABC, Generic[Stored, Derived]):
-    """Takes over one kind. `old` is for functions that know nothing of an attached database."""
+    """Transfer of one kind. `old` is for functions without an attached database."""
 
     db: sqlite3.Connection
     old: sqlite3.Connection
     now: datetime
     sound: bool
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[MergedKind]
 
     @property
-    def unit(self) -> Unit:
-        return Unit(self.db)
+    def unit(self) -> WriteTransaction:
+        return WriteTransaction(self.db)
 
     def run(self, ids: Collection[str]) -> _Done:
-        """Take over what `old` has or names, and these ids where it has no row of them."""
+        """Copy what `old` has or names, and these ids without a row in it."""
         newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self.sound:
@@ -149,17 +146,17 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
         for identity in copied:
             self.link(identity, appended)
-        begins_after = self.kind.begins_after(self.old)
+        first_complete_rowid = self.kind.first_complete_rowid(self.old)
         for identity, place in newer.items():
-            if place <= begins_after or not (self.sound or self._follows(identity)):
+            if place <= first_complete_rowid or not (self.sound or self._follows(identity)):
                 merge.number_below(self.db, self.kind, identity)
         grown = {identity for item in appended.values() for identity in item.grown}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity in sorted(known & grown):
-            # Each file may have a part of its record: of what the replaced one had taken over, no more than the rest.
+            # Each file may have a part of its record. Of a transferred one the replaced file may have only the rest.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # Its newest change could not be read, or is one of the replaced file behind those of a row that stays.
+        # Its newest change could not be read, or is one of the replaced file, added after those of a row that stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.note(self._stored(identity))
@@ -175,12 +172,14 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return merge.rowid(self.db, self.kind, identity)
 
     def _may_derive(self, identity: str) -> bool:
-        """Whether its state may come from its record: not where a part of that is not there, and none was before."""
+        """Return whether its state may be derived from its record: not if a part of that is missing and none was
+        before.
+        """
         place = self._place(identity)
-        return place is None or place > self.kind.begins_after(self.db)
+        return place is None or place > self.kind.first_complete_rowid(self.db)
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
-        """Record one of which no row could be read: in doubt, until its record, the terminal or a person says more."""
+        """Record one without a readable row: in doubt, until its record, the terminal or a person resolves it."""
         reason = "a restore found its id in the replaced database, and could not read its record"
         if history:
             last = history[-1]
@@ -202,12 +201,12 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
             return None
 
     def _follows(self, identity: str) -> bool:
-        """Whether it is as it follows from its record: nothing of that is missing."""
+        """Return whether it equals what follows from its record, so that nothing is missing."""
         item = self._derived(identity)
         return item is not None and not self.differs(item)
 
     def _derive_again(self, identity: str) -> bool:
-        """Derive it from what is now recorded of it; tell whether that changed it."""
+        """Derive it from its present record; return whether that changed it."""
         item = self._derived(identity)
         if item is None or not self.differs(item):
             return False
@@ -215,19 +214,19 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         return True
 
     def stands(self, identity: str) -> bool:
-        """Whether the row here stays as it is; what `old` has recorded is added to its record all the same."""
+        """Return whether the row here stays; the record of `old` is added in any case."""
         return merge.stands(self.db, self.kind, identity)
 
-    def link(self, identity: str, appended: Mapping[str, Appended]) -> None:
-        """Let a copied row point to what it rests on, where that is now."""
+    def link(self, identity: str, appended: Mapping[str, AppendResult]) -> None:
+        """Set the references of a copied row to their new numbers."""
 
     @abstractmethod
     def copy(self, identity: str) -> None:
-        """Put the row of `old` in place of the one here, or add it."""
+        """Replace the row here by that of `old`, or add it."""
 
     @abstractmethod
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
-        """Record it in doubt; `terminals` are those that the feed named, oldest first."""
+        """Record it in doubt; `terminals` are those in the feed, oldest first."""
 
     @abstractmethod
     def derive(self, stored: Stored) -> Derived:
@@ -235,11 +234,11 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
 
     @abstractmethod
     def differs(self, item: Derived) -> bool:
-        """Whether what is stored is not what is derived."""
+        """Return whether the stored state differs from the derived one."""
 
     @abstractmethod
     def store(self, item: Derived) -> None:
-        """Put what is derived in place of what is stored."""
+        """Replace the stored state by the derived one."""
 
     @abstractmethod
     def note(self, stored: Stored) -> None:
@@ -260,7 +259,7 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     def copy(self, identity: str) -> None:
         merge.copy_payment(self.db, identity)
 
-    def link(self, identity: str, appended: Mapping[str, Appended]) -> None:
+    def link(self, identity: str, appended: Mapping[str, AppendResult]) -> None:
         merge.set_final(self.db, identity, appended[EVENTS.table].numbers)
 
     def derive(self, stored: Transaction) -> reprocess.Derived:
@@ -286,10 +285,10 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
             answer_unit=transactions.newest_answer_unit(self.db, terminal),
         )
         begin(self.unit, found, REASON)
-        record(self.unit, found, payment_entries.TakenOver(reason), self.now, CallsInFlight())
+        record(self.unit, found, TakenOver(reason), self.now, CallsInFlight())
 
     def _terminal(self, identity: str, named: Sequence[str]) -> str:
-        """Return the terminal that was asked, as far as anything tells it."""
+        """Return the terminal of a payment, as far as it is known, or ""."""
         lease = self.old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
         serials = [*named, *(row[0] for row in lease)]
         for event in journal.events(self.old, identity):
@@ -298,9 +297,9 @@ class _Payments(_TakeOver[Transaction, reprocess.Derived]):
         return next((serial for serial in serials if serial), "")
 
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield terminal and payment where one may hold it though no lease could be read: open ones, newest first.
+        """Yield terminal and payment of unreadable leases: open payments, newest first.
 
-        What was released holds none, an orphan never had one, and of a whole file the leases are known.
+        A released payment holds none, an orphan never had one, and of a whole file the leases are known.
         """
         for identity in () if self.sound else reversed(ids):
             item = transactions.get(self.db, identity)
@@ -336,7 +335,7 @@ class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
             phase=Phase.STARTING,
         )
         print_record.begin(self.unit, found, REASON)
-        print_record.record(self.unit, found, print_entries.TakenOver(reason), self.now)
+        print_record.record(self.unit, found, TakenOver(reason), self.now)
 
     def note(self, stored: PrintJob) -> None:
         print_record.note(self.unit, stored, REASON, iso(self.now))

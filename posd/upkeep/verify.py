@@ -1,4 +1,4 @@
-"""Checking a database: SQLite's own tests, and what posd promises of its rows. Nothing is changed."""
+"""Check of a database: SQLite's own tests, and posd's promises for its rows. Nothing is changed."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -18,30 +18,40 @@ from posd.printing.entries import Called
 from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
-from posd.storage import files
-from posd.storage.backup import OPERATIONS_AT_A_TIME
+from posd.storage import database_files
+from posd.storage.backup import OPERATIONS_AT_A_TIME, unpacked
 from posd.storage.connection import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.storage.errors import StoreError
-from posd.upkeep.merge import EVENTS, JOURNAL, MEANINGLESS, PAYMENTS, PRINT_JOBS, Kind, Rows, history_behind, text
+from posd.upkeep.merge import (
+    EVENTS,
+    JOURNAL,
+    MEANINGLESS,
+    PAYMENTS,
+    PRINT_JOBS,
+    MergedKind,
+    MergedRows,
+    history_behind,
+    text,
+)
 
-#: Findings of one kind that are listed; the rest is counted.
+#: Most listed findings of one kind; the rest is counted.
 MAX_SHOWN = 20
-#: Faults that SQLite lists of one file.
+#: Most faults that SQLite lists of one file.
 MAX_FAULTS = 100
-#: Transactions that are looked at between two looks at the progress.
+#: Transactions between two reports of the progress.
 CHUNK = 500
 
 Row = TypeVar("Row")
 
-#: Hears what is being done, how much of it is done, and of how much (0 and 0 where that is not known).
+#: Called with the present step, the amount done, and the total (0 and 0 if unknown).
 Look = Callable[[str, int, int], None]
 
-#: One thing that is wrong: its kind of `KINDS`, what it is about, what was seen.
+#: One fault: its kind of `KINDS`, its subject, and the finding.
 Fault = tuple[str, str, str]
-#: Yields what is wrong with one payment or print job, by its rowid and its id.
+#: Yields the faults of one payment or print job, by its rowid and its id.
 Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
 
-#: The final event that a payment names, and the payment that this event is of.
+#: The final event of a payment, and the payment of that event.
 _FINAL_EVENT = """
 SELECT t.final_event, e.client_transaction_id FROM transactions t LEFT JOIN events e ON e.seq = t.final_event
  WHERE t.rowid = ? AND t.final_event IS NOT NULL
@@ -54,12 +64,12 @@ UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_
 """
 
 
-class Unusable(StoreError):
-    """There is nothing to check: no file, no database of posd, or one that cannot be opened at all."""
+class NothingToVerify(StoreError):
+    """Nothing to check: no file, no database of posd, or one that cannot be opened."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong: its kind of `KINDS`, what it is about, what was seen, what that means and what to do."""
+class DatabaseFinding(msgspec.Struct, frozen=True):
+    """One fault: its kind of `KINDS`, its subject, the finding, its meaning and the cure."""
 
     kind: str
     subject: str
@@ -72,7 +82,7 @@ _RESTORE = "stop posd, then: posd restore BACKUP (what can be read of this file 
 _ANOTHER = "make another backup (posd backup), and restore from another one"
 _DERIVE = "derive it again from what the terminals sent: posd reprocess"
 
-#: kind -> what it means, and what to do where it is the database
+#: kind -> its meaning, and the cure if it is the database
 KINDS = {
     "damaged": ("the file is damaged; what is on the damaged pages cannot be read", _RESTORE),
     "unreadable": ("a row is there and cannot be understood: it was damaged on the disk", _RESTORE),
@@ -92,8 +102,8 @@ KINDS = {
 }
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What was checked, and what was found: at most `MAX_SHOWN` of a kind; `counts` has all."""
+class VerifyReport(msgspec.Struct, frozen=True):
+    """Checked file and findings: at most `MAX_SHOWN` of a kind; `counts` has all."""
 
     file: str
     schema: int
@@ -101,38 +111,42 @@ class Report(msgspec.Struct, frozen=True):
     transactions: int
     events: int
     print_jobs: int
-    findings: list[Finding]
+    findings: list[DatabaseFinding]
     counts: dict[str, int]
 
 
-def verify(path: Path, look: Look) -> Report:
-    """Check a database or a backup, also one in use; of an older schema only what SQLite checks. Raise Unusable."""
+def verify(path: Path, look: Look) -> VerifyReport:
+    """Check a database or a backup, also one in use; an older schema has only SQLite's checks. Raise Unusable."""
     try:
         if not path.is_file():
-            raise Unusable(f"there is no file {path}")
+            raise NothingToVerify(f"there is no file {path}")
         empty = path.stat().st_size == 0
     except OSError as error:
-        raise Unusable(f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root") from error
+        raise NothingToVerify(
+            f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root"
+        ) from error
     if empty:
-        raise Unusable(f"{path} is empty: it is damaged. What to do: {_RESTORE}")
+        raise NothingToVerify(f"{path} is empty: it is damaged. What to do: {_RESTORE}")
     try:
-        with closing(connect_reader(path)) as db:
+        with unpacked(path) as plain, closing(connect_reader(plain)) as db:
             db.text_factory = text
-            db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C counts in between
+            db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C works in between
             db.execute("BEGIN")
             schema = _schema(db, path)
             return _Check(db, path, look).run(schema)
     except sqlite3.Error as error:
         hint = f"What to do: {_RESTORE}" if is_damage(error) else "The user of posd may read it, and root"
-        raise Unusable(f"{path} cannot be read as a database ({error}). {hint}") from error
+        raise NothingToVerify(f"{path} cannot be read as a database ({error}). {hint}") from error
 
 
 def _schema(db: sqlite3.Connection, path: Path) -> int:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'transactions'").fetchone()[0]:
-        raise Unusable(f"{path} is no database of posd")
+        raise NothingToVerify(f"{path} is no database of posd")
     if version > schema_version():
-        raise Unusable(f"{path} has schema {version}, this posd knows {schema_version()}: use the posd that made it")
+        raise NothingToVerify(
+            f"{path} has schema {version}, this posd knows {schema_version()}: use the posd that made it"
+        )
     return version
 
 
@@ -142,10 +156,10 @@ class _Check:
         self._path = path
         self._look = look
         self._backup = bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone())
-        self._findings: list[Finding] = []
+        self._findings: list[DatabaseFinding] = []
         self._counts: dict[str, int] = {}
 
-    def run(self, schema: int) -> Report:
+    def run(self, schema: int) -> VerifyReport:
         self._look("checking the file", 0, 0)
         parts = {"the file": self._pages, "references": self._references, "the key": self._key}
         if schema == schema_version():
@@ -165,18 +179,20 @@ class _Check:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise KeyboardInterrupt from error
                 self._found("damaged", name, f"cannot be read to the end ({error})")
-        for left in files.waiting(self._path):
+        for left in database_files.waiting(self._path):
             self._found("interrupted", left.name, "it waits to be put in place")
         transactions, events = self._count("transactions"), self._count("events")
         jobs = self._count("print_jobs")
-        return Report(str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts)
+        return VerifyReport(
+            str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts
+        )
 
     def _found(self, kind: str, subject: str, detail: str, identity: str = "") -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= MAX_SHOWN:
             means, cure = KINDS[kind]
             self._findings.append(
-                Finding(kind, subject, detail, means, _ANOTHER if self._backup else cure.format(id=identity))
+                DatabaseFinding(kind, subject, detail, means, _ANOTHER if self._backup else cure.format(id=identity))
             )
 
     def _count(self, table: str) -> int:
@@ -201,7 +217,7 @@ class _Check:
     def _print_jobs(self) -> None:
         self._each("checking print jobs", PRINT_JOBS, _print_job_faults)
 
-    def _each(self, what: str, kind: Kind, faults: Faults) -> None:
+    def _each(self, what: str, kind: MergedKind, faults: Faults) -> None:
         rows = self._db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
         for rowid, identity in self._counted(what, kind.table, rows):
             for fault in faults(self._db, rowid, identity):
@@ -215,7 +231,7 @@ class _Check:
     def _journal(self) -> None:
         self._rows("checking the journal", JOURNAL, "journal entry")
 
-    def _rows(self, what: str, rows: Rows, noun: str) -> None:
+    def _rows(self, what: str, rows: MergedRows, noun: str) -> None:
         names = ("seq", *rows.columns)
         found = self._db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
         for values in self._counted(what, rows.table, found):
@@ -260,7 +276,7 @@ class _Check:
 
 
 def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield what is wrong with a payment: it can be read, is consistent, and has what its outcome rests on."""
+    """Yield the faults of a payment: it can be read, is consistent, and has the evidence of its outcome."""
     subject = f"payment {identity}"
     try:
         found = transactions.get(db, identity)
@@ -272,7 +288,7 @@ def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterat
         return
     if (found.phase is Phase.FINAL) != (found.outcome is not None):
         yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
-    # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
+    # Rows from 0 downwards are known to lack a part of their record, which a restore reported.
     if rowid > 0:
         for outcome in _outcomes(found):
             for item in outcome.evidence:
@@ -293,7 +309,7 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
 
 
 def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
-    """Yield what is wrong with a print job: it can be read, is consistent, and follows from its record."""
+    """Yield the faults of a print job: it can be read, is consistent, and follows from its record."""
     subject = f"print job {identity}"
     try:
         job = print_jobs.get(db, identity)
@@ -306,7 +322,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
     decided = job.decided_by is not None
     stated = decided and job.decided_by not in NOT_ACCEPTED
     final, ended = job.phase is Phase.FINAL, job.status in FINALS
-    # A job that was not accepted has no state, and what is open has none that ends it.
+    # A refused job has no state, and an open one has none that ends it.
     if final is not decided or ended is not stated or (final and not stated and job.status is not None):
         detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
         yield "print_job", subject, detail
@@ -317,14 +333,14 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iter
     except MEANINGLESS as error:
         yield "unreadable", f"the journal of {subject}", str(error)
         return
-    # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
+    # Rows from 0 downwards are known to lack a part of their record, which a restore reported.
     if rowid > 0:
         for name, (stored, derived) in reprocess.difference(job, reprocess.derive(db, job)).items():
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
 
 
 def _pruned_faults(db: sqlite3.Connection) -> Iterator[Fault]:
-    """Yield what is wrong with what retention left."""
+    """Yield the faults of the ids that retention left."""
     for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
         if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
             yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"

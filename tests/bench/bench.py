@@ -4,11 +4,11 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.rows import Row
+from tests.bench.table import Row
 
 #: Rounds in which everything is measured in turn.
 ROUNDS = 5
@@ -25,11 +25,6 @@ class Bench:
     home: Path
     short: bool
     sync_seconds: float
-    #: Where the plots go, if they are wanted.
-    plots: Path | None = None
-    #: A checkout of an earlier version, and another interpreter, to be measured beside.
-    before: Path | None = None
-    interpreter: str | None = None
 
     def rounds(self, warm: bool = False) -> range:
         """Return the numbers of the rounds; `warm`: with a round 0 that only warms up."""
@@ -44,6 +39,12 @@ class Bench:
         made = self.home / name
         made.mkdir(parents=True)
         return made
+
+    def as_installed(self) -> Mapping[str, str]:
+        """Return an environment in which the interpreter keeps bytecode; none for a short run, which it would slow."""
+        if self.short:
+            return {}
+        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
 
     def say(self, text: str) -> None:
         """Tell how far it is."""
@@ -67,8 +68,3 @@ def sync_seconds(directory: Path) -> float:
     finally:
         os.close(descriptor)
     return statistics.median(times)
-
-
-def percentile(values: Sequence[float], percent: int) -> float:
-    """Return a percentile, of at least two values."""
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

@@ -3,14 +3,15 @@
 import asyncio
 import pickle
 import ssl
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.program import ROOT, Program
-from tests.bench.sender import LENGTH, STUCK_SECONDS, Chain, Load
+from tests.bench.processes import ROOT, environment
+from tests.bench.sender import Chain, Load
 
 
 @dataclass(frozen=True)
@@ -25,48 +26,33 @@ class Server:
 class Sender:
     """A process that has connections to a server (`tests.bench.sender`)."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
     async def send(self, chains: Sequence[Chain]) -> Load:
-        """Send all requests, those of a chain one after the other. Raise RuntimeError where the process failed."""
+        """Send all requests, those of a chain one after the other. Raise EOFError where the process failed."""
         assert self._process.stdin is not None
-        job = pickle.dumps(chains)
-        self._process.stdin.write(LENGTH.pack(len(job)) + job)
-        await self._process.stdin.drain()
+        pickle.dump(chains, self._process.stdin)
+        self._process.stdin.flush()
         return await self.answer()
 
     async def answer(self) -> Load:
         """Return what it tells next."""
         assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(STUCK_SECONDS):
-                (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
-                load: Load = pickle.loads(await self._process.stdout.readexactly(length))
-        except asyncio.IncompleteReadError:
-            raise RuntimeError("the load's process failed; it says why on stderr") from None
+        load: Load = await asyncio.to_thread(pickle.load, self._process.stdout)
         return load
 
 
 @asynccontextmanager
-async def connected(server: Server, connections: int, database: Path | None = None) -> AsyncIterator[Sender]:
-    """Run a load's process for the block; with a database it looks at the server and that between two requests."""
-    watched = () if database is None else (str(server.pid), str(database))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.bench.sender", str(server.port), str(server.ca), str(connections), *watched),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=Program().environment({}),
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    try:
+async def connected(server: Server, connections: int) -> AsyncIterator[Sender]:
+    """Run a load's process for the block."""
+    command = (sys.executable, "-m", "tests.bench.sender", str(server.port), str(server.ca), str(connections))
+    with subprocess.Popen(  # noqa: ASYNC220 - it ends with its standard input
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), cwd=ROOT
+    ) as process:
         sender = Sender(process)
         await sender.answer()
         yield sender
-    finally:
-        process.stdin.close()
-        await process.wait()
 
 
 async def send(server: Server, chains: Sequence[Chain], connections: int) -> Load:

@@ -1,4 +1,4 @@
-"""What the kernel says of a process: its memory, its processor time, and how often it was woken."""
+"""Processes that are measured: how they are run, and what the kernel says of their memory and processor time."""
 
 import asyncio
 import os
@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 KIB = 1024
+MIB = 1024 * KIB
 #: A process that computes for less than so long in such a time has done what it had to, in seconds.
 QUIET_SECONDS = 0.1
 QUIET_COMPUTED = 0.001
@@ -15,9 +17,15 @@ QUIET_COMPUTED = 0.001
 _SCHEDULED = 2
 
 
+def environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables of a process that imports from this checkout, with `others`."""
+    return os.environ | {"PYTHONPATH": str(ROOT)} | dict(others or {})
+
+
 def resident_bytes(pid: int) -> int:
     """Return how much of it is in memory (VmRSS)."""
-    return int(_field(Path(f"/proc/{pid}/status").read_text(), "VmRSS")) * KIB
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) * KIB
 
 
 def processor_seconds(pid: int) -> float:
@@ -26,21 +34,6 @@ def processor_seconds(pid: int) -> float:
     It is the process's own clock, as clock_getcpuclockid(3) names it; /proc/PID/stat counts in steps of 10 ms.
     """
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
-
-
-def switches(pid: int) -> Mapping[str, int]:
-    """Return how often each of its threads has come off the processor since it began, by thread id.
-
-    A thread that sleeps has come off once for each time that it was woken. One that is put off by another process
-    counts too: on a machine that does something else at the same time there are more of them.
-    """
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        status = (task / "status").read_text()
-        found[task.name] = int(_field(status, "voluntary_ctxt_switches")) + int(
-            _field(status, "nonvoluntary_ctxt_switches")
-        )
-    return found
 
 
 async def quiet(pid: int) -> None:
@@ -55,7 +48,7 @@ async def quiet(pid: int) -> None:
 
 @contextmanager
 def on_one_core(pids: Sequence[int]) -> Iterator[None]:
-    """Within the block all these processes run on one core, and this one on the others, where there are any."""
+    """Run all these processes on one core within the block, and this one on the others, where there are any."""
     cores = os.sched_getaffinity(0)
     theirs = {max(cores)}
     _run_on(pids, theirs)
@@ -71,7 +64,3 @@ def _run_on(pids: Sequence[int], cores: set[int]) -> None:
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), cores)
-
-
-def _field(status: str, name: str) -> str:
-    return next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1]

@@ -125,7 +125,7 @@ async def run_courses(directory: Path) -> Courses:
                 (await client.put(f"/transactions/{number}", json=body)).raise_for_status()
             bodies = [events.body(number, status, previous, _SERIAL) for status, previous in steps[:-1]]
             bodies.append(events.body(number, *steps[-1], _SERIAL, **last))
-            path = shop.terminals.arrived[number][1]
+            path = shop.terminals.arrived[number]
             (await send(shop.server, [[post(path, body) for body in bodies]], 1)).all_are(200)
             played.append(number)
     with closing(sqlite3.connect(shop.daemon.database)) as db:

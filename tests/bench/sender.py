@@ -1,9 +1,9 @@
-"""The load's own process: `python -m tests.bench.sender PORT CA CONNECTIONS [PID DATABASE]`.
+"""The load's own process: `python -m tests.bench.sender PORT CA CONNECTIONS`.
 
 It connects, says so, and then runs one job after the other: requests in chains, of which each request is sent after
 the one before it is answered. A free connection takes the next request of the chain that has waited longest, so the
 requests of all chains are spread over all connections. Plain non-blocking sockets and epoll: what the load computes is
-taken from the processors that the servers need. With PID and DATABASE it looks at that server between two requests.
+taken from the processors that the servers need.
 """
 
 import gc
@@ -11,33 +11,26 @@ import pickle
 import select
 import socket
 import ssl
-import struct
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from tests.bench.tail import Moment, Observer
 
 #: Longest that an answer may take, in seconds: a stuck load ends.
 STUCK_SECONDS = 600.0
-#: Before each message between the processes: how long it is.
-LENGTH = struct.Struct("=Q")
 
 Chain = Sequence[bytes]
 
 
 @dataclass
 class Load:
-    """What one job found, in seconds: all of it, what the load itself computed, and each answer's time, in order."""
+    """What one job found, in seconds: all of it, and each answer's time, in order."""
 
     seconds: float = 0.0
-    computed: float = 0.0
     latencies: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    moments: list[Moment] = field(default_factory=list)
 
     @property
     def per_second(self) -> float:
@@ -93,8 +86,8 @@ def whole(answer: bytes) -> bool:
     return not found or len(body) >= int(rest.split(b"\r\n", 1)[0])
 
 
-def run(connections: Sequence[_Connection], chains: Sequence[Chain], look: Callable[[], None] | None) -> Load:
-    """Send all requests. `look` is called between two requests; its time is no answer's."""
+def run(connections: Sequence[_Connection], chains: Sequence[Chain]) -> Load:
+    """Send all requests."""
     load, sent = Load(), 0
     requests = [iter(chain) for chain in chains]
     free, waiting = deque(connections), deque(range(len(chains)))
@@ -102,7 +95,7 @@ def run(connections: Sequence[_Connection], chains: Sequence[Chain], look: Calla
         by_descriptor = {item.stream.fileno(): item for item in connections}
         for descriptor in by_descriptor:
             poll.register(descriptor, select.EPOLLIN)
-        begun, computed = time.perf_counter(), time.process_time()
+        begun = time.perf_counter()
         while True:
             while free and waiting:
                 chain = waiting.popleft()
@@ -118,11 +111,9 @@ def run(connections: Sequence[_Connection], chains: Sequence[Chain], look: Calla
             for descriptor, _ in ready:
                 connection = by_descriptor[descriptor]
                 if connection.read(load):
-                    if look is not None:
-                        look()
                     free.append(connection)
                     waiting.append(connection.chain)
-        load.seconds, load.computed = time.perf_counter() - begun, time.process_time() - computed
+        load.seconds = time.perf_counter() - begun
     return load
 
 
@@ -139,24 +130,18 @@ def connect(port: int, ca: str, count: int) -> list[_Connection]:
     return made
 
 
-def main(port: str, ca: str, connections: str, *watched: str) -> None:
-    """Run the jobs that come over standard input until its end."""
+def main(port: str, ca: str, connections: str) -> None:
+    """Run the jobs that come over standard input until its end; tell first that it is connected."""
     made = connect(int(port), ca, int(connections))
     _tell(None)
     gc.disable()
-    while head := sys.stdin.buffer.read(LENGTH.size):
-        chains = pickle.loads(sys.stdin.buffer.read(*LENGTH.unpack(head)))
-        observer = Observer(int(watched[0]), Path(watched[1])) if watched else None
-        if observer is not None:
-            observer.look()
-        load = run(made, chains, observer.look if observer else None)
-        load.moments = observer.moments if observer else []
-        _tell(load)
+    with suppress(EOFError):
+        while True:
+            _tell(run(made, pickle.load(sys.stdin.buffer)))
 
 
 def _tell(load: Load | None) -> None:
-    data = pickle.dumps(load)
-    sys.stdout.buffer.write(LENGTH.pack(len(data)) + data)
+    pickle.dump(load, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
 

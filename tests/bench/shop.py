@@ -5,12 +5,12 @@ What they say afterwards is sent by the load, when a measure wants it.
 
 import asyncio
 import json
+import os
 import ssl
-import time
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import cycle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,15 +19,55 @@ from uuid import uuid4
 import httpx2
 import trustme
 
-from tests.bench.daemon import Measured, measured
-from tests.bench.load import Server, post, send, trusting
-from tests.bench.program import Program
+from tests.bench.load import Server, post, send
+from tests.bench.processes import environment as variables
 from tests.support import events
+from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
+from tests.support.leftovers import OWNER
+from tests.support.ports import reserve
 
 #: What every payment here is of, as the till says it.
 AMOUNT: Mapping[str, Any] = {"subtotal_iva": 10.00, "iva": 1.20, "subtotal_iva0": 0}
 #: Calls of tills at one time while payments are started that are not measured.
 _AT_ONCE = 16
+
+
+#: How often a starting daemon's log is looked at, in seconds.
+_LOOK_SECONDS = 0.01
+
+
+@dataclass
+class Measured(Daemon):
+    """A fresh interpreter that logs to a file in memory: reading lines would take a processor from what is measured."""
+
+    _log: int = -1
+
+    async def start(self, *, wait: bool = True) -> None:
+        self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
+        self.config_file.write_text(self.config)
+        self._log = os.memfd_create("log")
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "posd", "--config", str(self.config_file), "run"),
+            stdout=self._log,
+            stderr=asyncio.subprocess.STDOUT,
+            env=variables({OWNER: self._owner} | dict(self.environment)),
+            cwd=self.directory,
+        )
+        async with asyncio.timeout(START_SECONDS):
+            while not (started := [line for line in self._said() if line["event"] == "posd.started"]):
+                assert self.process.returncode is None, self._said()
+                await asyncio.sleep(_LOOK_SECONDS)
+        self.port = int(started[0]["listen"].rsplit(":", 1)[1])
+
+    def _said(self) -> list[dict[str, Any]]:
+        text = os.pread(self._log, os.fstat(self._log).st_size, 0)
+        return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+    async def ended(self) -> int:
+        code = await super().ended()
+        self.lines = self._said()
+        os.close(self._log)
+        return code
 
 
 @dataclass(frozen=True)
@@ -49,8 +89,8 @@ class Terminals:
     """HTTP servers of terminals: each start is acknowledged at once, a search finds nothing (404)."""
 
     def __init__(self) -> None:
-        #: When the head and body of a start were whole, by `time.perf_counter`, and its callback path; by id.
-        self.arrived: dict[str, tuple[float, str]] = {}
+        #: The callback path of each start, by its payment's id.
+        self.arrived: dict[str, str] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request; posd opens a connection for each start."""
@@ -62,20 +102,16 @@ class Terminals:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
             return
-        at = time.perf_counter()
         document = json.loads(body) if body else {}
-        sealed = "data" in document  # it is encrypted, and the terminals here do not open it
-        if sealed or "events_webhook_url" in document:
-            operation = {"type": "charge"}
-            if not sealed:
-                operation["client_transaction_id"] = identity = document["client_transaction_id"]
-                self.arrived[identity] = (at, urlsplit(document["events_webhook_url"]).path)
+        if "events_webhook_url" in document:
+            identity = document["client_transaction_id"]
+            self.arrived[identity] = urlsplit(document["events_webhook_url"]).path
             serial = lines[0].split(" ")[1].split("/")[1].upper()
             answer = {
                 "event_id": str(uuid4()),
                 "status": "TERMINAL_ACKNOWLEDGED",
                 "previous_status": "",
-                "operation": operation,
+                "operation": {"type": "charge", "client_transaction_id": identity},
                 "terminal": {"serialNumber": serial, "model": "M", "terminal_id": "1"},
             }
             _answer(writer, "200 OK", json.dumps(answer).encode())
@@ -91,14 +127,11 @@ def _answer(writer: asyncio.StreamWriter, status: str, body: bytes) -> None:
 
 @dataclass
 class Shop:
-    """One daemon and its terminals; `url` is where these are, each below its serial, and `trust` what they show."""
+    """One daemon and its terminals."""
 
     daemon: Measured
     terminals: Terminals
     serials: Sequence[str]
-    url: str
-    trust: ssl.SSLContext
-    _clients: list[httpx2.AsyncClient] = field(default_factory=list)
 
     @property
     def pid(self) -> int:
@@ -117,7 +150,7 @@ class Shop:
         response = await client.put(f"/transactions/{identity}", json={"terminal": serial, "amount": AMOUNT})
         if response.status_code != 201:
             raise RuntimeError(f"a start was answered {response.status_code}: {response.text}")
-        return Payment(identity, serial, self.terminals.arrived[identity][1])
+        return Payment(identity, serial, self.terminals.arrived[identity])
 
     async def start(self, count: int) -> list[Payment]:
         """Start so many payments, each on a terminal of its own."""
@@ -152,17 +185,8 @@ async def open_shop(
     discovery: str = "enabled = false",
     *,
     secure: bool = False,
-    addresses: Sequence[str] = ("127.0.0.1",),
-    extra: str = "",
-    further: Sequence[str] = ("",),
-    entering: tuple[str, ...] = (),
-    program: Program | None = None,
 ) -> AsyncIterator[Shop]:
-    """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS, under a CA of their own.
-
-    Terminals have the addresses in turn, and the `further` lines of configuration; `extra` is that of all, `entering` a
-    command that runs the daemon, `program` another interpreter or checkout of it.
-    """
+    """Run a daemon with so many terminals for the block; with `secure` they speak HTTPS, under a CA of their own."""
     terminals = Terminals()
     serials = [f"SN-{number:04}" for number in range(1, count + 1)]
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
@@ -171,14 +195,14 @@ async def open_shop(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     async with await asyncio.start_server(
-        terminals.serve, "0.0.0.0", 0, backlog=1024, ssl=context if secure else None
+        terminals.serve, "127.0.0.1", 0, backlog=1024, ssl=context if secure else None
     ) as server:
         scheme, port = "https" if secure else "http", server.sockets[0].getsockname()[1]
-        url = f"{scheme}://127.0.0.1:{port}"
         trust = f'ca_file = "{ca_file}"\n' if secure else ""
         entries = "".join(
-            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://{address}:{port}/{serial}"\n{trust}{lines}\n'
-            for serial, address, lines in zip(serials, cycle(addresses), cycle(further), strict=False)
+            f'[[terminals]]\nserial = "{serial}"\nbase_url = "{scheme}://127.0.0.1:{port}/{serial}"\n{trust}\n'
+            for serial in serials
         )
-        async with measured(directory, entries, extra, discovery, environment, entering, program) as daemon:
-            yield Shop(daemon, terminals, serials, url, trusting(ca_file))
+        daemon = Measured(directory, toml(directory, entries, discovery=discovery), environment or {})
+        async with living(daemon):
+            yield Shop(daemon, terminals, serials)

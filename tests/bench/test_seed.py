@@ -25,7 +25,7 @@ async def test_they_can_be_verified_and_follow_from_their_record(tmp_path: Path)
         stored = [found for _, found in rows.by_rowid(db, 0, PAYMENTS)]
         assert [item.client_transaction_id for item in stored] == [seed.identity(ago) for ago in range(PAYMENTS, 0, -1)]
         assert len({item.terminal for item in stored}) == 7
-        page = lists.Page(limit=5, metadata={"ticket": seed.ticket(3), "till": "2"})
+        page = lists.TransactionQuery(limit=5, metadata={"ticket": seed.ticket(3), "till": "2"})
         assert [item.client_transaction_id for item in lists.read_page(db, page)[0]] == [seed.identity(3)]
         assert len({item.outcome.result for item in stored if item.outcome}) == 2
         assert sum(bool(item.attention) for item in stored) == 2

@@ -1,37 +1,33 @@
-"""What a daemon under the shim wrote to its database's directory, commit by commit (tests/support/shim.py).
+"""What payments write to the disk of a daemon under the shim (tests/support/shim.py): syncs and bytes."""
 
-A commit is the frames of SQLite's log up to the one that ends it (https://www.sqlite.org/fileformat2.html#walformat).
-"""
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
 
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from tests.support.shim import Kind, Operation
+from tests.bench.bench import Bench
+from tests.bench.load import trusting
+from tests.bench.processes import KIB
+from tests.bench.shop import AMOUNT, Payment, Shop, open_shop
+from tests.bench.wire import Wire, call, till
+from tests.support.shim import Kind, Operation, build
 
 #: A file system's block, and the least that a disk is given to write, in bytes.
 BLOCK = 4096
-_FRAME_HEADER = 24
 
 
 @dataclass
 class Span:
-    """What was written between two moments: syncs and bytes by file, and the pages of each commit, in order.
+    """What was written between two moments.
 
-    `blocks` is how much the disk was given: whole blocks, each once for all that was written to it between two syncs.
+    `blocks` is how many bytes the disk was given: whole blocks, each once for all that was written to it between two
+    syncs.
     """
 
     syncs: int = 0
-    written: dict[str, int] = field(default_factory=dict)
     blocks: int = 0
-    commits: list[list[int]] = field(default_factory=list)
-
-    @property
-    def bytes(self) -> int:
-        """All that was written."""
-        return sum(self.written.values())
 
 
 def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
@@ -39,7 +35,7 @@ def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]
     names: dict[tuple[int, int], str] = {}
     dirty: dict[str, set[int]] = {}
     found = [Span() for _ in moments[1:]]
-    at, frames = 0, list[int]()
+    at = 0
     for operation in operations:
         if operation.kind is Kind.OPEN:
             names[operation.descriptor] = operation.name
@@ -51,21 +47,52 @@ def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]
         span = found[at - 1] if at else Span()
         name = names.get(operation.descriptor, operation.name)
         if operation.kind is Kind.WRITE:
-            span.written[name] = span.written.get(name, 0) + len(operation.data)
             first, last = operation.offset // BLOCK, (operation.offset + len(operation.data) - 1) // BLOCK
             dirty.setdefault(name, set()).update(range(first, last + 1))
-            if name.endswith("-wal") and len(operation.data) == _FRAME_HEADER:
-                frames.append(int.from_bytes(operation.data[:4], "big"))
-                if operation.data[4:8] != bytes(4):
-                    span.commits.append(frames)
-                    frames = []
         elif operation.kind is Kind.SYNC:
             span.syncs += 1
             span.blocks += len(dirty.pop(name, ())) * BLOCK
     return found
 
 
-def owners(database: Path) -> Mapping[int, str]:
-    """Return which table or index each page of a database belongs to. Raise sqlite3.Error where SQLite cannot tell."""
-    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        return dict(db.execute("SELECT pageno, name FROM dbstat"))
+async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
+    """Run payments under the shim, so many a round; return the mean syncs and KiB of one in each round."""
+    home = bench.directory("recorded")
+    directory = home / "posd"
+    shim = build(home, directory / "state")
+    rounds = bench.rounds()
+    async with open_shop(directory, 1, shim.environment()) as shop, _one_at_a_time(shop) as pay:
+        await pay(count)
+        moments = [shim.position()]
+        for _ in rounds:
+            await pay(count)
+            moments.append(shim.position())
+    taken = spans(shim.operations(), moments)
+    shim.log.unlink()
+    return [span.syncs / count for span in taken], [span.blocks / count / KIB for span in taken]
+
+
+@asynccontextmanager
+async def _one_at_a_time(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Give a function that runs payments one after the other, each from the till's PUT to the outcome that it reads."""
+    own = await till(shop.daemon.till_socket)
+    lan = Wire(await asyncio.open_connection("127.0.0.1", shop.daemon.port, ssl=trusting(shop.daemon.ca)))
+    serial = shop.serials[0]
+    order = json.dumps({"terminal": serial, "amount": AMOUNT}).encode()
+
+    async def pay(count: int) -> None:
+        for _ in range(count):
+            identity = str(uuid4())
+            own.send(call("PUT", identity, order))
+            await own.answer(201)
+            for event in Payment(identity, serial, shop.terminals.arrived.pop(identity)).events():
+                lan.send(event)
+                await lan.answer(200)
+            own.send(call("GET", f"{identity}/outcome"))
+            await own.answer(200)
+
+    try:
+        yield pay
+    finally:
+        own.close()
+        lan.close()

@@ -13,7 +13,7 @@ from secrets import token_hex
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenario import Certificate, Deed, Fault, Scenario, payments
+from posd.simulator.scenario import Certificate, Fault, Scenario, TerminalAction, payments
 from tests.catalogue import schemes
 from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
@@ -80,14 +80,14 @@ def _asked_soon(scenario: Scenario) -> bool:
     expect = scenario.expect
     brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
     by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
-    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, Deed.MOVE)
+    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, TerminalAction.MOVE)
 
 
 def _longest(span: float | tuple[float, float]) -> float:
     return span[1] if isinstance(span, tuple) else span
 
 
-def _does(scenario: Scenario, deed: Deed) -> bool:
+def _does(scenario: Scenario, deed: TerminalAction) -> bool:
     return any(step.do is deed for step in scenario.steps)
 
 
@@ -111,7 +111,7 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
         speed=SPEED,
         wait_seconds=0,
         delivery_timeout=60,
-        mdns=_does(scenario, Deed.MOVE),
+        mdns=_does(scenario, TerminalAction.MOVE),
         mdns_interfaces=("127.0.0.1",),
         move_ports=(reserve(),),
         **({"scenario": name} if scenario.out_of_reach else {}),

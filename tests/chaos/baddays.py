@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
-from posd.simulator.operations import FINALS, Status
-from posd.simulator.scenario import AbortEffect, Deed, Scenario, SearchFinds, Span, Wait, payments
+from posd.simulator.operations import FINALS, PaymentStatus
+from posd.simulator.scenario import AbortEffect, Scenario, SearchFinds, Span, TerminalAction, Wait, payments
 
 #: Scenarios of ordinary days, and how often each is played; all others of the catalogue are bad days.
 ORDINARY = {
@@ -34,7 +34,7 @@ CONTRADICTED = frozenset(
     | {"event_id_reused", "quarantined_event", "illegal_transition", "unknown_status"}
 )
 #: The states that are published (spec 3.1).
-STATES = frozenset(Status)
+STATES = frozenset(PaymentStatus)
 #: What a search finds that is the truth, as far as it goes.
 HONEST = frozenset({SearchFinds.USUAL, SearchFinds.ALL_STATES})
 
@@ -85,13 +85,13 @@ def _recovers(scenario: Scenario) -> bool:
     plugged = True
     for step in scenario.steps:
         match step.do:
-            case Deed.CERTIFICATE:
+            case TerminalAction.CERTIFICATE:
                 return False
-            case Deed.UNPLUG if not step.seconds:
+            case TerminalAction.UNPLUG if not step.seconds:
                 plugged = False
-            case Deed.PLUG:
+            case TerminalAction.PLUG:
                 plugged = True
-            case Deed.POWER_CYCLE if not step.seconds:
+            case TerminalAction.POWER_CYCLE if not step.seconds:
                 return False
     return plugged
 

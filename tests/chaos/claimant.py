@@ -25,7 +25,7 @@ class Impostor(Process):
         """Start it, and wait until it can be called."""
         leaf = self._street.terminal_leaf
         await self.spawn(
-            *("posd", "simulate", "--json", "--no-mdns", "--serial", self.serial, "--listen", "127.0.0.1:0"),
+            *("posd", "simulate", "--json", "--serial", self.serial, "--listen", "127.0.0.1:0"),
             *("--cert", str(leaf.certificate), "--key", str(leaf.private_key), "--state", str(self._state)),
             *("--ledger", str(self.ledger), "--trust", str(self._street.daemon.ca), "--speed", "40"),
         )

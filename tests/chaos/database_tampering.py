@@ -32,7 +32,7 @@ SELECT '', 'transactions', :id, 'not an event', '', '' FROM numbers
 #: What is done for a payment, `:id`, the kind of the finding, and a part of its words.
 DATABASE_TAMPERINGS = (
     ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
-    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "a row of events without its transactions"),
+    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "without its transactions"),
     ("DELETE FROM events WHERE client_transaction_id = :id", "lost", "was answered 2xx and is not there"),
     (_REPEATED, "wrong", "was recorded 2 times"),
     (_REFUSED, "wrong", "an event was refused: not an event"),

@@ -96,7 +96,7 @@ class TerminalProcess(Process):
         speed = self._street.speed / (SLOWER if self.serial in plan.slow else 1)
         self._ready.clear()
         await self.spawn(
-            *("posd", "simulate", "--json", "--no-mdns", "--serial", self.serial, "--listen", "127.0.0.1:0"),
+            *("posd", "simulate", "--json", "--serial", self.serial, "--listen", "127.0.0.1:0"),
             *("--cert", str(made.certificate), "--key", str(made.private_key)),
             *("--state", str(self.state), "--ledger", str(self.ledger), "--seed", str(plan.seed)),
             *("--trust", str(self._street.daemon.ca), "--speed", str(speed), "--delivery-timeout", "3"),

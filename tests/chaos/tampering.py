@@ -289,7 +289,7 @@ def undisturbed(books: Books) -> Case:
         case
         for case in charged(books)
         if not (case.day or case.went_back or case.damaged or case.flooded or lines(books, "abort", case.id))
-        and case.id not in touched
+        and case.id not in touched | books.words.keys()
     )
 
 

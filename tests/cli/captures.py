@@ -3,6 +3,8 @@
 `python -m tests.cli.captures DIRECTORY` writes each capture into a file, for a person to look at.
 """
 
+import asyncio
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +13,13 @@ from tempfile import TemporaryDirectory
 
 from posd.cli.app.connection import Api
 from tests.cli.processes import posd_on_terminal
-from tests.cli.watch.test_live import watched
+from tests.cli.watch.terminal import seen
 from tests.support.counter import Counter
 
 #: Columns and lines.
 SIZES = ((80, 24), (200, 50))
+#: Sizes of `posd watch` in docs/.
+PICTURES = ((80, 24), (140, 50))
 #: Serials as vendors give them.
 LONG_SERIAL = "P8-2026-ECUADOR-QUITO-0000000123"
 #: A terminal that does not answer, with a longer one.
@@ -93,26 +97,31 @@ def capture(counter: Counter, arguments: tuple[str, ...], columns: int) -> list[
     return [line.rstrip() for line in seen.screen.splitlines()]
 
 
-def watch(counter: Counter, columns: int, height: int) -> list[str]:
-    """Return the screen of `posd watch` once it has everything."""
-    with watched(counter, columns=columns, height=height) as seen:
-        seen.shows("in_doubt")
-        seen.shows("% approved")
-        lines = seen.shows("q quit")
-        seen.press("q")
-        seen.ends()
-        return [line.rstrip() for line in lines]
+def watch(counter: Counter, columns: int, height: int) -> tuple[list[str], str]:
+    """Return the screen of `posd watch` once it has everything, as lines and as a picture."""
+
+    async def look() -> tuple[list[str], str]:
+        async with seen(counter.socket, (columns, height)) as view:
+            await view.shows("in_doubt")
+            await view.shows("% approved")
+            lines = await view.shows("q quit")
+            picture = view.app.export_screenshot(title="posd watch")
+            return [line.rstrip() for line in lines], re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+
+    return asyncio.run(look())
 
 
 def main() -> None:
-    """Write all captures into the directory that the command line names."""
+    """Write all captures into the directory that the command line names; those of `posd watch` as pictures too."""
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     with shop() as counter:
+        for columns, height in PICTURES:
+            (directory / f"watch-{columns}x{height}.svg").write_text(watch(counter, columns, height)[1])
         for columns, height in SIZES:
-            seen = {name: capture(counter, words, columns) for name, words in COMMANDS.items()}
-            seen["watch"] = watch(counter, columns, height)
-            for name, lines in seen.items():
+            screens = {name: capture(counter, words, columns) for name, words in COMMANDS.items()}
+            screens["watch"], _ = watch(counter, columns, height)
+            for name, lines in screens.items():
                 (directory / f"{name}-{columns}x{height}.txt").write_text("\n".join(lines) + "\n")
 
 

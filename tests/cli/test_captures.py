@@ -62,6 +62,6 @@ def test_every_screen_fits_and_has_what_matters() -> None:
                 check(name, lines, columns, needed | (references if name == "report" else set()))
                 if name in ("list", "quarantine"):
                     assert sum("(UTC" in line for line in lines) == 1  # the zone, once
-            seen = watch(counter, columns, height)
+            seen, _ = watch(counter, columns, height)
             assert len(seen) == height
             check("watch", seen, columns, {*WORDS["watch"][columns > 80], *ALWAYS["watch"]})

@@ -248,12 +248,12 @@ def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
         released = run("release", payment, "--operator", "Ana", "--note", "it hangs")
         assert released.returncode == 0, released.stderr
         assert f"posd resolve {payment} RESULT" in run("list", "--attention").stdout
-        resolved = run("resolve", payment, "approved", "--reference", reference, "--note", "the slip says so")
+        resolved = run("resolve", payment, "approved", "--reference", reference, "--note", "the slip says so", "--yes")
         assert resolved.returncode == 0, resolved.stderr
         shown = run("show", payment).stdout
         assert f"terminal freed by a person\tby Ana, user id {os.getuid()}, note: it hangs" in shown
         assert f"reference {reference}, note: the slip says so" in shown
-        again = run("resolve", payment, "declined", "--note", "no")
+        again = run("resolve", payment, "declined", "--note", "no", "--yes")
         assert (again.returncode, "already ended (approved)" in again.stderr) == (1, True)
         assert run("acknowledge", payment, "gap", "--note", "none").returncode == 1
         assert run("quarantine", "--json").stdout.startswith('{"quarantine":[]')

@@ -86,7 +86,7 @@ def test_where_nobody_can_be_asked_it_is_refused_before_anything_is_sent(tmp_pat
 
 def test_an_interrupted_one_names_the_payment_that_may_run(tmp_path: Path) -> None:
     arguments = ("terminals", "commission", "SN-1", "--yes")
-    done = posd_interrupted(tmp_path, *arguments, answers=[Answer(200, PROBED)])
+    done = posd_interrupted(tmp_path, *arguments, answers=[Answer(), Answer(200, PROBED)])
     assert done.returncode == 4
     (started,) = re.findall(r"^charge (\S+)$", done.stdout, re.MULTILINE)
     for words in (f"posd await {started}", f"posd abort {started}", "Nothing was recorded"):

@@ -208,6 +208,7 @@ NEEDED = {
     "posd.cli.app.context",
     "posd.cli.entry",
     "posd.cli.app.lazy",
+    "posd.cli.app.streams",
     "posd.cli.main",
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
 from tests.cli.processes import posd, posd_interrupted, posd_on_terminal, posd_process
-from tests.cli.stub import Stub, problem
+from tests.cli.stub import Answer, Stub
 from tests.store.filled import OPEN, filling, name
 from tests.support.daemon import toml
 
@@ -59,39 +60,68 @@ def fits(screen: str) -> bool:
 # backup
 
 
-def test_backup_names_the_file_as_the_daemon_sees_it_and_says_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written = {"path": "/x/b.db", "bytes": 4 * 1024 * 1024, "transactions": 12, "at": "2026-11-20T11:00:00.000Z"}
-    (tmp_path / "b.db").write_text("")
-    with Stub(tmp_path / "s", [answer(written), answer(written)]) as stub:
-        done = posd("backup", "b.db", socket=tmp_path / "s")
-        as_json = posd("backup", "b.db", "--json", socket=tmp_path / "s")
-    assert [json.loads(call.body) for call in stub.calls] == [{"path": str(tmp_path / "b.db")}] * 2
-    assert done.returncode == 0
-    assert done.stdout == (
-        "Written: /x/b.db, 4.0 MiB, 12 payments; read back and found sound.\n"
-        "The callback key is in it: keep it as secret as the key.\n"
-    )
-    assert done.stderr == ""
-    assert json.loads(as_json.stdout) == written
+def sent(shop: Shop) -> Answer:
+    """A backup as posd sends it."""
+    return Answer(200, shop.backup.read_bytes(), "application/octet-stream")
 
 
-def test_backup_that_cannot_be_seen_from_here_is_told(tmp_path: Path) -> None:
-    written = {"path": "/x/b.db", "bytes": 1, "transactions": 12, "at": "2026-11-20T11:00:00.000Z"}
-    with Stub(tmp_path / "s", [answer(written)]):
-        done = posd("backup", str(tmp_path / "b.db"), socket=tmp_path / "s")
-    assert done.returncode == 0
-    assert "PrivateTmp=" in done.stderr
+@pytest.mark.parametrize("before", ["nothing", "a backup"])
+def test_backup_writes_what_posd_sends_as_the_caller(shop: Shop, before: str) -> None:
+    file = shop.home / "b.db"
+    if before == "a backup":
+        file.write_bytes(shop.backup.read_bytes())
+        file.chmod(0o644)
+    with Stub(shop.home / "s", [sent(shop)]) as stub:
+        done = posd("backup", str(file), "--json", socket=shop.home / "s")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(call.body) for call in stub.calls] == [{"send": True}]
+    assert file.read_bytes() == shop.backup.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o600
+    document = json.loads(done.stdout)
+    assert document == {
+        "path": str(file), "bytes": file.stat().st_size, "transactions": 1, "at": "2026-11-20T11:00:00.000Z",
+        "synced": True,
+    }  # fmt: skip
 
 
-def test_backup_says_what_is_wrong_with_the_path(tmp_path: Path) -> None:
-    errors = ',"errors":[{"path":"/path","message":"is a directory; name a file in it"}]'
-    with Stub(tmp_path / "s", [problem(422, "invalid_request", "nothing was done: /path is a directory", errors)]):
-        done = posd("backup", "/tmp", socket=tmp_path / "s")
-    assert done.returncode == 2
-    assert "/path: is a directory; name a file in it" in done.stderr
+@pytest.mark.parametrize("end", [0, 100, -4096])
+def test_a_backup_that_did_not_come_whole_replaces_nothing(shop: Shop, end: int) -> None:
+    file = shop.home / "b.db"
+    shutil.copyfile(shop.backup, file)
+    before = {path.name for path in shop.home.iterdir()}
+    with Stub(shop.home / "s", [Answer(200, shop.backup.read_bytes()[:end], "application/octet-stream")]):
+        done = posd("backup", str(file), socket=shop.home / "s")
+    assert done.returncode == 1, done
+    assert file.read_bytes() == shop.backup.read_bytes()
+    assert {path.name for path in shop.home.iterdir()} - {"s"} == before
+
+
+@pytest.mark.parametrize("command", ["support --yes", "report --html", "backup"])
+@pytest.mark.parametrize("own", ["posd.db", "posd.db-wal", "posd.db.restored-1", "callback.key", "tls/server.key"])
+def test_what_a_command_writes_takes_no_name_of_posds_own(shop: Shop, command: str, own: str) -> None:
+    before = {path: path.read_bytes() for path in shop.database.parent.iterdir()}
+    (shop.database.parent / "tls").mkdir()
+    done = posd(*command.split(), str(shop.database.parent / own), config=shop.config)
+    assert done.returncode == 2, done
+    assert {path: path.read_bytes() for path in shop.database.parent.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", ["directory", "text", "database", "link to the database", "nowhere"])
+def test_backup_refuses_what_is_no_file_for_it(shop: Shop, kind: str) -> None:
+    target = {
+        "directory": shop.home,
+        "text": shop.config,
+        "database": shop.database.rename(shop.home / "moved.db") if kind == "database" else shop.database,
+        "link to the database": shop.home / "link.db",
+        "nowhere": shop.home / "nowhere" / "b.db",
+    }[kind]
+    (shop.home / "link.db").symlink_to(shop.database)
+    before = {path: path.read_bytes() for path in shop.home.rglob("*") if path.is_file()}
+    with Stub(shop.home / "s", [sent(shop)]):
+        done = posd("backup", str(target), socket=shop.home / "s")
+    assert done.returncode in (1, 2)
+    assert str(target) in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize(
@@ -122,15 +152,14 @@ def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(tmp_path: Path) -> None:
-    done = posd_interrupted(tmp_path, "backup", "/tmp/b.db")
+def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(shop: Shop) -> None:
+    done = posd_interrupted(shop.home, "backup", "/tmp/b.db")
     assert done.returncode == 4
     assert "posd may go on with it" in done.stderr
-    written = {"path": "/x/b.db", "bytes": 900, "transactions": 0, "at": "2026-11-20T11:00:00.000Z"}
-    with Stub(tmp_path / "s", [answer(written)]):
-        seen = posd_on_terminal("backup", "/nowhere/b.db", socket=tmp_path / "s")
+    with Stub(shop.home / "s", [sent(shop)]):
+        seen = posd_on_terminal("backup", str(shop.home / "b.db"), socket=shop.home / "s")
     assert "posd copies the database" in seen.screen
-    assert "900 bytes" in seen.screen
+    assert "1 payment" in seen.screen
 
 
 # restore

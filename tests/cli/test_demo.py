@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from posd.cli.demo.charges import Charge, Plan, Receipt
+from posd.cli.demo.charges import Charge, PlannedCharge, PrintedReceipt
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
 from tests.cli.processes import PATIENCE, posd, posd_process, processes_naming, read_until, started_posd
@@ -252,7 +252,7 @@ def test_no_charges_is_for_keep() -> None:
 def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
     result: str, authorized: Decimal | None, fault: str | None
 ) -> None:
-    plan = Plan("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
+    plan = PlannedCharge("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
     transaction = {"outcome": {"result": result, "authorized_amount": authorized}}
     assert Charge(plan, transaction).fault() == fault
 
@@ -267,7 +267,7 @@ def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
     ],
 )
 def test_a_receipt_that_is_not_printed_is_a_fault(status: str, paper: str | None, fault: str | None) -> None:
-    assert Receipt("TOTAL 1", {"status": status}, [], paper).fault() == fault
+    assert PrintedReceipt("TOTAL 1", {"status": status}, [], paper).fault() == fault
 
 
 def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.base.problems import PROBLEMS, Problem, Row, StartStep
+from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
 from posd.cli.app.advice import REFUSED_STEPS
 from posd.cli.app.exit_codes import ExitCode, for_print_job, for_problem, for_transaction
 from posd.client import errors as client
@@ -52,7 +52,7 @@ def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | 
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Path, code: str, row: Row) -> None:
+def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Path, code: str, row: ProblemRow) -> None:
     """Each problem, of an id that the command made and of one that was given; only what was never started is over."""
     wrong = code == "draining" and ExitCode.UNREACHABLE
     refused = wrong or (ExitCode.USAGE if row.next_step is StartStep.FIX_CALL else ExitCode.NOT_DONE)
@@ -82,6 +82,6 @@ def test_what_is_waited_for_and_is_not_known_is_over_only_where_it_was_never_sta
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: Row) -> None:
+def test_a_problem_of_any_other_command_is_a_refusal_or_a_wrong_call(code: str, row: ProblemRow) -> None:
     problem = client.Problem(code, row.status, "why", {})
     assert for_problem(problem) in (ExitCode.NOT_DONE, ExitCode.USAGE, ExitCode.UNREACHABLE)

@@ -17,8 +17,10 @@ from posd.base.negotiation import Language
 from posd.base.problems import PROBLEMS, StartStep
 from posd.cli.doctor.checks import CHECKS
 from posd.cli.explain.command import explain
-from posd.cli.explain.table import KINDS, Entry, entries, find, near
+from posd.cli.explain.table import KINDS, CodeEntry, entries, find, near
+from posd.cli.explain.texts import read
 from posd.clock.rules import Doubt
+from posd.httpd.messages import RefusalKind
 from posd.logs.events import EVENTS
 from posd.payments.display import DisplayCode
 from posd.payments.lifecycle import Status
@@ -84,7 +86,7 @@ CODES = {
     "check": set(Checks.__struct_fields__),
     "doctor": set(CHECKS),
     "limit": {limit.name for limit in limits.ALL},
-    "refused": called("httpd", "note") | called("api", "note"),
+    "refused": called("httpd", "note") | called("api", "note") | set(RefusalKind),
     "doubt": set(Doubt),
     "event": set(EVENTS),
 }
@@ -102,12 +104,24 @@ def test_every_code_is_explained_and_none_that_does_not_exist(kind: str) -> None
     assert CODES.keys() == KINDS.keys()
     assert CODES[kind], "no code was found"
     found = Counter(entry.code for entry in ENTRIES if entry.kind == kind)
-    assert set(found) == {str(code) for code in CODES[kind]}, "add it to posd/cli/explain/texts, or remove it there"
+    assert set(found) == {str(code) for code in CODES[kind]}, (
+        "add it to en.toml and es.toml of posd/cli/explain, or remove it"
+    )
     assert max(found.values()) == 1
 
 
+@every("language", Language)
+def test_a_file_of_texts_has_no_code_that_does_not_exist(language: Language) -> None:
+    sections = dict(read(language))
+    assert set(sections.pop("kind")) == KINDS.keys()
+    assert set(sections.pop("limits")) == {"any", "terminal"}
+    assert set(sections.pop("event_money")) <= {"none", *EVENTS, *(code.partition(".")[0] for code in EVENTS)}
+    for kind, codes in sections.items():
+        assert set(codes) <= {str(code) for code in CODES[kind]}, kind
+
+
 @every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")
-def test_an_entry_says_what_it_means_whether_money_is_at_stake_and_what_to_do(entry: Entry) -> None:
+def test_an_entry_says_what_it_means_whether_money_is_at_stake_and_what_to_do(entry: CodeEntry) -> None:
     assert entry.means
     assert entry.money
     for text in (entry.means, entry.comes, entry.money, entry.do):
@@ -138,7 +152,7 @@ def test_several_codes_in_any_case_and_as_json() -> None:
         ("problem", "terminal_busy"),
         ("status", "TERMINAL_CANCELED"),
     ]
-    assert set(found[0]) == {field.name for field in msgspec.structs.fields(Entry)}
+    assert set(found[0]) == {field.name for field in msgspec.structs.fields(CodeEntry)}
 
 
 def test_without_a_code_all_are_listed() -> None:
@@ -149,7 +163,7 @@ def test_without_a_code_all_are_listed() -> None:
 
 def test_an_unknown_code_names_the_nearest() -> None:
     done = posd("explain", "in_dubt", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (2, 2)
     assert "posd has no code in_dubt; did you mean in_doubt?" in done.stderr
     assert near("missing reference").codes[0] == "missing_reference"
     assert "store.damaged" in near("damaged").codes
@@ -202,5 +216,5 @@ def test_a_broken_configuration_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_shell_is_offered_the_codes() -> None:
-    offered = {item.value: item.help for item in explain.params[0].shell_complete(click.Context(explain), "In_")}
+    offered = {item.value: item.help for item in explain.params[0].shell_complete(click.Context(explain), "In_d")}
     assert offered == {"in_doubt": "attention of a payment, attention of a print job, phase"}

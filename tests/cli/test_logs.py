@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.app.parameters import login_name
+from posd.base.files import login_name
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from posd.logs.events import EVENTS
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
@@ -280,7 +280,10 @@ def stub(directory: Path, script: str) -> dict[str, str]:
         (("--follow",), "--lines=20 --follow"),
         (("-n", "7"), "--lines=7"),
         (("--all",), "--lines=all"),
-        (("--since", "today", "--until", "-1h"), "--lines=all --since=today --until=-1h"),
+        (
+            ("--since", "2026-11-20", "--until", "2026-11-20T14:30Z"),
+            "--lines=all --since=2026-11-20 00:00:00 --until=@1795185000",
+        ),
         (("--level", "error"), "--lines=200 --priority=err"),
         (("--event", "payment"), "--lines=all"),
         (("--event", "payment", "-f"), "--lines=20 --follow"),

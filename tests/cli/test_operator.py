@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.app.parameters import caller, login_name, user_name
+from posd.base.files import login_name, user_name
+from posd.cli.app.parameters import caller
 from posd.cli.payments import decide as commands
 from posd.cli.payments.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
 
-BY_ANA = ("--operator", "Ana", "--note", "the slip says so")
+BY_ANA = ("--operator", "Ana", "--note", "the slip says so", "--yes")
 APPROVED = outcome("approved", {"kind": "event", "event_id": "e-1"}, status="APPROVAL", reached_acquirer=True)
 CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED came after it")
 
@@ -205,6 +206,13 @@ def test_resolve_as_approved_sends_the_reference(tmp_path: Path) -> None:
         done = posd("resolve", ID, "approved", "--reference", OTHER_ID.upper(), *BY_ANA, socket=tmp_path / "s")
     assert done.returncode == 0, done.stderr
     assert sent(stub)[0][2]["transaction_reference"] == OTHER_ID
+
+
+def test_without_a_person_to_ask_a_payment_is_resolved_by_yes_alone(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", []) as stub:
+        done = posd("resolve", ID, "approved", "--note", "the slip says so", socket=tmp_path / "s")
+    assert (done.returncode, stub.calls) == (2, [])
+    assert "--yes" in done.stderr
 
 
 def test_acknowledge_sends_the_code_and_shows_what_is_left(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """What people type on the command line: exact, or refused in plain words."""
 
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import click
 import pytest
 
+from posd.base.times import iso
 from posd.cli.app import parameters
 
 
@@ -54,7 +56,21 @@ def test_a_moment_becomes_utc_with_milliseconds(text: str, utc: str) -> None:
 
 def test_a_moment_that_is_none_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="not a time"):
-        parameters.moment("yesterday")
+        parameters.moment("tomorrow")
+
+
+def test_a_moment_is_written_as_in_the_journal() -> None:
+    now = datetime.now().astimezone().replace(microsecond=0)
+    today, ago = parameters.moment("today"), parameters.moment("-90min")
+    assert today == now.date() or datetime.now().astimezone().date() != now.date()
+    assert isinstance(ago, str)
+    assert timedelta(0) <= datetime.fromisoformat(ago) - (now - timedelta(minutes=90)) < timedelta(minutes=1)
+    assert parameters.moment(f"{now.date()} 10:42") == iso(datetime.fromisoformat(f"{now.date()} 10:42"))
+    clock = parameters.moment("10:42")
+    assert clock == iso(datetime.combine(datetime.now().astimezone().date(), time(10, 42)))
+    yesterday = parameters.moment("yesterday")
+    assert isinstance(yesterday, date)
+    assert yesterday < datetime.now().astimezone().date()
 
 
 def test_the_amount_alone_is_a_sale_without_tax() -> None:

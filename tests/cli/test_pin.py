@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import stat
 import tomllib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.config import load
+from posd.config import Pin, load
 from tests.cli.processes import Done, Seen, posd, posd_on_terminal
-from tests.support.certificates import Leaf, Recorder, recording, self_signed
+from tests.support.certificates import Leaf, Recorder, public_key_sha256, recording, self_signed
 from tests.support.daemon import running, toml
 from tests.support.ports import reserve
 
@@ -201,3 +202,103 @@ async def test_nothing_listens_there(place: Place) -> None:
     done = await place.pin("--address", f"127.0.0.1:{reserve()}")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be reached (Connection refused)" in done.stderr
+
+
+# posd terminals add
+
+
+@pytest.fixture
+async def new() -> AsyncIterator[Place]:
+    """A place whose configuration does not name the terminal."""
+    async with a_place() as place:
+        place.config.write_text(toml(place.home, '[[terminals]]\nserial = "SN-0009"\n'))
+        yield place
+
+
+async def add(place: Place, *arguments: str) -> Done:
+    at = ("--address", place.terminal.base_url)
+    return await asyncio.to_thread(posd, "terminals", "add", SERIAL, *at, *arguments, config=place.config)
+
+
+def written(place: Place) -> Path:
+    return place.home / "config.d" / f"terminal-{SERIAL}.toml"
+
+
+async def test_a_person_compares_and_the_terminal_is_configured(new: Place) -> None:
+    command = ("--config", str(new.config), "terminals", "add", SERIAL, "--address", new.terminal.base_url)
+    seen = await asyncio.to_thread(posd_on_terminal, *command, socket=new.socket, types="y\n", columns=160)
+    assert seen.returncode == 0, seen.screen
+    for text in (*new.lines(), new.terminal.base_url, f"Written: {written(new)}"):
+        assert text in seen.screen
+    (terminal,) = (item for item in load(new.config).terminals if item.serial == SERIAL)
+    assert terminal.pin == Pin("public key", public_key_sha256(new.leaf.der))
+    assert (terminal.base_url, stat.S_IMODE(written(new).stat().st_mode)) == (new.terminal.base_url, 0o644)
+
+
+@pytest.mark.parametrize("types", ["n\n", "\n"], ids=["no", "enter"])
+async def test_no_terminal_is_added_unless_a_person_says_yes(new: Place, types: str) -> None:
+    command = ("--config", str(new.config), "terminals", "add", SERIAL, "--address", new.terminal.base_url)
+    seen = await asyncio.to_thread(posd_on_terminal, *command, socket=new.socket, types=types)
+    assert (seen.returncode, (new.home / "config.d").exists()) == (1, False)
+
+
+@pytest.mark.parametrize("of", ["certificate", "public key"])
+async def test_a_script_adds_a_terminal_by_the_pin_that_it_was_given(new: Place, of: str) -> None:
+    pinned = new.leaf.fingerprint if of == "certificate" else public_key_sha256(new.leaf.der)
+    done = await add(new, "--yes", "--pin", pinned.upper(), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["file"] == str(written(new))
+    assert document["public_key_sha256"] == public_key_sha256(new.leaf.der)
+    again = await add(new, "--yes", "--pin", pinned)
+    assert again.returncode == 0, "what add has written itself it may write anew"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--yes", "--pin", "0" * 64), "another certificate"),
+        (("--yes",), "--pin"),
+        (("--pin", "0" * 64), "--yes"),
+        (("--yes", "--pin", "abc"), "SHA-256"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+async def test_no_terminal_is_added_by_a_wrong_pin_or_by_none(
+    new: Place, arguments: tuple[str, ...], words: str
+) -> None:
+    done = await add(new, *arguments)
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert not (new.home / "config.d").exists()
+
+
+async def test_a_terminal_that_is_configured_elsewhere_is_left_alone(place: Place) -> None:
+    before = place.config.read_bytes()
+    done = await add(place, "--yes", "--pin", place.leaf.fingerprint)
+    assert (done.returncode, place.config.read_bytes()) == (1, before)
+    assert f"{place.config} already" in done.stderr
+
+
+async def test_what_a_person_has_written_into_the_file_of_a_terminal_is_kept(new: Place) -> None:
+    assert (await add(new, "--yes", "--pin", new.leaf.fingerprint)).returncode == 0
+    edited = f'{written(new).read_text()}amount_unit = "hundredths"\n'
+    written(new).write_text(edited)
+    done = await add(new, "--yes", "--pin", new.leaf.fingerprint)
+    assert (done.returncode, written(new).read_text()) == (1, edited)
+
+
+async def test_what_does_not_fit_the_rest_of_the_configuration_is_not_written(new: Place) -> None:
+    new.config.write_text(toml(new.home, '[terminal_defaults]\nserver_name = "terminal.example"\n'))
+    done = await add(new, "--yes", "--pin", new.leaf.fingerprint)
+    assert (done.returncode, written(new).exists()) == (2, False)
+    assert "terminal_defaults.server_name" in done.stderr
+
+
+async def test_a_running_posd_takes_the_terminal_up_at_once() -> None:
+    async with a_place() as place, running(place.home, "") as daemon:
+        done = await add(place, "--yes", "--pin", place.leaf.fingerprint, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["in_use"] is True
+        known = (await daemon.call("GET", f"/terminals/{SERIAL}")).json
+        assert known["base_url"] == place.terminal.base_url

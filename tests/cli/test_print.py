@@ -100,6 +100,43 @@ def test_the_configuration_names_the_member_of_a_text(tmp_path: Path) -> None:
     assert "print.text_membre" in wrong.stderr
 
 
+def test_a_text_becomes_a_command_where_the_configuration_says_so(tmp_path: Path) -> None:
+    config, file = tmp_path / "config.toml", tmp_path / "receipt"
+    config.write_text('[print]\ndocument_member = ""\ntext_member = "commands"\n')
+    file.write_text("Thank you")
+    with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
+        done = posd("print", str(file), config=config, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(stub.calls[0].body) == {"document": {"commands": [{"type": "text", "text": "Thank you\n"}]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "paper"),
+    [
+        ("Thank you\n 1 x Tea\t2.50\x0c", "Thank you\n 1 x Tea        2.50\n"),
+        (
+            '{"commands": [{"type": "text", "text": "A\\n"}, {"type": "image"}, {"type": "qr", "content": "x"}]}',
+            "A\n[image]\n[QR: x]\n",
+        ),
+        ('{"commands": 1}', "commands: 1\n"),
+    ],
+    ids=["text", "commands", "other"],
+)
+def test_a_preview_shows_the_paper_and_sends_nothing(tmp_path: Path, content: str, paper: str) -> None:
+    file = tmp_path / "receipt"
+    file.write_text(content)
+    done = posd("print", str(file), "--preview", config=tmp_path / "none.toml", socket=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (0, paper), done.stderr
+
+
+def test_a_preview_of_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "receipt"
+    file.write_bytes(DEEP + b"]" * 100_000 + b"}")
+    done = posd("print", str(file), "--preview", config=tmp_path / "none.toml", socket=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "FILE" in done.stderr
+
+
 # what is refused
 
 

@@ -197,7 +197,7 @@ def test_resolve_goes_to_the_print_job_and_shows_its_end(tmp_path: Path, result:
     ("arguments", "words"),
     [
         ((JOB, "COMPLETED", "--operator", "Ana"), "--note"),
-        ((f"{JOB}x", "approved", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
+        ((f"{JOB}x", "approved", "--yes", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
         (("a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
         ((JOB, "completed", *BY_ANA), "COMPLETED"),
         ((JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),

@@ -50,14 +50,15 @@ def test_a_payment_is_named_by_as_much_of_its_id_as_it_alone_has(shop: Shop) -> 
     assert "SN-0001  charge  7.00  approved" in shop.run("show", "7f3cf").stderr
 
 
-@pytest.mark.parametrize("json", [(), ("--json",)], ids=["words", "json"])
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["words", "json"])
 @pytest.mark.parametrize("command", ["show", "await", "abort", "reconcile"])
 def test_what_several_ids_begin_with_names_them_and_does_nothing(
-    shop: Shop, command: str, json: tuple[str, ...]
+    shop: Shop, command: str, options: tuple[str, ...]
 ) -> None:
-    done = shop.run(command, "7f3c0001", *json)
-    assert (done.returncode, done.stdout) == (2, "")
-    head, columns, *listed = done.stderr.splitlines()
+    done = shop.run(command, "7f3c0001", *options)
+    words = json.loads(done.stdout)["detail"] if options else done.stderr
+    assert (done.returncode, bool(done.stdout)) == (2, bool(options))
+    head, columns, *listed = words.splitlines()
     assert "7f3c0001 is the beginning of several ids" in head
     assert columns.split()[0] == "id"
     assert [line.split()[0] for line in listed] == [FIRST, TWIN]
@@ -78,7 +79,7 @@ def test_what_no_id_begins_with_and_what_is_too_short_is_said(shop: Shop) -> Non
 
 
 def test_a_decision_is_made_about_what_was_found_and_says_what_that_is(shop: Shop) -> None:
-    signed = ("--operator", "Ana", "--note", "tried")
+    signed = ("--operator", "Ana", "--note", "tried", "--yes")
     for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
         done = shop.run(*command, *signed)
         assert f"transaction {OTHER}: " in done.stderr

@@ -57,7 +57,7 @@ def test_a_charge_that_a_restore_lost_is_recorded_by_the_slip_and_never_sent_aga
             with pytest.raises(Problem) as caught:
                 shop.client.charge(identity, "11.20")
             assert not caught.value.never_started
-        word = ("--amount", "11.20", "--note", "by the slip")
+        word = ("--amount", "11.20", "--note", "by the slip", "--yes")
         if looked:
             assert command(shop, "restore", "--seen", "--note", "looked").returncode == 0
         assert command(shop, "resolve", paid, "approved", *word).returncode == 0

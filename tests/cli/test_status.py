@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from posd.base.files import user_name
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.app.parameters import user_name
-from posd.cli.operate.status import Line, age, edited, headline, lines, typed
+from posd.cli.operate.status import StatusLine, age, edited, headline, lines, typed
 from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Stub
@@ -144,7 +144,7 @@ def test_a_terminal_to_be_written_anew_is_named_with_its_file_and_line(tmp_path:
     file = tmp_path / "config.toml"
     file.write_text('[[terminals]]\nserial = "SN-1"\n\n[[terminals]]\nserial = "SN-2"\n')
     words = "write SN-9 in place of {} into [[terminals]]; posd config check"
-    given = [Line("identity", "x", todo=words.format(serial)) for serial in ("SN-2", "SN-3")]
+    given = [StatusLine("identity", "x", todo=words.format(serial)) for serial in ("SN-2", "SN-3")]
     first, other = edited(given, file)
     assert f"into [[terminals]]; sudo editor +5 {file}; posd config check" in first.todo
     assert other == given[1]
@@ -319,8 +319,8 @@ def test_a_user_who_may_not_look_into_the_files_of_posd_is_told_to_use_sudo(
     todo: str, typed_as: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = tmp_path / "till.sock"  # not there: posd does not run, and its directory tells whose it is
-    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == todo
+    assert typed([StatusLine("disk", "x", todo=todo)], socket)[0].todo == todo
     other = os.geteuid() + 1000
     monkeypatch.setattr(os, "geteuid", lambda: other)
     owner = user_name(tmp_path.stat().st_uid)
-    assert typed([Line("disk", "x", todo=todo)], socket)[0].todo == typed_as.format(owner=owner)
+    assert typed([StatusLine("disk", "x", todo=todo)], socket)[0].todo == typed_as.format(owner=owner)

@@ -21,13 +21,12 @@ from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulate.words import as_words
-from posd.cli.watch.render import frame
-from posd.cli.watch.screen import text_of
-from posd.cli.watch.state import Kind, Page, Row, Section, Ui
+from posd.cli.watch.state import Away, Shop, State
+from posd.cli.watch.texts import once
 from tests.cli.documents import answer, attention, transaction
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal
 from tests.cli.stub import Answer, Stub
-from tests.cli.watch.shops import BUSY, identity, payment, state_of, view
+from tests.cli.watch.shops import NOW, identity, payment, terminal
 from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
 from tests.support.tables import every
 
@@ -80,13 +79,14 @@ def test_beside_the_result_a_text_is_one_line(capsys: pytest.CaptureFixture[str]
     assert len(written.splitlines()) == len(STRANGE)
 
 
-@pytest.mark.parametrize("screen", [Screen(), io.StringIO()], ids=["terminal", "pipe"])
-def test_a_document_of_a_stream_is_valid_json_in_a_line(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", screen)
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_a_document_of_a_stream_is_valid_json_in_a_line(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, pipe = Screen(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", screen if terminal else io.TextIOWrapper(pipe, "latin-1"))
     Output(as_json=True).json_line(json.dumps({"a": ALL}, ensure_ascii=False))
-    written = screen.getvalue()
+    written = screen.getvalue() if terminal else pipe.getvalue().decode()
     assert json.loads(written) == {"a": ALL}
-    if screen.isatty():
+    if terminal:
         assert_screen(written)
 
 
@@ -162,24 +162,15 @@ def test_a_shell_is_offered_no_line_of_a_stranger(home: Path, kind: str) -> None
             assert_lines(line, tabs=kind == "fish")
 
 
-def told(text: str) -> dict[str, Any]:
-    """Return all that the page of a payment is made of, with the text wherever a stranger may have written it."""
-    document = {**payment(1, 64, attention=[attention("gap", text)]), "metadata": {text: [text]}, "sale": text}
-    document |= {"status": text, "terminal": text, "type": text}
-    history = [
-        {"at": document["created_at"], "kind": "intent", "terminal": text},
-        {"at": document["created_at"], "kind": "event", "seq": 1, "status": text, "verdict": text},
-    ]
-    events = [{"seq": 1, "event": {"status": text, "failure_reason": {"message": text, "type": text, "code": text}}}]
-    return {"document": document, "history": history, "events": events, "chain": []}
-
-
 @every("text", STRANGE.values(), STRANGE)
-def test_the_page_of_a_payment_has_no_line_of_a_stranger(text: str) -> None:
-    row = Row(Section.OPEN, Kind.PAYMENT, identity(1), payment(1, 64))
-    lines = frame(view(state_of(BUSY), Ui(page=Page("x", row, told(text)))), 4000, 200)
-    for line in map(text_of, lines):
-        assert_lines(line)
+def test_the_lists_and_notices_of_watch_have_no_line_of_a_stranger(text: str) -> None:
+    document = {**payment(1, 64, attention=[attention("gap", text)]), "status": text, "terminal": text, "type": text}
+    health = {"status": text, "checks": {text: {"status": "degraded", "detail": text}}}
+    away = {**terminal(1), "serial": text, "base_url": text, "reason": text, "reachable": False}
+    shop = Shop(health, text, [away], [document], [document])
+    for away_since in (None, Away(text, NOW, NOW)):
+        for line in once(State(shop, away_since), NOW, 4000):
+            assert_lines(line.plain)
 
 
 @every("text", STRANGE.values(), STRANGE)

@@ -16,7 +16,8 @@ import pytest
 
 from posd.base.redaction import REDACTED
 from posd.cli.app.context import Context
-from posd.cli.operate.support import PARTS, Machine, Part, Scrubber, _line, _write, archive
+from posd.cli.app.private_file import write_private_file
+from posd.cli.operate.support import PARTS, ArchivePart, Machine, Scrubber, _line, archive
 from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import (
@@ -174,7 +175,7 @@ def test_nothing_is_overwritten(tmp_path: Path, place: str) -> None:
     assert (tmp_path / "there").read_text() == "kept"
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(OSError, match=r"exist|No such"):
-        _write(tmp_path / place, b"x")
+        write_private_file(tmp_path / place, b"x", replaces=False)
     assert {item.name for item in tmp_path.iterdir()} == {"there", "dangling"}
 
 
@@ -189,8 +190,8 @@ def test_a_person_sees_what_is_in_it_and_can_say_no(tmp_path: Path) -> None:
 
 def test_the_archive_is_a_file_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "s.tar.gz"
-    parts = [Part("a.txt", "an a", "aé"), Part("b.txt", "a b", missing="it is not there")]
-    _write(file, archive(parts, datetime(2026, 11, 20, tzinfo=UTC)))
+    parts = [ArchivePart("a.txt", "an a", "aé"), ArchivePart("b.txt", "a b", missing="it is not there")]
+    write_private_file(file, archive(parts, datetime(2026, 11, 20, tzinfo=UTC)), replaces=False)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = members(file)
     assert found.keys() == {"contents.txt", "a.txt"}

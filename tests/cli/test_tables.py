@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli.app.tables import ASCII, Id, Layout, Number, laid_out, short_ids
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 from tests.cli.documents import AT
 
 ONE, TWIN, OTHER = (
@@ -15,9 +15,17 @@ ONE, TWIN, OTHER = (
 COLUMNS = ("created", "transaction", "terminal", "type", "amount", "state", "sale")
 #: As bad as it gets: long serials, 8 digits, ids that begin alike, the longest attention, wide characters.
 ROWS = [
-    (When(AT), Id(ONE), "P8-2026-ECUADOR-QUITO-0000000123", "charge", Number("12345678.99"), "approved", "2026/1"),
-    (When(AT), Id(TWIN), "字字字字字字字字字字字字", "pre-auth", Number("1.00"), "declined !conflicting_final", "-"),
-    (When(AT), Id(OTHER), "SN-1\x1b[2J", "refund", Number("-"), "in doubt !quarantined_event !in_doubt", "-"),
+    (TimeCell(AT), Id(ONE), "P8-2026-ECUADOR-QUITO-0000000123", "charge", Number("12345678.99"), "approved", "2026/1"),
+    (
+        TimeCell(AT),
+        Id(TWIN),
+        "字字字字字字字字字字字字",
+        "pre-auth",
+        Number("1.00"),
+        "declined !conflicting_final",
+        "-",
+    ),
+    (TimeCell(AT), Id(OTHER), "SN-1\x1b[2J", "refund", Number("-"), "in doubt !quarantined_event !in_doubt", "-"),
 ]
 LAYOUT = Layout(whole="transaction", under="terminal", cut="terminal", extra=("sale",))
 

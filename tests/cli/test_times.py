@@ -7,7 +7,7 @@ import pytest
 
 from posd.cli.app import times
 from posd.cli.app.tables import laid_out
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 
 SUMMER, WINTER = "2026-07-01T12:00:00.120Z", "2026-11-20T14:02:11.123Z"
 
@@ -43,11 +43,11 @@ def test_a_time_has_its_zone_beside_it(zone: None) -> None:
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin"], indirect=True)
 def test_a_table_names_the_zones_of_its_times_once(zone: None) -> None:
-    rows = [(When(SUMMER), "a"), (When(WINTER), "b"), (When(""), "c")]
+    rows = [(TimeCell(SUMMER), "a"), (TimeCell(WINTER), "b"), (TimeCell(""), "c")]
     head, _, body = laid_out(("at", "what"), rows, 80)
     assert head == ["at (CEST/CET)    what"]
     assert body == ["01 Jul 14:00:00  a", "20 Nov 15:02:11  b", "-                c"]
-    assert laid_out(("at",), [(When(""),)], 80).head == ["at"]
+    assert laid_out(("at",), [(TimeCell(""),)], 80).head == ["at"]
 
 
 def test_the_year_that_is_left_out_is_this_one() -> None:

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.app.outcome import Arrived, Away, Snapshot, TimedOut, follow, start
+from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, TimedOut, follow, start
 from tests.cli.stub import Answer, Stub, problem
 
 OPEN = Answer(200, b'{"phase":"active"}')
@@ -55,8 +55,8 @@ def test_following_yields_the_events_and_ends_with_the_final_transaction(tmp_pat
     stream = sse(("1", "TERMINAL_ACKNOWLEDGED", '{"seq":1}'), ("2", "APPROVAL", '{"seq":2}'), ("3", "outcome", "{}"))
     with Stub(tmp_path / "s", [OPEN, stream, FINAL]) as stub, Api(stub.socket) as api:
         updates = list(follow(api, "x", deadline=None))
-    assert [type(update) for update in updates] == [Snapshot, Arrived, Arrived, Snapshot]
-    assert isinstance(updates[-1], Snapshot)
+    assert [type(update) for update in updates] == [CurrentState, Arrived, Arrived, CurrentState]
+    assert isinstance(updates[-1], CurrentState)
     assert updates[-1].final
 
 
@@ -73,7 +73,7 @@ def test_a_broken_stream_is_resumed_behind_the_last_event(tmp_path: Path) -> Non
     with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
         updates = list(follow(api, "x", deadline=None))
     assert [update.item["seq"] for update in updates if isinstance(update, Arrived)] == [1, 2]
-    assert [update.reason for update in updates if isinstance(update, Away)][-1] == "stopping"
+    assert [update.reason for update in updates if isinstance(update, Disconnected)][-1] == "stopping"
     streams = [call for call in stub.calls if call.path.endswith("/events")]
     assert [call.headers.get("last-event-id") for call in streams] == [None, "1"]
 

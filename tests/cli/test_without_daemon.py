@@ -1,10 +1,15 @@
 """The commands where there is no daemon, or no configuration."""
 
+import json
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import posd, posd_process
+from tests.cli.processes import PATIENCE, posd, posd_process
 from tests.cli.stub import Answer, Stub, problem
 
 ID = "00000000-0000-4000-8000-000000000000"
@@ -26,7 +31,7 @@ COMMANDS = (
     ("print-jobs", "receipt-1042"),
     ("reconcile", ID),
     ("release", ID, "--note", "x"),
-    ("resolve", ID, "declined", "--note", "x"),
+    ("resolve", ID, "declined", "--note", "x", "--yes"),
     ("resolve", ID, "FAILED", "--note", "x"),
     ("acknowledge", ID, "gap", "--note", "x"),
     ("quarantine",),
@@ -47,8 +52,46 @@ def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("list",), 3), (("charge", "1"), 3), (("resolve", ID, "approved", "--note", "x"), 2), (("show", "xx"), 2)],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_error_is_json_where_json_was_asked_for(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+    done = posd(*arguments, "--json", socket=tmp_path / "till.sock")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["exit_code"]) == (code, code)
+    assert document["detail"] in done.stderr
+
+
 def test_a_charge_that_did_not_reach_posd_says_that_nothing_was_started(tmp_path: Path) -> None:
     assert "Nothing was started" in posd("charge", "1", socket=tmp_path / "till.sock").stderr
+
+
+@pytest.mark.parametrize("arguments", [("charge", "1"), ("print", __file__), ("status",), ("list",)])
+def test_a_socket_that_outlives_its_daemon_is_not_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "till.sock"))
+        listen = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen()"
+        subprocess.run([sys.executable, "-c", listen, str(held.fileno())], pass_fds=[held.fileno()], check=True)
+        began = time.monotonic()
+        done = posd(*arguments, socket=tmp_path / "till.sock")
+        assert (done.returncode, time.monotonic() - began < PATIENCE) == (3, True)
+        assert ("Nothing was s" in done.stderr) == (arguments[0] in ("charge", "print"))
+        assert not readable(held)
+
+
+def readable(held: socket.socket) -> bool:
+    """Whether something was sent that the next daemon would read."""
+    held.setblocking(False)
+    while True:
+        try:
+            connection, _ = held.accept()
+        except BlockingIOError:
+            return False
+        with connection:
+            if connection.recv(1):
+                return True
 
 
 @pytest.mark.parametrize(
@@ -62,6 +105,13 @@ def test_a_charge_of_which_nothing_is_known_is_left_open(tmp_path: Path, answer:
     assert done.returncode == 4
     assert "may have started" in done.stderr
     assert f"posd await {ID}" in done.stderr
+
+
+def test_a_charge_that_was_not_answered_is_not_said_to_go_on(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [Answer(cut=True), problem(422, "invalid_request", "the request is wrong")]):
+        done = posd("charge", "1", socket=tmp_path / "s")
+    assert "may have started" in done.stdout
+    assert "goes on" not in done.stdout
 
 
 def test_a_charge_that_is_refused_tells_which_fields_are_wrong(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import pytest
 from posd.cli.app.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, NEXT_STEPS, SPELLINGS, attention_advice
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
-from posd.cli.operate.status import check_text
 from posd.cli.payments.start import STARTS
 from posd.cli.payments.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
+from posd.cli.watch.texts import check_text
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
 from tests.cli.documents import ID, transaction
 

@@ -136,7 +136,9 @@ async def test_terminals_health_and_version(shop: Shop) -> None:
         assert (await client.terminal(payment.serial)).transaction == payment.identity
         health = await client.health()
         assert health.checks["storage"].status == "ok"
-        assert (await client.version()).api == "v1"
+        version = await client.version()
+        assert (version.api, version.timezone) == ("v1", "America/Guayaquil")
+        assert (version.currency, version.language) == ("", "en")
     await payment.end()
 
 

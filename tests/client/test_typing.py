@@ -19,7 +19,6 @@ from posd.client import (
     Approved, AsyncPosd, Canceled, Change, Declined, FeedChange, NotStarted, Outcome, Paid, Payment, Posd, PrintJob,
     PosdError, Problem, Rejected, Reserved, Reversed, State, StillOpen, StoredPayment, Transaction,
 )
-from posd.client.commands import Cut, Text, document
 
 
 def tell(outcome: Outcome) -> str:
@@ -94,7 +93,7 @@ def sync(id: UUID) -> None:
             book(outcome)
             print(tell(outcome), payment.abort().phase)
         rows: Iterator[Transaction] = posd.transactions(open=True, metadata={"till": 3})
-        job: PrintJob = posd.print_job("receipt-1", document(Text("...", align="CENTER"), Cut())).outcome()
+        job: PrintJob = posd.print_job("receipt-1", {"text": "..."}).outcome()
         print(next(rows), job.printed)
 
 

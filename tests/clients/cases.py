@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from posd import tls
-from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, issued, self_signed
+from posd.tls import authority, issue
+from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
 
 #: What a client calls the server, which is on 127.0.0.1.
 NAME = "pos.shop.example"
@@ -33,6 +36,46 @@ def _renewed(directory: Path) -> Case:
     return case
 
 
+def _overlap(directory: Path, trusted: str) -> Case:
+    """A new CA waits. Terminals have the old one, or were given the new one alone."""
+    case = _init(directory)
+    (directory / "old.crt").write_bytes(case.ca.read_bytes())
+    made = tls.renew(directory / "tls", new_ca=True)
+    return Case(case.leaf, {"old": directory / "old.crt", "new": made.next_ca_certificate}[trusted])
+
+
+def _followed(directory: Path, trusted: str) -> Case:
+    case = _overlap(directory, "old")
+    made = tls.renew(directory / "tls", end_old_ca=True)
+    return Case(case.leaf, {"old": case.ca, "new": made.ca_certificate}[trusted])
+
+
+def _of_before(directory: Path, trusted: str) -> Case:
+    """A CA as earlier versions made it, without limits and with no room for another below it."""
+    made = tls.files(directory / "tls")
+    ca, leaf = PrivateCa(path_length=0).write(directory / "tls", NAME, ADDRESS)
+    for old, new in ((ca, made.ca_certificate), (leaf.certificate, made.certificate)):
+        old.rename(new)
+    leaf.private_key.rename(made.private_key)
+    tls.renew(directory / "tls", new_ca=trusted != "alone")
+    return Case(
+        Leaf(made.certificate, made.private_key), made.next_ca_certificate if trusted == "new" else made.ca_certificate
+    )
+
+
+def _stolen(directory: Path, *names: str) -> Case:
+    """A thief of the CA's key makes a certificate for what the CA may not vouch for."""
+    ca_of, key = authority.make_ca(tls.Subjects(("till.shop.lan",))), ec.generate_private_key(ec.SECP256R1())
+    leaf, ca = Leaf(directory / "leaf.crt", directory / "leaf.key"), directory / "ca.crt"
+    numbers = tuple(text for text in names if text[0].isdigit())
+    subjects = tls.Subjects(tuple(text for text in names if text not in numbers), numbers)
+    made = issue.make_server(ca_of.issuer, key, subjects)
+    leaf.certificate.write_bytes(authority.pem(made) + authority.pem(ca_of.issuer[0]))
+    leaf.private_key.write_bytes(authority.key_pem(key))
+    ca.write_bytes(authority.pem(ca_of.root))
+    return Case(leaf, ca)
+
+
 def _by_ca(make: Callable[[Path, trustme.CA], Leaf]) -> Callable[[Path], Case]:
     def made(directory: Path) -> Case:
         authority = trustme.CA()
@@ -49,10 +92,22 @@ def _another_ca(directory: Path) -> Case:
     return Case(case.leaf, other.ca_certificate)
 
 
-ACCEPTED: Mapping[str, Callable[[Path], Case]] = {"init": _init, "renewed": _renewed}
+ACCEPTED: Mapping[str, Callable[[Path], Case]] = {
+    "init": _init,
+    "renewed": _renewed,
+    "overlap, the old CA": partial(_overlap, trusted="old"),
+    "overlap, the new CA": partial(_overlap, trusted="new"),
+    "followed": partial(_followed, trusted="new"),
+    "a CA of before": partial(_of_before, trusted="alone"),
+    "a CA of before, overlap, the old CA": partial(_of_before, trusted="old"),
+    "a CA of before, overlap, the new CA": partial(_of_before, trusted="new"),
+}
 REFUSED: Mapping[str, Callable[[Path], Case]] = {
     "wrong CA": _another_ca,
     "wrong name": _by_ca(lambda home, ca: issued(home, ca, "other.example", "127.0.0.2")),
     "expired": _by_ca(lambda home, ca: issued(home, ca, NAME, ADDRESS, not_before=LONG_AGO, not_after=YESTERDAY)),
+    "followed, the old CA": partial(_followed, trusted="old"),
+    "stolen key, a public name": lambda home: _stolen(home, NAME, ADDRESS),
+    "stolen key, a public address": lambda home: _stolen(home, "till.shop.lan", ADDRESS, "8.8.8.8"),
     "self-signed": _by_ca(lambda home, _: self_signed(home, NAME, ADDRESS)),
 }

@@ -120,7 +120,7 @@ async def pay(shop: Shop, count: int, found: Found) -> None:
             identity = str(uuid4())
             before = till.send(call("PUT", identity, order))
             starts.append((await till.answer(201) - before) * 1000)
-            _, path = shop.terminals.arrived.pop(identity)
+            path = shop.terminals.arrived.pop(identity)
             for event in Payment(identity, shop.serials[0], path).events():
                 before = lan.send(event)
                 events.append((await lan.answer(200) - before) * 1000)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from posd.collect.reading import Message
+from posd.collect.reading import LaneMessage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 #: How payments go: a row for each change, its phase and result; `again` says that an outcome was told before.
@@ -160,10 +160,10 @@ def life(seed: int, lane: str = "a", merchant: str = "m1") -> LaneLife:
     return found
 
 
-def as_messages(sent: Iterable[dict[str, Any]], first: int = 1) -> list[Message]:
+def as_messages(sent: Iterable[dict[str, Any]], first: int = 1) -> list[LaneMessage]:
     """Return messages as the stream has them."""
     return [
-        Message(
+        LaneMessage(
             number,
             BEGAN + timedelta(seconds=number),
             f"posd.{item['merchant']}.{item['lane']}",

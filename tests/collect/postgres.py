@@ -81,6 +81,13 @@ class Postgres:
             await self._process.wait()
             self._process = None
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it and to all processes that it has for its clients."""
+        assert self._process is not None
+        main = self._process.pid
+        for pid in (main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())):
+            os.kill(pid, number)
+
     async def rows(self, query: Any, values: Any = None) -> list[Any]:
         """Ask it."""
         async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:

@@ -10,7 +10,7 @@ from random import Random
 import psycopg
 import pytest
 
-from posd.collect.store import Store, parsed
+from posd.collect.store import CollectorStore, parsed
 from tests.cli.processes import Done, posd
 from tests.collect.life import LaneLife, as_messages, life
 from tests.collect.postgres import postgres
@@ -28,7 +28,7 @@ async def config(tmp_path: Path) -> AsyncIterator[Path]:
     """The configuration of a head office that has a good lane, and one with names that are none."""
     async with postgres() as server:
         async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = Store(connection)
+            store = CollectorStore(connection)
             await store.prepare(init=True)
             good, bad = life(1), life(2, FORGED)
             assert await store.write(parsed(as_messages([*good.sent, *bad.sent[:-2], *bad.sent[-1:]]))) == 0
@@ -60,7 +60,7 @@ async def test_a_day_or_a_time_that_is_none_is_refused(config: Path) -> None:
     for arguments, words in (
         (("totals", "--day", "monday"), "'monday' is not a day"),
         (("totals", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
-        (("ids", "--lane", "a", "--since", "noon"), "--since noon"),
+        (("ids", "--lane", "a", "--since", "noon"), "'noon' is not a time"),
         (("--init", "--once"), "choose one"),
         (("--once",), "collect.servers is empty"),
     ):
@@ -84,7 +84,7 @@ async def test_a_lane_whose_posd_does_not_answer_is_not_well(tmp_path: Path) -> 
         lane.live(2)
         lane.sent.append(lane.sent[-1] | {"health": {"status": "unreachable"}})
         async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = Store(connection)
+            store = CollectorStore(connection)
             await store.prepare(init=True)
             now = datetime.now(UTC)
             sent = [message._replace(received_at=now) for message in as_messages(lane.sent)]
@@ -97,6 +97,33 @@ async def test_a_lane_whose_posd_does_not_answer_is_not_well(tmp_path: Path) -> 
         assert done.returncode == 1
         assert "1 lane: 0 silent, 1 unreachable, 0 gaps." in done.stdout
         assert not json.loads((await run(path, "--check", "--json")).stdout)["ok"]
+
+
+async def test_a_check_counts_the_rows_and_says_so_where_it_does_not(tmp_path: Path) -> None:
+    async with postgres() as server:
+        lane = LaneLife(Random(1))
+        lane.begin()
+        lane.live(2)
+        async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
+            store = CollectorStore(connection)
+            await store.prepare(init=True)
+            now = datetime.now(UTC)
+            sent = [message._replace(received_at=now) for message in as_messages(lane.sent)]
+            assert await store.write(parsed(sent)) == 0
+        path = tmp_path / "office.toml"
+        path.write_text(f'[collect]\ndsn = "{server.dsn}"\n')
+        assert (await run(path, "--check")).returncode == 0
+        await server.rows("DELETE FROM posd.changes WHERE seq = 2")
+        check = await run(path, "--check")
+        assert check.returncode == 1
+        assert "posd relay --once --from 2" in check.stdout
+        quick = await run(path, "--check", "--quick")
+        assert quick.returncode == 0
+        assert "not counted" in quick.stdout
+        for arguments, counted in (((), True), (("--quick",), False)):
+            found = json.loads((await run(path, "--check", *arguments, "--json")).stdout)
+            assert (found["ok"], found["rows_counted"]) == (not counted, counted)
+        assert (await run(path, "--quick")).returncode == 2
 
 
 async def test_a_lane_that_is_closed_is_not_missed(config: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from posd.collect.store import Store
+from posd.collect.store import CollectorStore
 from tests.collect.postgres import postgres
 from tests.support.needs import needs
 
@@ -28,7 +28,7 @@ VALUES ('m', 'l', %(id)s, 'd', 1, 'final', false, false, %(type)s, %(result)s, %
 @pytest.fixture
 async def connection() -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     async with postgres() as server, await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-        await Store(connection).prepare(init=True)
+        await CollectorStore(connection).prepare(init=True)
         yield connection
 
 

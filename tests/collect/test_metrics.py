@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 
 from posd.collect import metrics, questions
-from posd.collect.store import Store, parsed
+from posd.collect.store import CollectorStore, parsed
 from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
@@ -90,7 +90,7 @@ async def test_every_table_of_the_dashboard_can_be_asked_for() -> None:
     assert len(asked) == 5
     async with postgres() as server:
         async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-            store = Store(connection)
+            store = CollectorStore(connection)
             await store.prepare(init=True)
             late, gap = life(1, "a"), life(2, "b")
             assert await store.write(parsed(as_messages([*late.sent, *gap.sent[:1], *gap.sent[2:]]))) == 0
@@ -105,7 +105,7 @@ async def test_no_lane_makes_up_a_word() -> None:
     async with postgres() as server:
         connection = await psycopg.AsyncConnection.connect(server.dsn, autocommit=True)
         async with connection:
-            store = Store(connection)
+            store = CollectorStore(connection)
             await store.prepare(init=True)
             sent = life(3).sent
             for message in sent:
@@ -122,6 +122,6 @@ async def test_no_lane_makes_up_a_word() -> None:
     assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
     assert fleet.attention["other"] == codes["made_up"]
     assert fleet.attention["in_doubt"] == codes["in_doubt"]
-    text = metrics.text(metrics.Counts(), None, fleet)
+    text = metrics.text(metrics.CollectorCounters(), None, fleet)
     assert "evil" not in text
     assert "made_up" not in text

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from importlib.resources import files
 from random import Random
@@ -13,12 +13,14 @@ import psycopg
 import pytest
 import pytest_asyncio
 
+from posd.base.money import from_wire, read_money
 from posd.collect import questions
-from posd.collect.reading import Message
-from posd.collect.store import Store, WrongTables, in_order, parsed
+from posd.collect.reading import LaneMessage
+from posd.collect.store import MOST_DATABASES, CollectorStore, WrongTables, in_order, is_of_the_data, parsed
 from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
 from tests.collect.postgres import Postgres, postgres
 from tests.support.needs import needs
+from tests.support.tables import every
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
 
@@ -42,15 +44,15 @@ async def server() -> AsyncIterator[Postgres]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def store(server: Postgres) -> AsyncIterator[Store]:
+async def store(server: Postgres) -> AsyncIterator[CollectorStore]:
     async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-        store = Store(connection)
+        store = CollectorStore(connection)
         await store.prepare(init=True)
         yield store
         await connection.execute("DROP SCHEMA posd CASCADE")
 
 
-async def tables(store: Store) -> dict[str, set[str]]:
+async def tables(store: CollectorStore) -> dict[str, set[str]]:
     return {
         name: {
             repr(row) for row in await (await store.connection.execute(f"SELECT {columns} FROM posd.{name}")).fetchall()
@@ -59,15 +61,19 @@ async def tables(store: Store) -> dict[str, set[str]]:
     }
 
 
-async def write(store: Store, messages: list[Message]) -> int:
+async def write(store: CollectorStore, messages: list[LaneMessage]) -> int:
     return await store.write(parsed(messages))
 
 
-async def rows(store: Store, query: str) -> list[Any]:
+async def rows(store: CollectorStore, query: str) -> list[Any]:
     return await (await store.connection.execute(query)).fetchall()
 
 
-async def empty(store: Store) -> None:
+async def lanes(store: CollectorStore) -> Sequence[questions.LaneStatus]:
+    return (await questions.check(store.connection, counted=True)).lanes
+
+
+async def empty(store: CollectorStore) -> None:
     await store.connection.execute(
         "TRUNCATE posd.lanes, posd.databases, posd.changes, posd.lost, posd.payments, posd.print_jobs, posd.attention,"
         " posd.unreadable"
@@ -76,7 +82,7 @@ async def empty(store: Store) -> None:
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(1, 8))
-async def test_each_payment_stands_as_its_changes_say(store: Store, seed: int) -> None:
+async def test_each_payment_stands_as_its_changes_say(store: CollectorStore, seed: int) -> None:
     lane = life(seed)
     assert await write(store, as_messages(lane.sent)) == 0
     assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
@@ -117,7 +123,7 @@ async def test_each_payment_stands_as_its_changes_say(store: Store, seed: int) -
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(12))
-async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: int) -> None:
+async def test_order_repeats_and_batches_make_no_difference(store: CollectorStore, seed: int) -> None:
     """As several collectors, a stream that was put together again, and relays that send again bring it about."""
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
@@ -136,7 +142,9 @@ async def test_order_repeats_and_batches_make_no_difference(store: Store, seed: 
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(6))
-async def test_several_collectors_at_once_make_no_difference(store: Store, server: Postgres, seed: int) -> None:
+async def test_several_collectors_at_once_make_no_difference(
+    store: CollectorStore, server: Postgres, seed: int
+) -> None:
     random = Random(seed)
     messages = as_messages([*life(seed).sent, *life(seed + 100, "b").sent])
     await write(store, messages)
@@ -148,13 +156,13 @@ async def test_several_collectors_at_once_make_no_difference(store: Store, serve
     async def collect() -> None:
         async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
             while batches:
-                await write(Store(connection), batches.pop())
+                await write(CollectorStore(connection), batches.pop())
 
     await asyncio.gather(*(collect() for _ in range(4)))
     assert await tables(store) == wanted
 
 
-async def test_what_is_missing_is_seen_until_it_comes(store: Store) -> None:
+async def test_what_is_missing_is_seen_until_it_comes(store: CollectorStore) -> None:
     messages = as_messages(life(3).sent)
     for number, message in enumerate(messages):
         await empty(store)
@@ -177,30 +185,63 @@ async def test_what_is_missing_is_seen_until_it_comes(store: Store) -> None:
         assert await questions.gaps(store.connection) == []
 
 
-async def test_a_lane_is_complete_no_further_than_it_is_known(store: Store) -> None:
+async def test_a_row_that_was_deleted_below_the_frontier_is_missed_until_it_comes_again(store: CollectorStore) -> None:
+    sent = as_messages([*life(1).sent, *life(2, "b").sent])
+    await write(store, sent)
+    before = await tables(store)
+    for database_id, seq in await rows(store, "SELECT database_id, seq FROM posd.changes"):
+        await store.connection.execute(
+            "DELETE FROM posd.changes WHERE (database_id, seq) = (%s, %s)", (database_id, seq)
+        )
+        found = await questions.check(store.connection, counted=True)
+        assert [(gap.database_id, gap.after_seq, gap.before_seq) for gap in found.gaps] == [
+            (database_id, seq - 1, seq + 1)
+        ]
+        assert sum(lane.gaps for lane in found.lanes) == 1
+        quick = await questions.check(store.connection, counted=False)
+        assert (quick.gaps, quick.counted) == ([], False)
+        await write(store, sent)
+        assert (await questions.check(store.connection, counted=True)).gaps == []
+    assert await tables(store) == before
+
+
+async def test_what_head_office_deletes_is_not_missed(store: CollectorStore) -> None:
+    lane = life(1)
+    await write(store, as_messages(lane.sent))
+    lost = (await questions.fleet(store.connection)).lost
+    early = BEGAN + (lane.at - BEGAN) / 2
+    ((deleted,),) = await rows(store, f"SELECT posd.delete_changes('{iso(early)}')")
+    assert 0 < deleted < len(lane.changes)
+    assert (await questions.check(store.connection, counted=True)).gaps == []
+    assert (await questions.fleet(store.connection)).lost == lost
+    await store.connection.execute("DELETE FROM posd.changes WHERE seq = (SELECT max(seq) FROM posd.changes)")
+    assert len((await questions.check(store.connection, counted=True)).gaps) == 1
+
+
+async def test_a_lane_is_complete_no_further_than_it_is_known(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(2)
     begin, *changes, state = as_messages(lane.sent)
     await write(store, [begin, *changes[:-1], state])
-    assert (await questions.lanes(store.connection))[0].complete_to_at is None
+    assert (await lanes(store))[0].complete_to_at is None
     await write(store, [changes[-1]])
-    (known,) = await questions.lanes(store.connection)
+    (known,) = await lanes(store)
     assert (known.complete_to_seq, known.gaps, known.silent) == (lane.seq, 0, True)
     assert known.complete_to_at is not None
     assert iso(known.complete_to_at) == iso(lane.at)
 
 
-async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: Store) -> None:
+async def test_a_lane_is_silent_where_nothing_is_heard_of_it(store: CollectorStore) -> None:
     lane = LaneLife(Random(1))
     lane.begin()
     lane.live(1)
     *before, last = as_messages(lane.sent)
     ((now,),) = await rows(store, "SELECT now()")
     await write(store, [*before, last._replace(received_at=now - timedelta(minutes=11))])
-    assert [item.silent for item in await questions.lanes(store.connection)] == [True]
+    assert [item.silent for item in await lanes(store)] == [True]
     await write(store, [last._replace(received_at=now - timedelta(minutes=9))])
-    assert [item.silent for item in await questions.lanes(store.connection)] == [False]
+    assert [item.silent for item in await lanes(store)] == [False]
 
 
 HEAD = {"v": 1, "merchant": "m1", "lane": "a", "database_id": "x", "at": iso(BEGAN)}
@@ -214,6 +255,9 @@ CHANGE = {
     "result": None,
 }
 RUN = HEAD | {"kind": "changes", "first_seq": 1, "last_seq": 1}
+STATE = HEAD | {"kind": "state", "last_seq": 1, "version": "1", "health": {"status": "ok"}, "open": 0, "attention": {}}
+#: Random text: what PostgreSQL compresses would fit into its index.
+INCOMPRESSIBLE = Random(1).randbytes(1352).hex()
 STRANGE: dict[str, tuple[Any, str]] = {
     "nonsense": (b"nonsense", "JSON is malformed"),
     "nothing": (b"", "truncated"),
@@ -221,56 +265,160 @@ STRANGE: dict[str, tuple[Any, str]] = {
     "a newer version": (HEAD | {"kind": "begin", "v": 2, "first_seq": 1, "previous": None}, "version 2"),
     "of another lane": (HEAD | {"kind": "begin", "lane": "b", "first_seq": 1, "previous": None}, "came on posd.m1.a"),
     "no changes": (RUN | {"changes": []}, "are not those from 1 to 1"),
-    "other numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "are not those from 1 to 1"),
+    "other numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "change 1 cannot be read: its number is 2"),
     "no number": (RUN | {"changes": [{}]}, "missing required field `seq`"),
     "too large a number": (
         RUN | {"first_seq": 2**63, "last_seq": 2**63, "changes": [CHANGE | {"seq": 2**63}]},
-        "range",
+        "`int` <= 9223372036854775806",
     ),
     "a change without a phase": (RUN | {"changes": [{"seq": 1}]}, "missing required field"),
     "a time that is none": (RUN | {"changes": [CHANGE | {"at": "noon"}]}, "Invalid RFC3339"),
     "an amount that is none": (
         RUN | {"changes": [CHANGE | {"outcome": {"authorized_amount": "much"}}]},
-        "PostgreSQL refuses it: invalid input syntax for type numeric",
+        "$.outcome.authorized_amount",
     ),
     "half a character": (
         json.dumps(RUN | {"changes": [CHANGE | {"terminal": "HALF"}]}).replace("HALF", "\\ud800").encode(),
         "truncated",
     ),
-    "a name with a NUL": (RUN | {"changes": [CHANGE | {"id": "a\0b"}]}, "PostgreSQL refuses it"),
-    "an amount without end": (RUN | {"changes": [CHANGE | {"outcome": {"tip": "1e200000"}}]}, "PostgreSQL refuses it"),
+    "a name with a NUL": (RUN | {"changes": [CHANGE | {"id": "a\0b"}]}, "refused by PostgreSQL"),
+    "an amount without end": (RUN | {"changes": [CHANGE | {"outcome": {"tip": "1e200000"}}]}, "`tip` has no number"),
+    "an amount that is not a number": (
+        RUN | {"changes": [CHANGE | {"outcome": {"authorized_amount": "NaN"}}]},
+        "`authorized_amount` has no number",
+    ),
+    "an amount in JSON without end": (
+        json.dumps(RUN | {"changes": [CHANGE | {"outcome": {"amount": {"iva": 7654321}}}]})
+        .replace("7654321", "1e200000")
+        .encode(),
+        "`amount` has no number",
+    ),
+    "an id that no index holds": (RUN | {"changes": [CHANGE | {"id": INCOMPRESSIBLE}]}, "$.id"),
+    "a database_id that no index holds": (RUN | {"database_id": INCOMPRESSIBLE, "changes": [CHANGE]}, "$.database_id"),
+    "a code that no index holds": (RUN | {"changes": [CHANGE | {"attention": [INCOMPRESSIBLE]}]}, "$.attention"),
+    "an original that no index holds": (
+        RUN | {"changes": [CHANGE | {"outcome": {"original": INCOMPRESSIBLE}}]},
+        "$.outcome.original",
+    ),
+    "a time that no Python holds": (
+        RUN | {"changes": [CHANGE | {"at": "9999-12-31T23:59:59-12:00"}]},
+        "`at` is not between 1970 and 9999",
+    ),
+    "a time without end": (RUN | {"changes": [CHANGE | {"outcome": {"created_at": "infinity"}}]}, "created_at"),
+    "a state of a time that no Python holds": (STATE | {"as_of": "9999-12-31T23:59:59-12:00"}, "9999-12-31"),
+    "a state of more than an integer": (STATE | {"open": 2**31}, "$.open"),
+    "too deep": (
+        json.dumps(RUN | {"changes": [CHANGE | {"x": "DEEP"}]}).replace('"DEEP"', "[" * 200 + "]" * 200).encode(),
+        "deeper than 128",
+    ),
     "lost backwards": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "nothing is from 5 to 4"),
 }
 
 
 @pytest.mark.parametrize(("strange", "words"), STRANGE.values(), ids=STRANGE)
-async def test_what_cannot_be_used_is_put_aside_with_its_reason(store: Store, strange: Any, words: str) -> None:
+async def test_what_cannot_be_used_is_put_aside_with_its_reason(
+    store: CollectorStore, strange: Any, words: str
+) -> None:
     """What comes with it is stored all the same."""
     lane = life(1, "b")
     data = strange if isinstance(strange, bytes) else json.dumps(strange).encode()
-    message = Message(9999, BEGAN, "posd.m1.a", data)
+    message = LaneMessage(9999, BEGAN, "posd.m1.a", data)
     assert await write(store, [*as_messages(lane.sent[:2]), message, *as_messages(lane.sent[2:], 3)]) == 1
     assert await rows(store, "SELECT count(*) FROM posd.changes") == [(len(lane.changes),)]
     ((number, subject, reason, kept),) = await rows(
         store, "SELECT stream_seq, subject, reason, data FROM posd.unreadable"
     )
-    assert (number, subject, bytes(kept)) == (9999, "posd.m1.a", data[:4096])
+    assert (number, subject) == (9999, "posd.m1.a")
+    assert bytes(kept) in data
     assert words in reason
 
 
-async def test_a_nul_in_a_text_is_no_reason_to_lose_a_payment(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("member", "value", "aside"),
+    [
+        ("id", INCOMPRESSIBLE, True),
+        ("id", "a\0b", True),
+        ("at", "0001-01-01T00:00:00+14:00", True),
+        ("outcome", {"tip": "Infinity"}, True),
+        ("terminal", "".join(map(chr, Random(1).choices(range(0x10000, 0x20000), k=1024))), True),
+        ("outcome", {"metadata": {"big": 7654321, "a\0": "\0"}}, False),
+    ],
+    ids=["long id", "NUL", "time", "amount", "an index of the operator's", "metadata"],
+)
+async def test_one_change_is_put_aside_and_the_others_of_its_message_are_stored(
+    store: CollectorStore, member: str, value: Any, aside: bool
+) -> None:
+    changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]
+    changes[2] |= {member: value}
+    changes[4] |= {member: value}
+    await store.connection.execute("CREATE INDEX ON posd.payments (terminal)")  # as an operator may
+    data = json.dumps(RUN | {"last_seq": 7, "changes": changes}).replace("7654321", "1e200000").encode()
+    message = LaneMessage(1, BEGAN, "posd.m1.a", data)
+    for _ in range(2):
+        assert await write(store, [message, *as_messages(life(1, "b").sent, 2)]) == (2 if aside else 0)
+        stored = await rows(store, "SELECT seq FROM posd.changes WHERE lane = 'a' ORDER BY 1")
+        wanted = [1, 2, 4, 6, 7] if aside else [*range(1, 8)]
+        assert [seq for (seq,) in stored] == wanted
+        known = await rows(store, "SELECT stream_seq, seq FROM posd.unreadable ORDER BY 2")
+        assert known == ([(1, 3), (1, 5)] if aside else [])
+
+
+@every(
+    ("state", "of_the_data"),
+    [
+        ("21000", True),
+        ("22003", True),
+        ("22P05", True),
+        ("23505", True),
+        ("54000", True),
+        ("54001", True),
+        ("08006", False),
+        ("40P01", False),
+        ("42501", False),
+        ("53100", False),
+        ("53200", False),
+        ("57014", False),
+        ("57P01", False),
+        ("58030", False),
+        ("XX000", False),
+    ],
+    ids=str,
+)
+async def test_what_the_data_cause_is_told_from_what_is_away(
+    store: CollectorStore, state: str, of_the_data: bool
+) -> None:
+    query = f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$"
+    with pytest.raises(psycopg.Error) as found:
+        await store.connection.execute(query)
+    assert is_of_the_data(found.value) == of_the_data
+
+
+async def test_every_amount_that_a_terminal_can_send_is_taken() -> None:
+    literals = ["9" * 24 + "." + "9" * 24, "9" * 25 + "." + "9" * 23, "0." + "0" * 23 + "9" * 48, "-1e24", "1e-24", "0"]
+    for literal in literals:
+        given = read_money(Decimal(literal))
+        assert given is not None
+        for amount in (given, from_wire(given, "hundredths")):
+            outcome = {"authorized_amount": "AMOUNT", "amount": {"iva": "AMOUNT"}}
+            data = json.dumps(RUN | {"changes": [CHANGE | {"outcome": outcome}]}).replace('"AMOUNT"', str(amount))
+            assert parsed([LaneMessage(1, BEGAN, "posd.m1.a", data.encode())]).aside == []
+
+
+async def test_a_nul_in_a_text_is_no_reason_to_lose_a_payment(store: CollectorStore) -> None:
     texts = {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
     changes = [CHANGE | {"terminal": json.dumps(texts)}]
-    assert await write(store, [Message(1, BEGAN, "posd.m1.a", json.dumps(RUN | {"changes": changes}).encode())]) == 0
+    assert (
+        await write(store, [LaneMessage(1, BEGAN, "posd.m1.a", json.dumps(RUN | {"changes": changes}).encode())]) == 0
+    )
     ((terminal,),) = await rows(store, "SELECT terminal FROM posd.payments")
     assert json.loads(terminal) == {"one": "a\0b", "two": "a\\u0000b", "three": "a\\\0b"}
     changes = [CHANGE | {"id": "q", "seq": 2, "reason": "a\0b\\u0000"}]
     run = RUN | {"first_seq": 2, "last_seq": 2, "changes": changes}
-    assert await write(store, [Message(2, BEGAN, "posd.m1.a", json.dumps(run).encode())]) == 0
+    assert await write(store, [LaneMessage(2, BEGAN, "posd.m1.a", json.dumps(run).encode())]) == 0
     assert await rows(store, "SELECT change ->> 'reason' FROM posd.changes WHERE seq = 2") == [("a\ufffdb\\u0000",)]
 
 
-async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
+async def test_a_lane_cannot_write_into_anothers_database(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = await tables(store)
@@ -280,25 +428,39 @@ async def test_a_lane_cannot_write_into_anothers_database(store: Store) -> None:
     for table in ("databases", "changes", "lost", "payments", "print_jobs", "attention"):
         assert after[table] == before[table]
     assert {reason for (reason,) in await rows(store, "SELECT reason FROM posd.unreadable")} == {
-        "its database_id is another lane's"
+        f"its database_id is another lane's, or the lane has {MOST_DATABASES} others"
     }
 
 
-async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: Store) -> None:
+async def test_a_lane_says_nothing_about_the_end_of_anothers_database(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
-    before = (await questions.lanes(store.connection))[0]
+    before = (await lanes(store))[0]
     liar = LaneLife(Random(2), lane="liar")
     liar.databases.append(lane.databases[-1])
     liar.seq = 10**9
     liar.begin()
     await write(store, as_messages(liar.sent, 500))
     assert await questions.gaps(store.connection) == []
-    found = next(item for item in await questions.lanes(store.connection) if item.lane == lane.lane)
+    found = next(item for item in await lanes(store) if item.lane == lane.lane)
     assert (found.gaps, found.complete_to_at) == (0, before.complete_to_at)
 
 
-async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> None:
+async def test_a_lane_has_no_end_of_databases_in_its_stream_alone(store: CollectorStore) -> None:
+    """Each of them is before all others: what the lane has is put in order anew each time."""
+    lane = life(1)
+    begins = [
+        HEAD | {"kind": "begin", "database_id": f"x{number}", "first_seq": 1, "previous": None}
+        | {"at": iso(BEGAN - timedelta(seconds=number))}
+        for number in range(MOST_DATABASES + 50)
+    ]  # fmt: skip
+    aside = await write(store, as_messages([*lane.sent, *begins]))
+    assert aside == 50 + len(lane.databases)
+    assert await write(store, as_messages([*lane.sent, *life(2, "b").sent], 10_000)) == 0
+    assert await questions.gaps(store.connection) == []
+
+
+async def test_another_change_of_the_same_number_is_put_aside(store: CollectorStore) -> None:
     lane = life(1)
     await write(store, as_messages(lane.sent))
     before = await tables(store)
@@ -310,7 +472,7 @@ async def test_another_change_of_the_same_number_is_put_aside(store: Store) -> N
     assert (await tables(store) | {"unreadable": set()}) == before
 
 
-async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: Store) -> None:
+async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store: CollectorStore) -> None:
     """What a lane says again of an outcome that it has corrected since can lack its currency, or have metadata."""
     lane = life(1)
     await write(store, as_messages(lane.sent))
@@ -324,7 +486,7 @@ async def test_an_outcome_that_is_told_otherwise_later_is_no_other_change(store:
     assert await tables(store) == before
 
 
-async def test_tables_of_another_version_are_left_alone(store: Store) -> None:
+async def test_tables_of_another_version_are_left_alone(store: CollectorStore) -> None:
     await store.connection.execute("UPDATE posd.schema_version SET version = 99")
     with pytest.raises(WrongTables, match="of version 99"):
         await store.prepare()
@@ -347,7 +509,7 @@ async def test_databases_come_after_those_that_they_name(
     assert in_order(known) == wanted
 
 
-async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: Store) -> None:
+async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: CollectorStore) -> None:
     """With what they have: the same as in tables that were made anew."""
     query = (
         "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'posd'"
@@ -358,33 +520,62 @@ async def test_tables_of_an_earlier_version_are_brought_up_to_date(store: Store)
     await store.connection.execute((files("posd.collect") / "tables" / "1.sql").read_bytes())
     await store.connection.execute("INSERT INTO posd.schema_version (version) VALUES (1)")
     await store.connection.execute("INSERT INTO posd.lanes (merchant, lane) VALUES ('m1', 'old')")
-    with pytest.raises(WrongTables, match=r"of version 1, this posd needs version 3: .* --init"):
+    with pytest.raises(WrongTables, match=r"of version 1, this posd needs version 4: .* --init"):
         await store.prepare()
     assert await store.prepare(init=True)
     assert not await store.prepare(init=True), "it is done once"
     assert await rows(store, query) == wanted
     await write(store, as_messages(life(1).sent))
-    assert {lane.lane for lane in await questions.lanes(store.connection)} == {"old", "a"}
+    assert {lane.lane for lane in await lanes(store)} == {"old", "a"}
 
 
-async def test_a_lane_that_is_closed_is_missed_as_soon_as_it_sends_again(store: Store) -> None:
+async def test_what_an_earlier_version_stored_makes_no_question_fail(store: CollectorStore) -> None:
+    """Times that no Python holds, a NaN, and a terminal's clock in a zone that is none."""
+    bad = life(2, "bad")
+    await write(store, as_messages([*life(1).sent, *bad.sent]))
+    await store.connection.execute("DELETE FROM posd.schema_version WHERE version > 3")
+    await store.connection.execute("DROP FUNCTION posd.missing, posd.delete_changes CASCADE")
+    await store.connection.execute("ALTER TABLE posd.unreadable DROP COLUMN seq CASCADE")
+    await store.connection.execute("ALTER INDEX posd.databases_by_ordinal RENAME TO databases_of_lane")
+    await store.connection.execute(
+        "ALTER TABLE posd.unreadable ADD CONSTRAINT unreadable_pkey PRIMARY KEY (stream_seq)"
+    )
+    for query in (
+        "UPDATE posd.lanes SET complete_to_at = '10000-01-01Z' WHERE lane = 'bad'",
+        "UPDATE posd.databases SET state_as_of = 'infinity' WHERE lane = 'bad'",
+        "UPDATE posd.payments SET authorized_amount = 'NaN' WHERE lane = 'bad'",
+    ):
+        await store.connection.execute(query)
+    await store.prepare(init=True)
+    await store.connection.execute(
+        "UPDATE posd.payments SET occurred_at = '2026-11-20T12:00:00+99:99' WHERE lane = 'bad'"
+    )
+    bad.live(1)
+    await write(store, as_messages(bad.sent, 1000))
+    assert all(lane.complete_to_at is not None for lane in await lanes(store))
+    totals = await questions.totals(store.connection, date(2026, 1, 1), date(2026, 12, 31), "UTC")
+    assert {total.lane for total in totals} == {"a", "bad"}
+    assert all(total.total.is_finite() for total in totals)
+
+
+async def test_a_lane_that_is_closed_is_missed_as_soon_as_it_sends_again(store: CollectorStore) -> None:
     lane = life(1)
     lane.begin()
     sent = as_messages([*lane.sent[:1], *lane.sent[2:]])  # something is missing
     await write(store, sent)
-    (found,) = await questions.lanes(store.connection)
+    (found,) = await lanes(store)
     assert found.wanting
     assert found.gaps
     await questions.retire(store.connection, "m1", "a")
-    (found,) = await questions.lanes(store.connection)
+    (found,) = await lanes(store)
     assert not found.wanting
     fleet = await questions.fleet(store.connection)
     assert (await questions.gaps(store.connection), fleet.incomplete, sum(fleet.health.values())) == ([], 0, 0)
     await write(store, sent)
-    assert not (await questions.lanes(store.connection))[0].wanting, "what it has said before is no new word"
+    assert not (await lanes(store))[0].wanting, "what it has said before is no new word"
     lane.live(1)
     again = [message._replace(received_at=datetime.now(UTC)) for message in as_messages(lane.sent[-1:], 1000)]
     await write(store, again)
-    (found,) = await questions.lanes(store.connection)
+    (found,) = await lanes(store)
     assert found.retired_at is None
     assert found.wanting

@@ -87,6 +87,31 @@ def test_show(tmp_path: Path) -> None:
     assert document["sources"]["logging.level"] == "default"
 
 
+def test_show_names_the_file_of_each_value(tmp_path: Path) -> None:
+    file = write(tmp_path, RIGHT)
+    (tmp_path / "config.d").mkdir()
+    second = tmp_path / "config.d" / "shop.toml"
+    second.write_text('[merchant]\nid = "M-1"\n[[terminals]]\nserial = "SN-0002"\n')
+    lines = posd(file, "show").stdout.splitlines()
+    assert {'id = "M-1"  # config.d/shop.toml', 'serial = "SN-0001"', 'serial = "SN-0002"  # config.d/shop.toml'} <= {
+        *lines
+    }
+    files = json.loads(posd(file, "show", "--json").stdout)["files"]
+    assert (files["merchant.id"], files["terminals[0].serial"]) == (str(second), str(file))
+    assert "logging.level" not in files
+
+
+def test_check_says_which_default_decides_the_day_and_what_the_listeners_take(tmp_path: Path) -> None:
+    def summary(text: str) -> str:
+        return posd(write(tmp_path, text), "check", "--file-only").stdout
+
+    assert "midnight of America/Guayaquil (the default" in summary("")
+    assert "midnight of UTC\n" in summary('[merchant]\ntimezone = "UTC"')
+    assert "0.0.0.0:8443 (IPv4 alone" in summary("")
+    assert "IPv4 alone" not in summary('[webhooks]\nlisten = "[::]:8443"')
+    assert "http on 192.0.2.1:9464" in summary('[metrics]\nlisten = "192.0.2.1:9464"')
+
+
 def test_show_profile_of_each_edition_that_is_used(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -159,7 +184,7 @@ base_url = "https://service.example"
 )
 def test_check_sums_up_what_the_fleet_uses(tmp_path: Path, text: str, terminals: str, assumptions: int) -> None:
     lines = [
-        line.split(":", 1) for line in posd(write(tmp_path, text), "check", "--file-only").stdout.splitlines()[1:7]
+        line.split(":", 1) for line in posd(write(tmp_path, text), "check", "--file-only").stdout.splitlines()[1:8]
     ]
     summary = {label.strip(): value.strip() for label, value in lines}
     assert summary["terminals"] == terminals

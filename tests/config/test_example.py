@@ -1,4 +1,4 @@
-"""config.example.toml: complete against the schema, true to the defaults, and loadable as it stands."""
+"""The two examples: config.example.toml has every key with its default, packaging/config.toml what a shop needs."""
 
 import re
 import tomllib
@@ -10,12 +10,17 @@ from posd.config import Config, load, parse
 from posd.config.profile import ACCESS_MODES, EDITIONS
 from posd.config.schema import PROFILE_KEYS, PROFILE_SECTIONS, SECTIONS, TerminalConfig, keys, row_keys
 
-EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config.example.toml"
+#: What the package lays onto a machine.
+OF_A_SHOP = ROOT / "packaging" / "config.toml"
+#: Settings that it may have at most: it is to be read at once.
+MOST_SETTINGS = 10
 
 
-def documented() -> dict[str, Any]:
-    """Read it with what stands behind a "#" in it: keys whose default depends on another."""
-    return tomllib.loads(re.sub(r"(?m)^#(?=[a-z])", "", EXAMPLE.read_text()))
+def documented(file: Path = EXAMPLE) -> dict[str, Any]:
+    """Read it with what stands behind a "#" in it: what a shop sets, and keys whose default depends on another."""
+    return tomllib.loads(re.sub(r"(?m)^#(?=[a-z])", "", file.read_text()))
 
 
 def defaults() -> Config:
@@ -27,6 +32,21 @@ def test_it_loads_and_says_what_the_code_says_without_it() -> None:
     for section in (*SECTIONS, "terminals", "profiles", "profile_headers"):
         name = "print_" if section == "print" else section
         assert getattr(example, name) == getattr(bare, name), section
+
+
+def test_what_a_machine_has_at_first_is_right_and_sets_nothing() -> None:
+    """What it set would stay, where a later version has a better default."""
+    assert not list(flat(tomllib.loads(OF_A_SHOP.read_text())))
+    assert load(OF_A_SHOP).terminals == ()
+
+
+def test_what_a_shop_needs_is_short_and_can_be_used_as_it_is_shown() -> None:
+    text = re.sub(r"(?m)^#(?=[a-z])", "", OF_A_SHOP.read_text())
+    config = parse(text, file=OF_A_SHOP)
+    shown = list(flat(documented(OF_A_SHOP)))
+    assert 0 < len(shown) <= MOST_SETTINGS
+    assert set(shown) <= set(every_key())
+    assert {config.sources[key] for key in shown} == {"file"}
 
 
 def every_key() -> Iterator[str]:

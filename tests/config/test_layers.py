@@ -83,8 +83,8 @@ def test_each_problem_names_its_own_file_line_and_key(file: Path) -> None:
 def test_two_terminals_of_one_serial_are_found_across_files(file: Path) -> None:
     further(file, a='[[terminals]]\nserial = "SN-1"\n')
     (found,) = problems(file)
-    assert found[0] in ("config.toml", "a.toml")
-    assert "SN-1" in found[3]
+    assert found[:3] == ("a.toml", 2, "terminals[0].serial")
+    assert found[3] == f"'SN-1' is the serial of terminals[0] of {file} too"
 
 
 def test_all_files_that_cannot_be_read_are_named_at_once(file: Path) -> None:

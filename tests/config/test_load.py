@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from posd.config import Config, load, parse
-from posd.config.profile import EDITIONS, Row
+from posd.config.profile import EDITIONS, OperationRow
 from posd.config.show import toml_lines
 
 
@@ -147,8 +147,8 @@ def test_profile_rows_are_replaced_one_by_one() -> None:
         """
     )
     local, cloud = config.profiles["classic"].local, config.profiles["classic"].cloud
-    assert local["abort"] == Row("GET", "/terminal/v1/abort", confirmed=True)
-    assert local["charge"] == Row("POST", "/v2/charge", confirmed=False)
+    assert local["abort"] == OperationRow("GET", "/terminal/v1/abort", confirmed=True)
+    assert local["charge"] == OperationRow("POST", "/v2/charge", confirmed=False)
     assert local["search"].pointer == "/data"
     assert cloud["void"].path == "/v2/{terminal_serial}/void"
     assert local["void"] == replace(EDITIONS["classic"].local["void"], abortable=False)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.refusals import Canceled
-from posd.payments.search_reply import Answer, Found, NoAnswer, Nothing, read_reply
+from posd.payments.search_reply import Answer, SearchFailed, SearchHit, SearchMiss, read_reply
 from posd.payments.transitions import (
-    Seen,
+    RepeatedEvent,
     advance,
     conclude_start,
     interrupted,
@@ -22,9 +22,9 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import Acknowledged, Judgement
+from posd.payments.wire import Judgement, StartAccepted
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Replied, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, Replied, StartRefused
 from posd.terminals.envelope import ErrorEnvelope
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
@@ -33,10 +33,10 @@ from tests.support.events import body
 USER_CANCELED = ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled by the user", certain=True, whole=True)
 
 JUDGEMENTS: Mapping[str, Judgement] = {
-    "acknowledged": Acknowledged("SN-TEST"),
+    "acknowledged": StartAccepted("SN-TEST"),
     "lost": Doubtful("no reply in time"),
-    "refused": Refused(409, "busy"),
-    "unsent": Unsent("connection refused"),
+    "refused": StartRefused(409, "busy"),
+    "unsent": NeverSent("connection refused"),
     "canceled": Canceled(200, "canceled", USER_CANCELED),
 }
 
@@ -64,7 +64,7 @@ def event(data: bytes) -> Input:
     read_event = read(data)
 
     def apply(transaction: Transaction) -> Transaction:
-        return advance(transaction, read_event, seen=Seen.NEW, now=NOW)[0]
+        return advance(transaction, read_event, seen=RepeatedEvent.NEW, now=NOW)[0]
 
     return Input(f"event {read_event.event_id}", apply, final_of(data), full=True, body=data)
 
@@ -83,10 +83,10 @@ def found(*bodies: bytes) -> Input:
     """Return a search that finds these."""
     finals = [final for data in bodies for final in final_of(data)]
     names = ", ".join(read(data).event_id for data in bodies)
-    return search(names, Found(tuple(data.decode() for data in bodies)), finals, full=True)
+    return search(names, SearchHit(tuple(data.decode() for data in bodies)), finals, full=True)
 
 
-NO_ANSWER = (search("none", Nothing()), search("no answer", NoAnswer("HTTP 404", 404)))
+NO_ANSWER = (search("none", SearchMiss()), search("no answer", SearchFailed("HTTP 404", 404)))
 UNUSABLE = search(
     "unusable",
     read_reply(Replied(200, json.dumps({"client_transaction_id": IDENTITY}).encode()), "", IDENTITY),
@@ -112,7 +112,7 @@ def poor_answers(path: Path) -> list[Input]:
 
 def _poor(*bodies: bytes, finals: Sequence[str] = ()) -> Input:
     names = ", ".join(read(data).event_id for data in bodies)
-    return search(f"poor {names}", Found(tuple(data.decode() for data in bodies)), finals)
+    return search(f"poor {names}", SearchHit(tuple(data.decode() for data in bodies)), finals)
 
 
 def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:

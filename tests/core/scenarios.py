@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
+from posd.base.damaged_json import decoded
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
 from posd.payments.model import Result, Transaction
-from posd.payments.wire import TransactionEvent, read_event
+from posd.payments.wire import StartAcknowledgement, TransactionEvent, read_acknowledgement, read_event
 from posd.records.model import Phase
 from tests.support.events import body
 
@@ -96,3 +97,9 @@ def starting(**changes: object) -> Transaction:
         "sent_to": "https://terminal",
     }
     return Transaction(**fields | changes)  # type: ignore[arg-type]
+
+
+def acknowledgement_of(body: bytes) -> StartAcknowledgement | None:
+    """Read the answer to a start as posd does; None where it says two things."""
+    members, _ = decoded(body)
+    return read_acknowledgement(members)

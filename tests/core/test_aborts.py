@@ -3,13 +3,13 @@
 import json
 
 from posd.base.times import iso
-from posd.payments.abort_reply import AbortAnswer, judge_abort
+from posd.payments.abort_reply import AbortAnswer, finds_running, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested, Attempted, Entry, ProvedNotStarted, apply
 from posd.payments.lifecycle import Status
 from posd.payments.model import Evidence, EvidenceKind
-from posd.payments.transitions import Seen, advance
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body
 from tests.support.tables import every
@@ -19,7 +19,7 @@ from tests.support.tables import every
     ("attempt", "answer"),
     [
         (NotSent("refused"), AbortAnswer.UNREACHABLE),
-        (Lost("reset"), AbortAnswer.UNKNOWN),
+        (ReplyLost("reset"), AbortAnswer.UNKNOWN),
         *[(Replied(status, b"{}"), AbortAnswer.TAKEN) for status in (200, 202, 204, 299)],
         (Replied(200, b"", complete=False), AbortAnswer.TAKEN),
         (Replied(409, b"nothing to abort"), AbortAnswer.NOTHING_RUNNING),
@@ -33,6 +33,28 @@ from tests.support.tables import every
 )
 def test_judge_abort(attempt: Attempt, answer: AbortAnswer) -> None:
     assert judge_abort(attempt) is answer
+
+
+BUSY = b'{"type": "TERMINAL", "code": "TER-003"}'
+
+
+@every(
+    ("attempt", "answer"),
+    [
+        (Replied(200, BUSY), AbortAnswer.TAKEN),
+        (Replied(409, BUSY, complete=False), AbortAnswer.NOTHING_RUNNING),
+        (ReplyLost("reset"), AbortAnswer.UNKNOWN),
+    ],
+    ids=str,
+)
+def test_where_the_profile_reads_no_errors_the_status_alone_counts(attempt: Attempt, answer: AbortAnswer) -> None:
+    assert judge_abort(attempt, reads_errors=False) is answer
+
+
+@every("attempt", [NotSent("refused"), ReplyLost("reset"), Replied(200, b"?"), Replied(409, b"{}")], ids=str)
+def test_only_an_answer_that_says_so_finds_something_running(attempt: Attempt) -> None:
+    assert finds_running(attempt) is False
+    assert finds_running(Replied(500, BUSY)) is True
 
 
 @every(
@@ -51,7 +73,7 @@ def test_judge_abort(attempt: Attempt, answer: AbortAnswer) -> None:
 def test_where_something_runs_it_is_never_proved_that_it_did_not_start(
     status: int, document: object, *, heard: bool
 ) -> None:
-    doubtful = apply(starting(), Attempted(Lost("reset")), NOW)
+    doubtful = apply(starting(), Attempted(ReplyLost("reset")), NOW)
     answered = AbortAnswered(Replied(status, json.dumps(document).encode()), reads_errors=True)
     after = apply(doubtful, answered, NOW)
     assert after.heard is heard
@@ -63,7 +85,7 @@ def test_where_something_runs_it_is_never_proved_that_it_did_not_start(
 ASKED = AbortRequested(probe=False)
 ANSWERS: dict[str, Entry] = {
     "taken": AbortAnswered(Replied(200, b"")),
-    "unknown": AbortAnswered(Lost("reset")),
+    "unknown": AbortAnswered(ReplyLost("reset")),
     "nothing_running": AbortAnswered(Replied(409, b"{}")),
     "not_taken": AbortAnswered(Replied(404, b"")),
     "unreachable": AbortAnswered(NotSent("refused")),
@@ -94,7 +116,7 @@ def test_an_abort_that_may_have_been_taken_lasts_until_the_acquirer_is_asked_or_
     after = starting()
     for item in inputs:
         if isinstance(item, Status):
-            after, _ = advance(after, read(body(IDENTITY, item)), seen=Seen.NEW, now=NOW)
+            after, _ = advance(after, read(body(IDENTITY, item)), seen=RepeatedEvent.NEW, now=NOW)
         else:
             after = apply(after, item, NOW)
     assert after.trail.aborting is aborting

@@ -5,14 +5,16 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from posd.daemon.downtime import Absence, Cause, Seen, away, merged, settled, todo, too_long, words
+from posd.daemon.downtime import Absence, DowntimeCause, EndedAbsence, away, merged, settled, todo, too_long, words
 from posd.payments.model import LastSearch, SearchResult
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEFORE, SINCE = "2026-11-20T11:50:00.000Z", "2026-11-20T12:00:05.000Z"
 
 
-def absence(*, seconds: float | None = 720.0, cause: Cause = Cause.STOPPED, **payments: str | None) -> Absence:
+def absence(
+    *, seconds: float | None = 720.0, cause: DowntimeCause = DowntimeCause.STOPPED, **payments: str | None
+) -> Absence:
     return Absence(cause, seconds, "2026-11-20T12:00:00.000Z", payments or {"a": None})
 
 
@@ -57,9 +59,9 @@ def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_since(
 def test_a_second_absence_keeps_what_the_first_left(
     old: float | None, new: float | None, seconds: float | None
 ) -> None:
-    first, second = absence(seconds=old, a=None), absence(seconds=new, cause=Cause.SUSPENDED, b=BEFORE)
+    first, second = absence(seconds=old, a=None), absence(seconds=new, cause=DowntimeCause.SUSPENDED, b=BEFORE)
     both = merged(first, second)
-    assert (both.cause, both.seconds, both.payments) == (Cause.SUSPENDED, seconds, {"a": None, "b": BEFORE})
+    assert (both.cause, both.seconds, both.payments) == (DowntimeCause.SUSPENDED, seconds, {"a": None, "b": BEFORE})
     assert merged(None, second) == second
 
 
@@ -73,9 +75,9 @@ def test_a_second_absence_keeps_what_the_first_left(
         (absence(seconds=9000.0), 1, ["for about 2 h"]),
         (absence(seconds=604_800.0), 1, ["for about 7 days"]),
         (absence(seconds=None), 1, ["away for an unknown time (posd was not running, and the clock was set) while"]),
-        (absence(cause=Cause.SUSPENDED), 1, ["this machine was suspended"]),
-        (absence(cause=Cause.DEAF), 1, ["no connection could be accepted"]),
-        (absence(cause=Cause.HELD_UP), 1, ["posd was held up"]),
+        (absence(cause=DowntimeCause.SUSPENDED), 1, ["this machine was suspended"]),
+        (absence(cause=DowntimeCause.DEAF), 1, ["no connection could be accepted"]),
+        (absence(cause=DowntimeCause.HELD_UP), 1, ["posd was held up"]),
     ],
 )
 def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
@@ -90,7 +92,7 @@ def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, part
 )
 def test_it_is_told_by_the_clock_as_it_is_now(last_sign: datetime | None, seconds: float | None) -> None:
     """At the start it was five years back; it has been set right a minute later."""
-    found = Seen(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
+    found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)
     assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)
     older = absence(seconds=900.0, b=None)

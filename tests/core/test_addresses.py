@@ -11,27 +11,27 @@ from posd.payments.schedule import (
     DEAF_PAUSE_SECONDS,
     DEAF_TRIES,
     MAX_BACKOFF_SECONDS,
-    Limits,
-    Watch,
+    ReconcileLimits,
+    TransactionWatch,
     answered,
     due,
     news,
     overdue,
     patience,
 )
-from posd.payments.transitions import Seen, address_back, address_lost, advance, dismissed, doubt
+from posd.payments.transitions import RepeatedEvent, address_back, address_lost, advance, dismissed, doubt
 from posd.records.model import Phase
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
 
 OLD = "192.168.7.20"
-LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)
+LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
 ACKNOWLEDGED, CARD_PRESENTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED
 
 
 def running() -> Transaction:
     """Return a payment that waits for the card."""
-    return advance(starting(callback_host=OLD), read(content(ACK)), seen=Seen.NEW, now=NOW)[0]
+    return advance(starting(callback_host=OLD), read(content(ACK)), seen=RepeatedEvent.NEW, now=NOW)[0]
 
 
 def codes(transaction: Transaction) -> set[str]:
@@ -61,7 +61,7 @@ def test_a_person_closes_the_attention_and_not_what_it_is_about() -> None:
 
 def test_an_event_that_comes_after_all_does_not_say_that_the_next_one_will() -> None:
     lost = address_lost(running(), OLD, NOW)
-    after, _ = advance(lost, read(content(CARD, ACK)), seen=Seen.NEW, now=NOW)
+    after, _ = advance(lost, read(content(CARD, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})
 
 
@@ -72,8 +72,8 @@ def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
         for number, body in enumerate(event_bodies(path)):
             if number == before:
                 lived = address_lost(lived, OLD, NOW)
-            lived, _ = advance(lived, read(body), seen=Seen.NEW, now=NOW)
-            undisturbed, _ = advance(undisturbed, read(body), seen=Seen.NEW, now=NOW)
+            lived, _ = advance(lived, read(body), seen=RepeatedEvent.NEW, now=NOW)
+            undisturbed, _ = advance(undisturbed, read(body), seen=RepeatedEvent.NEW, now=NOW)
         assert (lived.phase, lived.attention) == (Phase.FINAL, undisturbed.attention)
         assert lived.outcome is not None
         assert undisturbed.outcome is not None
@@ -83,8 +83,8 @@ def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
 # When it is asked for
 
 
-def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> Watch:
-    return Watch("SN-1", phase, status, quiet_since=100.0, deaf=True, **fields)
+def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> TransactionWatch:
+    return TransactionWatch("SN-1", phase, status, quiet_since=100.0, deaf=True, **fields)
 
 
 @pytest.mark.parametrize("result", SearchResult)
@@ -125,5 +125,5 @@ def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
 
 
 def test_with_its_address_back_one_answer_is_enough() -> None:
-    item = Watch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
+    item = TransactionWatch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
     assert answered(item, SearchResult.FOUND, LIMITS, 120.0, 0.0).search_at is None

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from posd.base.json_types import AMOUNT
 from posd.base.money import AMOUNT_UNITS, EXACT, MOST_DIGITS, AmountUnit, digits_of, fits, from_wire, to_wire
-from posd.payments.amounts import NOTHING_MORE, on_wire, read_amount, unfit
+from posd.payments.amounts import NOTHING_MORE, authorized, on_wire, read_amount, unfit
 from posd.payments.model import OperationType, Transaction
-from posd.payments.transitions import Seen, advance
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.unlikely import unlikely
 from posd.records.model import Phase
 from tests.core.inputs import content
-from tests.core.scenarios import IDENTITY, NOW, read
+from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.tables import every
 
 D = Decimal
@@ -56,6 +56,26 @@ def test_what_goes_out_comes_back_as_it_was(amount: Decimal, unit: AmountUnit) -
 def test_what_comes_is_never_rounded(amount: Decimal) -> None:
     assert EXACT.multiply(from_wire(amount, "hundredths"), D(100)) == amount
     assert from_wire(amount, "whole") == from_wire(amount, "main") == amount
+
+
+def test_a_member_that_is_null_is_left_out() -> None:
+    text, faults = read_amount({"iva": 1, "tip": None, "extra_taxes": {"iac": None, "ice": 2}}, NOTHING_MORE)
+    assert faults == []
+    assert AMOUNT.decode(text) == {"iva": 1, "subtotal_iva": 0, "subtotal_iva0": 0, "extra_taxes": {"ice": 2}}
+
+
+def test_a_member_that_is_not_known_names_its_place_in_the_configuration() -> None:
+    _, (member, tax) = read_amount({"total": 1, "extra_taxes": {"total": 1}}, NOTHING_MORE)
+    for fault, key in ((member, "members"), (tax, "extra_taxes")):
+        assert f"[amounts] {key} in the configuration" in fault.words
+    assert ("tip, extra_taxes" in member.words, "tip" in tax.words) == (True, False)
+    assert tax.words.count("extra_taxes") == 1, "it is no tax itself"
+
+
+def test_an_event_without_raw_response_authorizes_nothing() -> None:
+    event = read(content("CARD_PRESENTED", ""))
+    assert event.raw_response is None
+    assert authorized(starting(), event) is None
 
 
 def test_a_whole_amount_object() -> None:
@@ -147,7 +167,7 @@ def test_what_the_terminal_says_is_read_in_its_unit(
     response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": float(says)}
     operation = {"type": "CHARGE", "amount": {"currency": "COP", "tip": float(tip)}}
     event = read(content("APPROVAL", raw_response=response, operation=operation))
-    after, _ = advance(a_charge(unit), event, seen=Seen.NEW, now=NOW)
+    after, _ = advance(a_charge(unit), event, seen=RepeatedEvent.NEW, now=NOW)
     assert after.outcome is not None
     amounts = (after.outcome.authorized_amount, after.outcome.tip)
     assert amounts == tuple(None if text is None else D(text) for text in expected[:2])
@@ -158,6 +178,6 @@ def test_what_the_terminal_says_is_read_in_its_unit(
 
 def test_an_event_without_amounts_says_none() -> None:
     event = read(content("DECLINED"))
-    after, _ = advance(a_charge("hundredths"), event, seen=Seen.NEW, now=NOW)
+    after, _ = advance(a_charge("hundredths"), event, seen=RepeatedEvent.NEW, now=NOW)
     assert after.outcome is not None
     assert (after.outcome.authorized_amount, after.outcome.tip) == (None, None)

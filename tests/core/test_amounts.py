@@ -13,7 +13,7 @@ from posd.payments.amounts import AmountRules, read_amount
 from posd.payments.counting import excess
 from posd.payments.model import OperationType, Result, Transaction
 from posd.payments.request import read_start
-from posd.payments.transitions import Seen, advance, resolved
+from posd.payments.transitions import RepeatedEvent, advance, resolved
 from tests.core.inputs import content
 from tests.core.scenarios import NOW, REQUESTED, read, starting
 from tests.support.tables import every
@@ -36,12 +36,12 @@ def faults(amount: Any, rules: AmountRules = RULES) -> dict[str, str]:
     [
         ({"total": "5.00"}, "/amount/total", "is not a member"),
         ({"Total": 5}, "/amount/Total", "is not a member"),
-        ({"subtotal": 5}, "/amount/subtotal", "Did you mean subtotal_iva"),
-        ({"SUBTOTAL_IVA": 5}, "/amount/SUBTOTAL_IVA", "Did you mean subtotal_iva?"),
-        ({"iva": 1, "tips": 1}, "/amount/tips", "Did you mean tip?"),
-        ({"iva": 1, "extra_tax": {}}, "/amount/extra_tax", "Did you mean extra_taxes?"),
+        ({"subtotal": 5}, "/amount/subtotal", "did you mean subtotal_iva"),
+        ({"SUBTOTAL_IVA": 5}, "/amount/SUBTOTAL_IVA", "did you mean subtotal_iva?"),
+        ({"iva": 1, "tips": 1}, "/amount/tips", "did you mean tip?"),
+        ({"iva": 1, "extra_tax": {}}, "/amount/extra_tax", "did you mean extra_taxes?"),
         ({"iva": 1, "a/b~c": 1}, "/amount/a~1b~0c", "is not a member"),
-        ({"iva": 1, "extra_taxes": {"airport": 1}}, "/amount/extra_taxes/airport", "Did you mean airport_tax?"),
+        ({"iva": 1, "extra_taxes": {"airport": 1}}, "/amount/extra_taxes/airport", "did you mean airport_tax?"),
         ({"iva": 1, "extra_taxes": {"iva": 1}}, "/amount/extra_taxes/iva", "is not a member"),
         ({"iva": 1, "extra_taxes": 5}, "/amount/extra_taxes", "must be an object with airport_tax"),
         ({"iva": 1, "extra_taxes": {"ice": {"x": 1}}}, "/amount/extra_taxes/ice", "must be a number"),
@@ -114,7 +114,7 @@ def of(
         return resolved(transaction, Result.APPROVED, "Ana", "slip", f"reference {number}", NOW)
     given_answer = {"transaction_reference": f"reference {number}", "authorized_amount": float(took)}
     final = read(content("APPROVAL", REQUESTED, raw_response=given_answer))
-    return advance(transaction, final, seen=Seen.NEW, now=NOW)[0]
+    return advance(transaction, final, seen=RepeatedEvent.NEW, now=NOW)[0]
 
 
 def asking(kind: OperationType, asked: str | None, *, tip: str = "0") -> Transaction:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.canonical_json import Fault, NotCanonical, canonical, faults
-from posd.base.json_types import encode
+from posd.base.canonical_json import NotCanonical, RoundTripFault, canonical, faults
+from posd.base.json_types import Place, encode, pointer
 from tests.support.needs import needs
 from tests.support.tables import every
 
@@ -41,20 +41,20 @@ def test_the_form(text: str, expected: str) -> None:
     ("text", "place", "word"),
     [
         ('{"amount":{"iva":99999999999999.99999}}', ("amount", "iva"), "it would be 100000000000000 there"),
-        ("[1, 9007199254740993]", ("1",), "it would be 9007199254740992 there"),
-        ("[1e400]", ("0",), "it would be no number there"),
-        ("[1e-400]", ("0",), "it would be 0 there"),
-        ("[1E999999999999999999999]", ("0",), "it would be no number there"),
+        ("[1, 9007199254740993]", (1,), "it would be 9007199254740992 there"),
+        ("[1e400]", (0,), "it would be no number there"),
+        ("[1e-400]", (0,), "it would be 0 there"),
+        ("[1E999999999999999999999]", (0,), "it would be no number there"),
         ('{"metadata":{"7":1}}', ("metadata", "7"), "moved to the front"),
         ('{"4294967294":1}', ("4294967294",), "moved to the front"),
     ],
     ids=str,
 )
-def test_what_does_not_survive(text: str, place: tuple[str, ...], word: str) -> None:
+def test_what_does_not_survive(text: str, place: Place, word: str) -> None:
     (fault,) = faults(text.encode())
-    assert fault == Fault(place, fault.words)
+    assert fault == RoundTripFault(place, fault.words)
     assert word in fault.words
-    with pytest.raises(NotCanonical, match="/" + "/".join(place)):
+    with pytest.raises(NotCanonical, match=f"^{pointer(place)} "):
         canonical(text.encode())
 
 

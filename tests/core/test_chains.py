@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from posd.payments.model import OperationType, Result, Transaction
-from posd.payments.operations import BESIDE, Misfit, in_the_way, misfit, reference
-from posd.payments.transitions import Seen, advance, conclude_start, resolved
-from posd.terminals.attempt import Refused
+from posd.payments.operations import BESIDE, NotDerivable, in_the_way, misfit, reference
+from posd.payments.transitions import RepeatedEvent, advance, conclude_start, resolved
+from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.tables import every
@@ -36,14 +36,14 @@ def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: 
         case "in_doubt":
             return transaction
         case "not_started":
-            return conclude_start(transaction, Refused(409, "busy"), NOW)
+            return conclude_start(transaction, StartRefused(409, "busy"), NOW)
         case "approved by a person":
             return resolved(transaction, Result.APPROVED, "Ana", "slip", f"reference {number}", NOW)
         case "approved" | "approved without":
             given = {"transaction_reference": f"reference {number}", "ticket_number": "000001"}
             answer = given if state == "approved" else {"ticket_number": "000001"}
             final = read(content("APPROVAL", REQUESTED, raw_response=answer))
-            return advance(transaction, final, seen=Seen.NEW, now=NOW)[0]
+            return advance(transaction, final, seen=RepeatedEvent.NEW, now=NOW)[0]
         case _:
             return event(content(finals[state], CARD)).apply(transaction)
 
@@ -89,10 +89,10 @@ def test_which_reference_is_sent(kind: OperationType, states: tuple[str, ...]) -
 @pytest.mark.parametrize("kind", DERIVED)
 def test_an_approval_without_a_reference_is_not_guessed_around(kind: OperationType) -> None:
     original = in_state(PRE_AUTH, "approved without", 1)
-    with pytest.raises(Misfit, match="000000000001 was approved without a transaction_reference"):
+    with pytest.raises(NotDerivable, match="000000000001 was approved without a transaction_reference"):
         reference(kind, original, [])
     if kind in (CAPTURE, VOID):
-        with pytest.raises(Misfit, match="000000000002 was approved without"):
+        with pytest.raises(NotDerivable, match="000000000002 was approved without"):
             reference(kind, in_state(PRE_AUTH, "approved", 1), [in_state(RE_AUTH, "approved without", 2)])
 
 
@@ -210,7 +210,7 @@ def test_what_no_repeat_lifts_is_told_first() -> None:
 def test_a_sibling_with_two_finals_stands_in_the_way_until_a_person_has_looked() -> None:
     sibling = in_state(CAPTURE, "declined")
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
-    conflicting, _ = advance(sibling, approval, seen=Seen.NEW, now=NOW)
+    conflicting, _ = advance(sibling, approval, seen=RepeatedEvent.NEW, now=NOW)
     both = [sibling, conflicting]
     found = in_the_way(CAPTURE, both, both, repeat=True)
     assert found is not None

@@ -19,13 +19,13 @@ from posd.clock.rules import (
     EVENT_SECONDS,
     NIGHT,
     RECORD,
+    ClockReading,
+    ClockWitness,
     Doubt,
-    Kept,
+    EventTime,
     Kernel,
-    Reading,
-    Sighting,
+    StoredClock,
     TerminalTimes,
-    Witness,
 )
 from tests.support.tables import every
 
@@ -34,32 +34,35 @@ NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 LIMIT = timedelta(seconds=300)
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
-KEPT = Kept(NOON, NOON)
+KEPT = StoredClock(NOON, NOON)
 
 
-def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> Reading:
+def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> ClockReading:
     """Return a reading of so long after noon, `elapsed` seconds after the reference."""
-    return Reading(NOON + ahead, 1000.0 + elapsed)
+    return ClockReading(NOON + ahead, 1000.0 + elapsed)
 
 
 class Case(NamedTuple):
-    reading: Reading
-    kept: Kept | None
-    reference: Reading | None
+    reading: ClockReading
+    kept: StoredClock | None
+    reference: ClockReading | None
     doubt: Doubt | None
 
 
 CASES = {
     "a first start believes the clock": Case(at(), None, None, None),
     "a first start does not believe a clock before the build": Case(
-        Reading(BUILT - SECOND, 0.0), None, None, Doubt.BEFORE_BUILD
+        ClockReading(BUILT - SECOND, 0.0), None, None, Doubt.BEFORE_BUILD
     ),
-    "the day of the build is no time before it": Case(Reading(BUILT, 0.0), None, None, None),
+    "the day of the build is no time before it": Case(ClockReading(BUILT, 0.0), None, None, None),
     "a person said that the build's date is wrong": Case(
-        Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, BUILT.isoformat()), None, None
+        ClockReading(BUILT - DAY, 0.0), StoredClock(BUILT - DAY, BUILT - DAY, BUILT.isoformat()), None, None
     ),
     "of another build no person said so": Case(
-        Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, "2026-01-01T00:00:00+00:00"), None, Doubt.BEFORE_BUILD
+        ClockReading(BUILT - DAY, 0.0),
+        StoredClock(BUILT - DAY, BUILT - DAY, "2026-01-01T00:00:00+00:00"),
+        None,
+        Doubt.BEFORE_BUILD,
     ),
     "a restart after a moment": Case(at(SECOND), KEPT, None, None),
     "a restart after a night": Case(at(DAY), KEPT, None, None),
@@ -67,17 +70,17 @@ CASES = {
     "a restart at the bound": Case(at(ABSENCE), KEPT, None, None),
     "a restart beyond the bound": Case(at(ABSENCE + SECOND), KEPT, None, Doubt.FAR_AHEAD),
     "a restart in the far future": Case(at(900 * DAY), KEPT, None, Doubt.FAR_AHEAD),
-    "nothing but a record of years ago": Case(at(900 * DAY), Kept(NOON, NOON, by_records=True), None, None),
-    "nothing but a record of later": Case(at(-DAY), Kept(NOON, NOON, by_records=True), None, Doubt.BEHIND),
+    "nothing but a record of years ago": Case(at(900 * DAY), StoredClock(NOON, NOON, by_records=True), None, None),
+    "nothing but a record of later": Case(at(-DAY), StoredClock(NOON, NOON, by_records=True), None, Doubt.BEHIND),
     "a restart a little earlier": Case(at(-LIMIT), KEPT, None, None),
     "a restart earlier": Case(at(-LIMIT - SECOND), KEPT, None, Doubt.BEHIND),
     "time passes": Case(at(DAY, 86_400.0), KEPT, at(), None),
-    "a suspended machine": Case(at(30 * DAY, 30 * 86_400.0), Kept(NOON, NOON), at(), None),
+    "a suspended machine": Case(at(30 * DAY, 30 * 86_400.0), StoredClock(NOON, NOON), at(), None),
     "a small step ahead": Case(at(LIMIT + 10 * SECOND, 10.0), KEPT, at(), None),
     "a large step ahead": Case(at(LIMIT + 11 * SECOND, 10.0), KEPT, at(), Doubt.STEPPED_AHEAD),
     "a jump of 900 days": Case(at(900 * DAY, 60.0), KEPT, at(), Doubt.STEPPED_AHEAD),
     "a jump that is over": Case(at(60 * SECOND, 60.0), KEPT, at(), None),
-    "a small step back": Case(at(10 * SECOND - LIMIT, 10.0), Kept(NOON, NOON), at(), None),
+    "a small step back": Case(at(10 * SECOND - LIMIT, 10.0), StoredClock(NOON, NOON), at(), None),
     "a large step back": Case(at(-DAY, 10.0), KEPT, at(), Doubt.BEHIND),
     "a step back that time has made up for": Case(at(SECOND, 86_400.0), KEPT, at(), Doubt.STEPPED_BACK),
 }
@@ -97,17 +100,17 @@ def test_every_doubt_has_its_words_and_what_ends_it() -> None:
 
 
 class Earlier(NamedTuple):
-    kept: Kept | None
+    kept: StoredClock | None
     record: datetime | None
-    known: Kept | None
+    known: StoredClock | None
 
 
 EARLIER = {
     "nothing is known": Earlier(None, None, None),
-    "an earlier version kept nothing but records": Earlier(None, NOON, Kept(NOON, NOON, by_records=True)),
+    "an earlier version kept nothing but records": Earlier(None, NOON, StoredClock(NOON, NOON, by_records=True)),
     "no record": Earlier(KEPT, None, KEPT),
     "an older record": Earlier(KEPT, NOON - DAY, KEPT),
-    "a record of after the last time that was kept": Earlier(KEPT, NOON + RECORD, Kept(NOON + RECORD, NOON)),
+    "a record of after the last time that was kept": Earlier(KEPT, NOON + RECORD, StoredClock(NOON + RECORD, NOON)),
     "a record that was made under a clock that was not believed": Earlier(KEPT, NOON + RECORD + SECOND, KEPT),
 }
 
@@ -118,14 +121,14 @@ def test_what_earlier_runs_have_left(case: Earlier) -> None:
 
 
 class Sightings(NamedTuple):
-    sightings: Sequence[Sighting]
+    sightings: Sequence[EventTime]
     agree: bool
     ahead: float | None
 
 
-def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> Sighting:
+def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> EventTime:
     """Return an event of a terminal whose clock is so far ahead, which came so long ago."""
-    return Sighting(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
+    return EventTime(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
 
 
 HEARD = {
@@ -152,9 +155,9 @@ def test_several_terminals_confirm_the_clock_and_one_does_not(case: Sightings) -
 
 def test_what_confirms_the_clock() -> None:
     agreeing, silent = TerminalTimes(3, 2, 0.0, agree=True), TerminalTimes(0, 0, None, agree=False)
-    assert rules.witness(Kernel.SYNCHRONISED, silent) is Witness.KERNEL
+    assert rules.witness(Kernel.SYNCHRONISED, silent) is ClockWitness.KERNEL
     for kernel in (Kernel.UNKNOWN, Kernel.UNSYNCHRONISED):
-        assert rules.witness(kernel, agreeing) is Witness.EVENTS
+        assert rules.witness(kernel, agreeing) is ClockWitness.EVENTS
         assert rules.witness(kernel, silent) is None
 
 
@@ -168,18 +171,18 @@ def test_witnesses_are_asked_where_they_change_something() -> None:
 
 def test_the_confirmed_time_moves_with_the_clock_that_is_believed() -> None:
     assert rules.moved(None, at(), 0.0, confirmed=False) == KEPT
-    assert rules.moved(KEPT, at(SECOND), 1.0, confirmed=False) == Kept(NOON + SECOND, NOON + SECOND)
+    assert rules.moved(KEPT, at(SECOND), 1.0, confirmed=False) == StoredClock(NOON + SECOND, NOON + SECOND)
     assert rules.moved(KEPT, at(-SECOND), 1.0, confirmed=False) == KEPT, "it never goes back"
     night = at(NIGHT)
-    assert rules.moved(KEPT, night, 0.0, confirmed=False) == Kept(night.wall, night.wall)
+    assert rules.moved(KEPT, night, 0.0, confirmed=False) == StoredClock(night.wall, night.wall)
 
 
 def test_one_reading_after_a_long_absence_moves_the_confirmed_time_by_nothing() -> None:
     week = at(7 * DAY)
     after = rules.moved(KEPT, week, 0.0, confirmed=False)
-    assert after == Kept(week.wall, NOON)
-    assert rules.moved(KEPT, week, 0.0, confirmed=True) == Kept(week.wall, week.wall)
-    records = rules.moved(Kept(NOON, NOON, by_records=True), week, 0.0, confirmed=False)
+    assert after == StoredClock(week.wall, NOON)
+    assert rules.moved(KEPT, week, 0.0, confirmed=True) == StoredClock(week.wall, week.wall)
+    records = rules.moved(StoredClock(NOON, NOON, by_records=True), week, 0.0, confirmed=False)
     assert records == after, "of records neither"
     later = rules.moved(after, at(7 * DAY + SECOND), 1.0, confirmed=False)
     assert later.confirmed == NOON + timedelta(seconds=CATCH_UP)
@@ -193,7 +196,7 @@ def test_the_confirmed_time_never_goes_back_and_never_overtakes_the_clock(
     for ahead, passed, confirmed in steps:
         wall += timedelta(seconds=ahead)
         before = kept
-        kept = rules.moved(kept, Reading(wall, 0.0), float(passed), confirmed=confirmed)
+        kept = rules.moved(kept, ClockReading(wall, 0.0), float(passed), confirmed=confirmed)
         assert before.confirmed <= kept.confirmed <= kept.highest == wall
 
 
@@ -202,10 +205,10 @@ def test_a_person_corrects_the_highest_time() -> None:
     assert rules.doubt(back, KEPT, at(), BUILT, LIMIT) is Doubt.BEHIND
     kept = rules.by_person(back, BUILT)
     assert rules.doubt(back, kept, back, BUILT, LIMIT) is None
-    ancient = Reading(BUILT - 5 * DAY, 0.0)
+    ancient = ClockReading(BUILT - 5 * DAY, 0.0)
     kept = rules.by_person(ancient, BUILT)
     assert rules.doubt(ancient, kept, ancient, BUILT, LIMIT) is None
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == kept
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=StoredClock) == kept
 
 
 @pytest.mark.parametrize(

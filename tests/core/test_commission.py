@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from posd.config import HeaderValue, TerminalConfig
-from posd.config.profile import EDITIONS, Row
+from posd.config.profile import EDITIONS, OperationRow
 from posd.config.schema import HashEncryptConfig
 from posd.terminals.commission import Commission, Part, version, vouched
 from tests.support.tables import every
@@ -17,9 +17,11 @@ TERMINAL = TerminalConfig(
     serial="SN-1",
     base_url="",
     fingerprint_sha256="",
+    public_key_sha256="",
     access_mode="local",
     scheme="https",
     ca_file=None,
+    trust="",
     server_name="",
     connect_timeout_seconds=3,
     reply_timeout_seconds=20,
@@ -50,7 +52,7 @@ def test_a_row_is_vouched_for_by_the_configuration_or_by_what_was_seen_with_the_
         assert vouched(operation, row, NOW, None) == confirmed
 
 
-def changed(operation: str, **given: Any) -> Mapping[str, Row]:
+def changed(operation: str, **given: Any) -> Mapping[str, OperationRow]:
     return {**LOCAL, operation: replace(LOCAL[operation], **given)}
 
 
@@ -75,7 +77,7 @@ def changed(operation: str, **given: Any) -> Mapping[str, Row]:
     ],
 )
 def test_whatever_the_proof_depends_on_makes_another_version(
-    terminal: TerminalConfig, table: Mapping[str, Row]
+    terminal: TerminalConfig, table: Mapping[str, OperationRow]
 ) -> None:
     assert version(terminal, table) != NOW
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
-from posd.cli.terminals.proofs import LACKS, Payment, PrintJob, Seen, lacking, payment, print_job
+from posd.cli.terminals.proofs import LACKS, ProvedPayment, ProvedPrintJob, WalkProofs, lacking, payment, print_job
 from posd.payments.abort_reply import AbortAnswer
 from posd.terminals.commission import Part
 
@@ -19,24 +19,24 @@ UNKNOWN = [
         for result, before in product(("none", "found", "no_answer"), (False, True))
     ),
 ]
-CANCELED = Payment(ID, True, "TERMINAL_CANCELED", True, "taken", ("found",), None)
-APPROVED = Payment(ID, True, "APPROVAL", True, None, ("found",), True)
+CANCELED = ProvedPayment(ID, True, "TERMINAL_CANCELED", True, "taken", ("found",), None)
+APPROVED = ProvedPayment(ID, True, "APPROVAL", True, None, ("found",), True)
 NONE = {"result": "none", "reason": None, "webhook_signature": "wh-secret-body-hex", "found_before": True}
-ALL = Seen((CANCELED, APPROVED), NONE, True, PrintJob("job", True, "COMPLETED", True))
+ALL = WalkProofs((CANCELED, APPROVED), NONE, True, ProvedPrintJob("job", True, "COMPLETED", True))
 
 
-def proven(seen: Seen) -> set[str]:
+def proven(seen: WalkProofs) -> set[str]:
     return {part for part, words in lacking(seen).items() if not words}
 
 
 def test_every_part_can_be_proven_and_what_lacks_is_said_in_words() -> None:
     assert proven(ALL) == set(LACKS) == set(Part)
-    for words in lacking(Seen(())).values():
+    for words in lacking(WalkProofs(())).values():
         assert words[0].islower()
         assert words.isprintable()
 
 
-def seen_of_search() -> Iterator[tuple[Seen, bool]]:
+def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
     """Every pair of payments by their end and their searches, with every answer for what never was; and the rule."""
     ends = [CANCELED._replace(status=status, searches=found) for status, found in product(STATUSES, SEARCHES)]
     for first, second, unknown in product(ends, [None, *ends], UNKNOWN):
@@ -44,7 +44,7 @@ def seen_of_search() -> Iterator[tuple[Seen, bool]]:
         found = any("found" in item.searches for item in payments)
         denied = any("none" in item.searches for item in payments if item.status in ("APPROVAL", "DECLINED"))
         none = unknown is not None and unknown["result"] == "none" and bool(unknown["found_before"])
-        yield Seen(payments, unknown), found and not denied and none
+        yield WalkProofs(payments, unknown), found and not denied and none
 
 
 def test_search_is_proven_by_a_payment_that_it_finds_and_an_explicit_none_and_never_where_it_denied_one() -> None:
@@ -66,13 +66,13 @@ def test_abort_is_proven_where_it_was_taken_and_the_payment_canceled_and_nothing
         expected = bool(aborted) and all(
             (item.abort, item.status) == ("taken", "TERMINAL_CANCELED") for item in aborted
         )
-        assert ("abort" in proven(Seen(payments))) == expected, payments
+        assert ("abort" in proven(WalkProofs(payments))) == expected, payments
 
 
 def test_start_and_callback_are_proven_where_each_payment_showed_them() -> None:
     for one, two in product(product((False, True), repeat=2), repeat=2):
         payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
-        found = proven(Seen(payments))
+        found = proven(WalkProofs(payments))
         assert ("start" in found) == (one[0] and two[0])
         assert ("callback" in found) == (one[1] and two[1])
 
@@ -81,22 +81,22 @@ def test_the_signature_is_proven_where_one_is_expected_and_each_end_came_over_th
     """A callback without the right one is refused, so that it is no event of the payment."""
     unsigned = NONE | {"webhook_signature": ""}
     for unknown, back in product((None, unsigned, NONE), (False, True)):
-        found = proven(Seen((CANCELED, APPROVED._replace(called_back=back)), unknown))
+        found = proven(WalkProofs((CANCELED, APPROVED._replace(called_back=back)), unknown))
         assert ("signature" in found) == (unknown is NONE and back)
 
 
 def test_the_amounts_unit_is_proven_by_a_person_or_an_approval_and_never_against_one_of_them() -> None:
     for shown, exact in product((None, False, True), repeat=2):
         expected = False not in (shown, exact) and True in (shown, exact)
-        assert ("amount_unit" in proven(Seen((APPROVED._replace(exact=exact),), NONE, shown))) == expected
+        assert ("amount_unit" in proven(WalkProofs((APPROVED._replace(exact=exact),), NONE, shown))) == expected
 
 
 def test_printing_is_proven_by_a_page_that_came_out_and_the_question_by_an_answer() -> None:
     for accepted, status, asked in product((False, True), (None, "COMPLETED", "FAILED", "PENDING"), (False, True)):
-        found = proven(Seen((), None, None, PrintJob("job", accepted, status, asked)))
+        found = proven(WalkProofs((), None, None, ProvedPrintJob("job", accepted, status, asked)))
         assert ("print" in found) == (accepted and status == "COMPLETED")
         assert ("print_job" in found) == asked
-    assert not proven(Seen(()))
+    assert not proven(WalkProofs(()))
 
 
 def document(result: str, status: str | None, kind: str, **fields: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
     refused = payment(
         document("not_started", None, "refusal"), [{"kind": "attempt", "judgement": "refused"}], [], Decimal(1)
     )
-    assert refused == Payment(ID, False, None, False, None, (), None)
+    assert refused == ProvedPayment(ID, False, None, False, None, (), None)
     for authorized, code, exact in (("1.00", "gap", True), ("100", "gap", False), ("1.00", "amount_differs", False)):
         approved = document("approved", "APPROVAL", "event", authorized_amount=Decimal(authorized))
         read = payment(approved | {"attention": [{"code": code}]}, HISTORY, [], Decimal(1))
@@ -133,6 +133,6 @@ def test_a_payment_is_read_from_what_posd_recorded_of_it() -> None:
 def test_a_print_job_is_read_from_what_posd_recorded_of_it() -> None:
     job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
     taken = {"kind": "attempt", "judgement": "accepted"}
-    assert print_job({"status": "PENDING", "print_job": job}, [taken]) == PrintJob("job", True, "COMPLETED", True)
+    assert print_job({"status": "PENDING", "print_job": job}, [taken]) == ProvedPrintJob("job", True, "COMPLETED", True)
     by_person = {"status": None, "print_job": job | {"decided_by": "operator"}}
-    assert print_job(by_person, [{"kind": "webhook"}]) == PrintJob("job", False, None, False)
+    assert print_job(by_person, [{"kind": "webhook"}]) == ProvedPrintJob("job", False, None, False)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
-from posd.payments.search_reply import Answer, Found, NoAnswer, Nothing
+from posd.payments.search_reply import Answer, SearchFailed, SearchHit, SearchMiss
 from posd.payments.transitions import (
     dismissed,
     doubt,
@@ -40,9 +40,9 @@ def in_doubt() -> Transaction:
 @pytest.mark.parametrize(
     ("answer", "result"),
     [
-        (Nothing(), SearchResult.NONE),
-        (NoAnswer("reset"), SearchResult.NO_ANSWER),
-        (Found((content(CARD, ACK).decode(),)), SearchResult.FOUND),
+        (SearchMiss(), SearchResult.NONE),
+        (SearchFailed("reset"), SearchResult.NO_ANSWER),
+        (SearchHit((content(CARD, ACK).decode(),)), SearchResult.FOUND),
     ],
 )
 def test_every_search_is_noted_and_what_brings_nothing_changes_nothing_else(
@@ -61,7 +61,7 @@ def test_every_search_is_noted_and_what_brings_nothing_changes_nothing_else(
 
 def test_a_state_that_was_found_again_is_nothing_new() -> None:
     once = found(content(CARD, ACK)).apply(in_doubt())
-    again = searched(once, Found((content(CARD, ACK).decode(),)), LATER)
+    again = searched(once, SearchHit((content(CARD, ACK).decode(),)), LATER)
     assert (again.updated_at, again.trail, codes(again)) == (once.updated_at, once.trail, set())
 
 
@@ -210,21 +210,21 @@ def test_an_attention_that_is_raised_again_keeps_its_beginning() -> None:
 
 
 def test_a_hit_that_is_not_ours_is_no_answer_and_yet_heard_of() -> None:
-    after = searched(in_doubt(), NoAnswer("of another merchant", 200, bears_id=True), LATER)
+    after = searched(in_doubt(), SearchFailed("of another merchant", 200, bears_id=True), LATER)
     assert (after.phase, after.heard) == (Phase.IN_DOUBT, True)
     assert codes(after) == {"in_doubt", "quarantined_event"}
     assert proved(after, PIECES, LATER) == after
 
 
 def test_a_hit_that_is_not_ours_takes_a_refusal_back() -> None:
-    after = searched(REPLY["refused"](starting()), NoAnswer("of another merchant", bears_id=True), LATER)
+    after = searched(REPLY["refused"](starting()), SearchFailed("of another merchant", bears_id=True), LATER)
     assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
     assert codes(after) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
 def test_one_element_of_no_use_beside_one_that_states_the_end_is_shown() -> None:
     final = content("APPROVAL", REQUESTED)
-    after = searched(in_doubt(), Found((f'{{"client_transaction_id": "{IDENTITY}"}}', final.decode())), LATER)
+    after = searched(in_doubt(), SearchHit((f'{{"client_transaction_id": "{IDENTITY}"}}', final.decode())), LATER)
     assert (after.outcome and after.outcome.result, codes(after)) == (Result.APPROVED, {"quarantined_event"})
 
 

@@ -12,7 +12,7 @@ from posd.base.json_types import decode
 from posd.payments.entries import Quarantined, apply
 from posd.payments.lifecycle import STATUSES
 from posd.payments.model import AttentionCode, Result
-from posd.payments.transitions import Seen, advance
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records.model import Phase
 from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
@@ -87,7 +87,7 @@ def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_asked_for(tell: C
             after = apply(started, Quarantined(why), NOW)
             assert (after.phase, after.outcome) == (Phase.STARTING, None)
             continue
-        after, _ = advance(started, event, seen=Seen.NEW, now=NOW)
+        after, _ = advance(started, event, seen=RepeatedEvent.NEW, now=NOW)
         if STATUSES.get(event.status) is None:
             counts["unknown status"] += 1
             assert after.outcome is None
@@ -130,8 +130,8 @@ def test_no_part_of_an_approval_is_taken_for_the_whole() -> None:
 
 def test_what_was_damaged_is_said_once_and_never_changes_the_outcome() -> None:
     data = EVENT.replace(b"VISA", b"VI\xffA")
-    after, _ = advance(starting(), read_event(data), seen=Seen.NEW, now=NOW)
-    whole, _ = advance(starting(), read_event(EVENT), seen=Seen.NEW, now=NOW)
+    after, _ = advance(starting(), read_event(data), seen=RepeatedEvent.NEW, now=NOW)
+    whole, _ = advance(starting(), read_event(EVENT), seen=RepeatedEvent.NEW, now=NOW)
     (attention,) = (item for item in after.attention if item.code is AttentionCode.DAMAGED_EVENT)
     assert "raw_response.franchise" in attention.detail
     assert after.outcome is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.damaged_json import MAX_DAMAGED_BYTES, Unreadable, mend, named, presentable, readable
+from posd.base.damaged_json import MAX_DAMAGED_BYTES, BrokenStructure, mend, named, presentable, readable
 from posd.base.json_types import MAX_DEPTH, check
 
 CUT = "�"
@@ -82,7 +82,7 @@ def test_what_stands_around_the_damage_is_read(damaged: bytes, read: Any, places
     ],
 )
 def test_what_is_not_whole_is_not_read(broken: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(BrokenStructure):
         mend(broken)
 
 
@@ -109,6 +109,7 @@ def test_what_cannot_be_read_at_all_says_both_reasons_and_is_shown_as_nothing() 
 
 def test_places_are_named_on_one_line_in_ascii_and_not_too_many() -> None:
     assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
+    assert named([(name,) for name in "edcba"]) == ("a", "b", "c", "d", "e")
     assert named([(name,) for name in "gfedcba"]) == ("a", "b", "c", "d", "e", "2 more")
     (long,) = named([("x" * 1000,) * 100])
     assert len(long) < 250
@@ -135,7 +136,7 @@ def test_any_bytes_in_a_text_are_read_as_json_or_not_at_all(document: Any, data:
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     try:
         mended = mend(bytes(whole))
-    except Unreadable as error:
+    except BrokenStructure as error:
         assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
     else:
         json.loads(check(mended.body))

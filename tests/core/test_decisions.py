@@ -8,10 +8,18 @@ import pytest
 from posd.payments import model
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result, Transaction, next_step
-from posd.payments.transitions import Seen, advance, conclude_start, interrupted, quarantined, rebuild, recognise
-from posd.payments.wire import Acknowledged, Judgement
+from posd.payments.transitions import (
+    RepeatedEvent,
+    advance,
+    conclude_start,
+    interrupted,
+    quarantined,
+    rebuild,
+    recognise,
+)
+from posd.payments.wire import Judgement, StartAccepted
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.events import body
 
@@ -20,7 +28,7 @@ PATH = ((ACK, None), (CARD, ACK), (REQUESTED, CARD))
 
 
 def apply(transaction: Transaction, status: str, previous: str | None = None, **changes: object) -> Transaction:
-    after, _ = advance(transaction, read(body(IDENTITY, status, previous, **changes)), seen=Seen.NEW, now=NOW)
+    after, _ = advance(transaction, read(body(IDENTITY, status, previous, **changes)), seen=RepeatedEvent.NEW, now=NOW)
     return after
 
 
@@ -35,24 +43,25 @@ def codes(transaction: Transaction) -> set[str]:
 
 
 def refused() -> Transaction:
-    return conclude_start(starting(), Refused(409, "busy"), NOW)
+    return conclude_start(starting(), StartRefused(409, "busy"), NOW)
 
 
 @pytest.mark.parametrize(
-    ("recorded", "expected"), [([], Seen.NEW), ([b"a", b"b"], Seen.REPEATED), ([b"x"], Seen.REUSED)]
+    ("recorded", "expected"),
+    [([], RepeatedEvent.NEW), ([b"a", b"b"], RepeatedEvent.REPEATED), ([b"x"], RepeatedEvent.REUSED)],
 )
-def test_recognise(recorded: list[bytes], expected: Seen) -> None:
+def test_recognise(recorded: list[bytes], expected: RepeatedEvent) -> None:
     assert recognise(b"a", recorded) is expected
 
 
 @pytest.mark.parametrize(
     ("judgement", "phase", "result", "evidence", "attention", "step"),
     [
-        (Acknowledged("SN-TEST"), Phase.ACTIVE, None, None, set(), NextStep.WAIT),
-        (Acknowledged(None), Phase.ACTIVE, None, None, set(), NextStep.WAIT),
-        (Acknowledged("SN-OTHER"), Phase.ACTIVE, None, None, {"serial_mismatch"}, NextStep.WAIT),
-        (Refused(422, "no"), Phase.FINAL, "not_started", EvidenceKind.REFUSAL, set(), NextStep.NEW_ID_OK),
-        (Unsent("refused"), Phase.FINAL, "not_started", EvidenceKind.UNSENT, set(), NextStep.NEW_ID_OK),
+        (StartAccepted("SN-TEST"), Phase.ACTIVE, None, None, set(), NextStep.WAIT),
+        (StartAccepted(None), Phase.ACTIVE, None, None, set(), NextStep.WAIT),
+        (StartAccepted("SN-OTHER"), Phase.ACTIVE, None, None, {"serial_mismatch"}, NextStep.WAIT),
+        (StartRefused(422, "no"), Phase.FINAL, "not_started", EvidenceKind.REFUSAL, set(), NextStep.NEW_ID_OK),
+        (NeverSent("refused"), Phase.FINAL, "not_started", EvidenceKind.UNSENT, set(), NextStep.NEW_ID_OK),
         (Doubtful("reset"), Phase.IN_DOUBT, None, None, {"in_doubt"}, NextStep.WAIT),
     ],
 )
@@ -77,15 +86,15 @@ def test_answer_to_the_start(
         assert after.outcome.failure_reason.type == "posd"
 
 
-@pytest.mark.parametrize("judgement", [Refused(409, "busy"), Unsent("refused")])
+@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused")])
 def test_what_was_acknowledged_never_becomes_not_started(judgement: Judgement) -> None:
-    acknowledged = conclude_start(starting(), Acknowledged("SN-TEST"), NOW)
+    acknowledged = conclude_start(starting(), StartAccepted("SN-TEST"), NOW)
     assert conclude_start(acknowledged, judgement, NOW) == acknowledged
 
 
 def test_the_same_answer_recorded_twice_is_recorded_once() -> None:
     """A commit of uncertain end is tried again, and may have been on disk."""
-    assert conclude_start(refused(), Refused(409, "busy"), NOW) == refused()
+    assert conclude_start(refused(), StartRefused(409, "busy"), NOW) == refused()
 
 
 def test_doubt_asks_for_a_person_only_after_the_grace() -> None:
@@ -94,13 +103,13 @@ def test_doubt_asks_for_a_person_only_after_the_grace() -> None:
     assert next_step(doubtful, NOW + GRACE + timedelta(seconds=1), GRACE) is NextStep.ASK_PERSON
 
 
-@pytest.mark.parametrize("judgement", [Refused(409, "busy"), Unsent("refused"), Doubtful("reset")])
+@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused"), Doubtful("reset")])
 def test_an_event_that_was_faster_beats_the_answer(judgement: Judgement) -> None:
     running = along(starting(), (ACK, None))
     assert conclude_start(running, judgement, NOW) == running
 
 
-@pytest.mark.parametrize("judgement", [Refused(409, "busy"), Unsent("refused")])
+@pytest.mark.parametrize("judgement", [StartRefused(409, "busy"), NeverSent("refused")])
 def test_after_any_authentic_callback_a_refusal_proves_nothing(judgement: Judgement) -> None:
     strange = along(starting(), ("TERMINAL_WARMING_UP", None))
     unusable = quarantined(starting(), "not JSON", NOW)
@@ -111,12 +120,12 @@ def test_after_any_authentic_callback_a_refusal_proves_nothing(judgement: Judgem
 
 def test_a_refusal_of_what_is_in_doubt_with_an_event_leaves_it_so() -> None:
     strange = along(interrupted(starting(), NOW), ("TERMINAL_WARMING_UP", None))
-    assert conclude_start(strange, Refused(409, "busy"), NOW).phase is Phase.IN_DOUBT
+    assert conclude_start(strange, StartRefused(409, "busy"), NOW).phase is Phase.IN_DOUBT
 
 
 def test_an_acknowledgement_never_reopens_a_final() -> None:
     final = along(starting(), *PATH, ("APPROVAL", REQUESTED))
-    after = conclude_start(final, Acknowledged("SN-TEST"), NOW)
+    after = conclude_start(final, StartAccepted("SN-TEST"), NOW)
     assert (after.phase, after.outcome) == (Phase.FINAL, final.outcome)
 
 
@@ -126,14 +135,14 @@ def test_doubt_ends_with_the_first_event() -> None:
 
 
 def test_doubt_ends_with_an_acknowledgement() -> None:
-    after = conclude_start(interrupted(starting(), NOW), Acknowledged("SN-TEST"), NOW)
+    after = conclude_start(interrupted(starting(), NOW), StartAccepted("SN-TEST"), NOW)
     assert (after.phase, codes(after)) == (Phase.ACTIVE, set())
 
 
 def test_the_acknowledgement_is_a_state_and_not_an_event() -> None:
-    acknowledged = conclude_start(starting(), Acknowledged("SN-TEST"), NOW)
+    acknowledged = conclude_start(starting(), StartAccepted("SN-TEST"), NOW)
     assert (acknowledged.status, acknowledged.trail.position) == (ACK, None)
-    _, verdict = advance(acknowledged, read(body(IDENTITY, ACK)), seen=Seen.NEW, now=NOW)
+    _, verdict = advance(acknowledged, read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert verdict is Verdict.APPLIED
 
 
@@ -278,7 +287,9 @@ def test_two_finals_that_differ_are_shown_and_the_first_stands(
     status: str, changes: dict[str, object], conflict: bool
 ) -> None:
     first = apply(along(starting(), *PATH), "APPROVAL", REQUESTED, raw_response={"transaction_reference": "r-1"})
-    second, verdict = advance(first, read(body(IDENTITY, status, REQUESTED, **changes)), seen=Seen.NEW, now=NOW)
+    second, verdict = advance(
+        first, read(body(IDENTITY, status, REQUESTED, **changes)), seen=RepeatedEvent.NEW, now=NOW
+    )
     assert verdict is Verdict.AFTER_FINAL
     assert second.outcome == first.outcome
     assert ("conflicting_final" in codes(second)) is conflict
@@ -287,20 +298,20 @@ def test_two_finals_that_differ_are_shown_and_the_first_stands(
 
 def test_an_event_id_used_again_is_kept_and_moves_nothing() -> None:
     before = along(starting(), (ACK, None))
-    after, verdict = advance(before, read(body(IDENTITY, CARD, ACK)), seen=Seen.REUSED, now=NOW)
+    after, verdict = advance(before, read(body(IDENTITY, CARD, ACK)), seen=RepeatedEvent.REUSED, now=NOW)
     assert (verdict, after.status, codes(after)) == (Verdict.DUPLICATE, ACK, {"event_id_reused"})
     assert next_step(after, NOW, GRACE) is NextStep.ASK_PERSON, "what was not applied may have been the final"
 
 
 def test_a_conflicting_final_under_a_used_event_id_is_shown_as_well() -> None:
     final = along(starting(), *PATH, ("DECLINED", REQUESTED))
-    after, _ = advance(final, read(body(IDENTITY, "APPROVAL", REQUESTED)), seen=Seen.REUSED, now=NOW)
+    after, _ = advance(final, read(body(IDENTITY, "APPROVAL", REQUESTED)), seen=RepeatedEvent.REUSED, now=NOW)
     assert codes(after) == {"event_id_reused", "conflicting_final"}
 
 
 def test_another_terminal_of_the_fleet_is_believed_and_shown() -> None:
     event = read(body(IDENTITY, ACK, None, "SN-OTHER"))
-    after, verdict = advance(starting(), event, seen=Seen.NEW, now=NOW)
+    after, verdict = advance(starting(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert (verdict, after.status, codes(after)) == (Verdict.APPLIED, ACK, {"serial_mismatch"})
 
 
@@ -321,15 +332,15 @@ def test_a_gap_stays_until_every_missing_event_has_come() -> None:
 
 def test_every_change_has_its_time_and_what_changes_nothing_has_none() -> None:
     later, at = NOW + GRACE, "2026-11-20T10:42:13.000Z"
-    changed, _ = advance(starting(), read(body(IDENTITY, ACK)), seen=Seen.NEW, now=later)
+    changed, _ = advance(starting(), read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=later)
     changes = (
         changed,
-        conclude_start(starting(), Acknowledged("SN-TEST"), later),
+        conclude_start(starting(), StartAccepted("SN-TEST"), later),
         interrupted(starting(), later),
         quarantined(starting(), "not JSON", later),
     )
     assert {change.updated_at for change in changes} == {at}
-    late, _ = advance(along(starting(), (ACK, None)), read(body(IDENTITY, ACK)), seen=Seen.NEW, now=later)
+    late, _ = advance(along(starting(), (ACK, None)), read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=later)
     assert late.updated_at == "2026-11-20T10:42:03.000Z"
 
 
@@ -365,4 +376,4 @@ def test_abortable_until_the_acquirer_is_asked(path: tuple[tuple[str, str | None
 def test_no_abort_once_an_event_says_that_the_acquirer_was_asked_or_that_another_device_answered() -> None:
     asked = apply(along(starting(), *PATH[:2]), "TERMINAL_WARMING_UP", REQUESTED)
     assert not asked.abortable
-    assert not conclude_start(starting(), Acknowledged("SN-OTHER"), NOW).abortable
+    assert not conclude_start(starting(), StartAccepted("SN-OTHER"), NOW).abortable

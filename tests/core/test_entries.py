@@ -21,6 +21,7 @@ from posd.payments.entries import (
     Disputed,
     Entry,
     Interrupted,
+    JudgedStart,
     NothingHeard,
     OutcomeRead,
     OutcomeUnread,
@@ -39,33 +40,33 @@ from posd.payments.entries import (
     replay,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
-from posd.payments.search_reply import Found, NoAnswer, Nothing
-from posd.payments.transitions import New, Seen, recognise
-from posd.payments.wire import Acknowledged, TransactionEvent
+from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
+from posd.payments.transitions import New, RepeatedEvent, recognise
+from posd.payments.wire import StartAccepted, TransactionEvent
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.tables import every
 
 ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNumber": "SN-TEST"}}).encode())
 PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")
-FINAL = Found((content("APPROVAL", REQUESTED).decode(),))
+FINAL = SearchHit((content("APPROVAL", REQUESTED).decode(),))
 
 #: Every entry, its word in the feed, and the decision that it stands for.
 ENTRIES = [
     (
         Attempted(ACKNOWLEDGEMENT),
         "acknowledged",
-        lambda was: transitions.conclude_start(was, Acknowledged("SN-TEST"), NOW),
+        lambda was: transitions.conclude_start(was, StartAccepted("SN-TEST"), NOW),
     ),
     (
         Attempted(Replied(409, b"\xff\x00busy")),
         "refused",
-        lambda was: transitions.conclude_start(was, Refused(409, "\ufffd\0busy"), NOW),
+        lambda was: transitions.conclude_start(was, StartRefused(409, "\ufffd\0busy"), NOW),
     ),
-    (Attempted(NotSent("refused")), "unsent", lambda was: transitions.conclude_start(was, Unsent("refused"), NOW)),
-    (Attempted(Lost("reset")), "in_doubt", lambda was: transitions.conclude_start(was, Doubtful("reset"), NOW)),
+    (Attempted(NotSent("refused")), "unsent", lambda was: transitions.conclude_start(was, NeverSent("refused"), NOW)),
+    (Attempted(ReplyLost("reset")), "in_doubt", lambda was: transitions.conclude_start(was, Doubtful("reset"), NOW)),
     (
         Attempted(Replied(200, ACKNOWLEDGEMENT.body, complete=False)),
         "in_doubt",
@@ -74,11 +75,11 @@ ENTRIES = [
         ),
     ),
     (Interrupted(), "interrupted", lambda was: transitions.interrupted(was, NOW)),
-    (Searched(Nothing()), "search:none", lambda was: transitions.searched(was, Nothing(), NOW)),
+    (Searched(SearchMiss()), "search:none", lambda was: transitions.searched(was, SearchMiss(), NOW)),
     (
-        Searched(NoAnswer("no", 404)),
+        Searched(SearchFailed("no", 404)),
         "search:no_answer",
-        lambda was: transitions.searched(was, NoAnswer("no", 404), NOW),
+        lambda was: transitions.searched(was, SearchFailed("no", 404), NOW),
     ),
     (Searched(FINAL), "search:found", lambda was: transitions.searched(was, FINAL, NOW)),
     (
@@ -94,7 +95,7 @@ ENTRIES = [
         "abort:unreachable",
         lambda was: transitions.aborting(was, NOW, may_be=False),
     ),
-    (AbortAnswered(Lost("reset")), "abort:unknown", lambda was: was),
+    (AbortAnswered(ReplyLost("reset")), "abort:unknown", lambda was: was),
     (Quarantined("not JSON"), "quarantined", lambda was: transitions.quarantined(was, "not JSON", NOW)),
     (
         NothingHeard(AttentionCode.STALLED, 60.0),
@@ -152,6 +153,10 @@ def written_down(entry: Entry) -> Entry:
     return msgspec.json.decode(msgspec.json.encode(entry), type=Entry)  # type: ignore[arg-type]
 
 
+def word_of(entry: Entry) -> str:
+    return feed_word(JudgedStart.of(entry, IDENTITY) if isinstance(entry, Attempted) else entry)
+
+
 def test_every_kind_of_entry_is_here() -> None:
     assert {type(entry) for entry, _, _ in ENTRIES} == set(get_args(Entry))
 
@@ -160,7 +165,7 @@ def test_every_kind_of_entry_is_here() -> None:
 def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
-    assert feed_word(back, IDENTITY) == word
+    assert word_of(back) == word
     for beginning in BEGINNINGS:
         assert apply(beginning, back, NOW) == effect(beginning)
 
@@ -168,14 +173,14 @@ def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, w
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
 def test_an_entry_changes_something_somewhere_unless_a_search_has_to_say_what_it_did(entry: Entry) -> None:
     changed = any(apply(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
-    left_to_searches = (AbortRequested(probe=True), AbortAnswered(Replied(409, b"")), AbortAnswered(Lost("reset")))
+    left_to_searches = (AbortRequested(probe=True), AbortAnswered(Replied(409, b"")), AbortAnswered(ReplyLost("reset")))
     assert changed is (entry not in left_to_searches)
 
 
 #: Ends of a payment: by a person's word, by what was inferred, by an event.
 ENDS = (
     transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
-    transitions.conclude_start(starting(), Unsent("refused"), NOW),
+    transitions.conclude_start(starting(), NeverSent("refused"), NOW),
     transitions.searched(starting(), FINAL, NOW),
 )
 
@@ -224,7 +229,7 @@ def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | En
         event = read(thing)
         known = bodies.setdefault(event.event_id, [])
         seen = recognise(thing, known)
-        if seen is not Seen.REPEATED:
+        if seen is not RepeatedEvent.REPEATED:
             known.append(thing)
             lived, verdict = transitions.advance(lived, event, seen=seen, now=at)
             verdicts.append(verdict)
@@ -282,5 +287,5 @@ def test_a_persons_word_stands_after_an_upgrade() -> None:
 )
 def test_an_abort_is_judged_as_when_it_was_recorded(status: int, document: object, word: str, *, heard: bool) -> None:
     entry = written_before("abort_answered", status, document)
-    assert feed_word(entry, IDENTITY) == word
+    assert word_of(entry) == word
     assert apply(starting(), entry, NOW).heard is heard

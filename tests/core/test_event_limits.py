@@ -3,7 +3,7 @@
 from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.payments import transitions
 from posd.payments.lifecycle import Status, Trail, step
-from posd.payments.transitions import New, Seen, limit_of_events
+from posd.payments.transitions import New, RepeatedEvent, limit_of_events
 from posd.payments.wire import TransactionEvent, read_event
 from tests.core.scenarios import IDENTITY, NOW, starting
 from tests.support.events import body
@@ -20,19 +20,19 @@ def event(status: str) -> TransactionEvent:
 
 
 ROWS: list[tuple[str, New, int, Limit | None]] = [
-    ("CARD_PRESENTED", Seen.NEW, 0, None),
-    ("CARD_PRESENTED", Seen.NEW, EVENTS - 1, None),
-    ("CARD_PRESENTED", Seen.NEW, EVENTS, EVENTS_OF_TRANSACTION),
-    ("CARD_PRESENTED", Seen.REUSED, EVENTS, EVENTS_OF_TRANSACTION),
-    ("A_NEW_STATE", Seen.NEW, EVENTS, EVENTS_OF_TRANSACTION),
-    ("APPROVAL", Seen.NEW, EVENTS, None),
-    ("APPROVAL", Seen.NEW, ALL - 1, None),
-    ("APPROVAL", Seen.NEW, ALL, FINALS_OF_TRANSACTION),
+    ("CARD_PRESENTED", RepeatedEvent.NEW, 0, None),
+    ("CARD_PRESENTED", RepeatedEvent.NEW, EVENTS - 1, None),
+    ("CARD_PRESENTED", RepeatedEvent.NEW, EVENTS, EVENTS_OF_TRANSACTION),
+    ("CARD_PRESENTED", RepeatedEvent.REUSED, EVENTS, EVENTS_OF_TRANSACTION),
+    ("A_NEW_STATE", RepeatedEvent.NEW, EVENTS, EVENTS_OF_TRANSACTION),
+    ("APPROVAL", RepeatedEvent.NEW, EVENTS, None),
+    ("APPROVAL", RepeatedEvent.NEW, ALL - 1, None),
+    ("APPROVAL", RepeatedEvent.NEW, ALL, FINALS_OF_TRANSACTION),
     # The first of its state.
-    ("DECLINED", Seen.NEW, ALL, None),
-    ("APPROVAL_REQUESTED", Seen.NEW, ALL, None),
-    ("DECLINED", Seen.REUSED, ALL, FINALS_OF_TRANSACTION),
-    ("APPROVAL_REQUESTED", Seen.REUSED, EVENTS, EVENTS_OF_TRANSACTION),
+    ("DECLINED", RepeatedEvent.NEW, ALL, None),
+    ("APPROVAL_REQUESTED", RepeatedEvent.NEW, ALL, None),
+    ("DECLINED", RepeatedEvent.REUSED, ALL, FINALS_OF_TRANSACTION),
+    ("APPROVAL_REQUESTED", RepeatedEvent.REUSED, EVENTS, EVENTS_OF_TRANSACTION),
 ]
 
 
@@ -47,7 +47,7 @@ def test_of_each_state_one_gets_in_past_every_limit_and_no_more() -> None:
     trail, kept = Trail(), 0
     for _ in range(3):
         for status in Status:
-            if limit_of_events(trail, event(status), seen=Seen.NEW, recorded=ALL + kept) is None:
+            if limit_of_events(trail, event(status), seen=RepeatedEvent.NEW, recorded=ALL + kept) is None:
                 trail = step(trail, status, None).trail
                 kept += 1
     assert kept == len(Status)

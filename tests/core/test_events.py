@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.wire import MAX_TEXT, NotAnEvent, read_acknowledgement, read_event
-from tests.core.scenarios import IDENTITY
+from posd.payments.wire import MAX_TEXT, NotAnEvent, read_event
+from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.support.events import body, event
 from tests.support.tables import every
 
@@ -175,13 +175,8 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: object) ->
         assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
 
 
-@pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b"7", b'{"status":'])
-def test_what_is_no_acknowledgement_is_none(data: bytes) -> None:
-    assert read_acknowledgement(data) is None
-
-
 def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
-    acknowledgement = read_acknowledgement(
+    acknowledgement = acknowledgement_of(
         json.dumps(
             {
                 "status": "TERMINAL_ACKNOWLEDGED",
@@ -213,7 +208,7 @@ def test_who_acknowledges_is_read_under_each_name_and_in_the_object(
     terminal: dict[str, str], inner: dict[str, object], expected: str | None
 ) -> None:
     document = {"status": "TERMINAL_ACKNOWLEDGED", "terminal": terminal, "object": inner}
-    read = read_acknowledgement(json.dumps(document).encode())
+    read = acknowledgement_of(json.dumps(document).encode())
     assert (read.serial_number if read else None) == expected
 
 
@@ -230,7 +225,7 @@ def test_an_event_in_the_names_of_other_answers_is_read() -> None:
 
 @pytest.mark.parametrize("echo", [["x"], {"x": 1}, True, 5])
 def test_an_echo_that_is_no_text_matches_no_known_id(echo: object) -> None:
-    acknowledgement = read_acknowledgement(json.dumps({"client_transaction_id": echo}).encode())
+    acknowledgement = acknowledgement_of(json.dumps({"client_transaction_id": echo}).encode())
     assert acknowledgement is not None
     (echoed,) = acknowledgement.client_transaction_ids
     assert echoed != IDENTITY
@@ -238,7 +233,7 @@ def test_an_echo_that_is_no_text_matches_no_known_id(echo: object) -> None:
 
 @pytest.mark.parametrize("echo", [None, ""])
 def test_an_empty_echo_is_none(echo: object) -> None:
-    acknowledgement = read_acknowledgement(json.dumps({"client_transaction_id": echo}).encode())
+    acknowledgement = acknowledgement_of(json.dumps({"client_transaction_id": echo}).encode())
     assert acknowledgement is not None
     assert acknowledgement.client_transaction_ids == ()
 
@@ -255,9 +250,9 @@ def test_an_empty_echo_is_none(echo: object) -> None:
     ],
 )
 def test_what_says_two_things_is_no_acknowledgement(data: bytes) -> None:
-    assert read_acknowledgement(data) is None
+    assert acknowledgement_of(data) is None
 
 
 def test_what_says_the_same_twice_is_one() -> None:
     twice = b'{"status": "TERMINAL_ACKNOWLEDGED", "status": "TERMINAL_ACKNOWLEDGED", "x": 1, "x": 2}'
-    assert read_acknowledgement(twice) is not None
+    assert acknowledgement_of(twice) is not None

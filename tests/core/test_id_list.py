@@ -4,9 +4,9 @@ from io import BytesIO
 
 import pytest
 
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.upkeep import id_list
-from posd.upkeep.id_list import MOST_LINE_BYTES, MOST_LINES, BadList
+from posd.upkeep.id_list import MOST_LINE_BYTES, MOST_LINES, InvalidIdList
 from tests.support.tables import every
 
 ONE = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
@@ -14,12 +14,12 @@ TWO = "7f9619ff-8b86-4d01-b42d-00cf4fc964ff"
 AT = "2026-11-20T10:00:00.000Z"
 
 
-def read(content: bytes) -> list[Started]:
+def read(content: bytes) -> list[StartedPayment]:
     return list(id_list.read(BytesIO(content)).values())
 
 
 def refusal(content: bytes) -> list[str]:
-    with pytest.raises(BadList) as refused:
+    with pytest.raises(InvalidIdList) as refused:
         read(content)
     return str(refused.value).split("\n")
 
@@ -27,24 +27,27 @@ def refusal(content: bytes) -> list[str]:
 @every(
     ("line", "started"),
     [
-        (f"{ONE}", Started(ONE, "", "")),
-        (f"{ONE}\t{AT}", Started(ONE, "", AT)),
-        (f"{ONE}\t{AT}\tSN 1", Started(ONE, "SN 1", AT)),
-        (f"{ONE}\t\tSN-1", Started(ONE, "SN-1", "")),
-        (f"{ONE}\t\t", Started(ONE, "", "")),
-        (f"{ONE}\t{AT}\tSN-1\ttable 7, \u00e1", Started(ONE, "SN-1", AT, sale="table 7, \u00e1")),
-        (f"{ONE}\t\t\t", Started(ONE, "", "")),
-        (f"{ONE.upper()}\t2026-11-20T10:00:00Z", Started(ONE, "", AT)),
-        (f"{ONE}\t2026-11-20T10:00:00.0004Z", Started(ONE, "", AT)),
+        (f"{ONE}", StartedPayment(ONE, "", "")),
+        (f"{ONE}\t{AT}", StartedPayment(ONE, "", AT)),
+        (f"{ONE}\t{AT}\tSN 1", StartedPayment(ONE, "SN 1", AT)),
+        (f"{ONE}\t\tSN-1", StartedPayment(ONE, "SN-1", "")),
+        (f"{ONE}\t\t", StartedPayment(ONE, "", "")),
+        (f"{ONE}\t{AT}\tSN-1\ttable 7, \u00e1", StartedPayment(ONE, "SN-1", AT, sale="table 7, \u00e1")),
+        (f"{ONE}\t\t\t", StartedPayment(ONE, "", "")),
+        (f"{ONE.upper()}\t2026-11-20T10:00:00Z", StartedPayment(ONE, "", AT)),
+        (f"{ONE}\t2026-11-20T10:00:00.0004Z", StartedPayment(ONE, "", AT)),
     ],
 )
-def test_a_line_names_a_payment(line: str, started: Started) -> None:
+def test_a_line_names_a_payment(line: str, started: StartedPayment) -> None:
     for end in ("\n", "", "\r\n"):
         assert read(f"# lane-1\n\n{line}{end}".encode()) == [started]
 
 
 def test_the_first_line_of_an_id_counts_and_the_order_stays() -> None:
-    assert read(f"{TWO}\n{ONE}\t{AT}\n{ONE.upper()}\n".encode()) == [Started(TWO, "", ""), Started(ONE, "", AT)]
+    assert read(f"{TWO}\n{ONE}\t{AT}\n{ONE.upper()}\n".encode()) == [
+        StartedPayment(TWO, "", ""),
+        StartedPayment(ONE, "", AT),
+    ]
 
 
 @every(
@@ -107,5 +110,5 @@ def test_an_endless_file_is_not_read_to_its_end() -> None:
             assert size > 0
             return b"\0" * size
 
-    with pytest.raises(BadList, match="longer"):
+    with pytest.raises(InvalidIdList, match="longer"):
         id_list.read(Endless())

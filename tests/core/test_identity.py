@@ -4,17 +4,17 @@ from itertools import product
 
 import pytest
 
-from posd.terminals.attempt import Attempt, Lost, Replied, refuser
+from posd.terminals.attempt import Attempt, Replied, ReplyLost, refuser
 from posd.terminals.identity import (
+    AddressConflict,
     Claimants,
-    Conflict,
-    Dispute,
-    Old,
-    Other,
+    LastTrusted,
+    OpenConflict,
+    OtherTerminal,
     Proof,
     Situation,
     Trusted,
-    Use,
+    UsableAddress,
     judge,
     todo,
     words,
@@ -25,58 +25,66 @@ BOOLEANS = ("configured", "pinned", "proven", "proved", "decided", "contested", 
 #: Every situation there is.
 ALL = [
     Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
-    for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), Old, Claimants)
+    for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), LastTrusted, Claimants)
 ]
 
 
 def unproven(**changes: object) -> Situation:
     """Return a situation in which nothing is proven: without changes a terminal that is where it was."""
-    base = {"configured": False, "pinned": False, "proven": False, "old": Old.ANSWERS, "claimants": Claimants.NONE}
+    base = {
+        "configured": False,
+        "pinned": False,
+        "proven": False,
+        "old": LastTrusted.ANSWERS,
+        "claimants": Claimants.NONE,
+    }
     return Situation(**base | changes)  # type: ignore[arg-type]
 
 
 def test_a_configured_address_always_wins() -> None:
-    assert {judge(seen) for seen in ALL if seen.configured} == {Use.CONFIGURED}
+    assert {judge(seen) for seen in ALL if seen.configured} == {UsableAddress.CONFIGURED}
 
 
 def test_what_is_pinned_or_proven_moves_without_a_question() -> None:
-    assert {judge(seen) for seen in ALL if seen.pinned and not seen.configured} == {Use.NEWEST}
+    assert {judge(seen) for seen in ALL if seen.pinned and not seen.configured} == {UsableAddress.NEWEST}
     rest = [seen for seen in ALL if seen.proven and not seen.configured and not seen.pinned]
-    assert {judge(seen) for seen in rest} == {Use.PROVEN}
+    assert {judge(seen) for seen in rest} == {UsableAddress.PROVEN}
 
 
 UNPROVEN = [seen for seen in ALL if not (seen.configured or seen.pinned or seen.proven)]
 
 
 def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
-    followed = [seen for seen in UNPROVEN if judge(seen) is Use.NEW]
+    followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:
-        assert (seen.old, seen.claimants) == (Old.LOST, Claimants.ONE), seen
+        assert (seen.old, seen.claimants) == (LastTrusted.LOST, Claimants.ONE), seen
         assert {seen.open, seen.proved, seen.contested} == {False}, seen
 
 
 def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None:
     for seen in UNPROVEN:
-        if judge(seen) is Use.TRUSTED:
-            assert seen.old is not Old.NEVER, seen
+        if judge(seen) is UsableAddress.TRUSTED:
+            assert seen.old is not LastTrusted.NEVER, seen
             alone = seen.claimants is Claimants.NONE
-            waits = seen.old is Old.SILENT and seen.claimants is Claimants.ONE
-            assert alone or waits or seen.old is Old.UNKNOWN or (seen.old is Old.ANSWERS and seen.decided), seen
+            waits = seen.old is LastTrusted.SILENT and seen.claimants is Claimants.ONE
+            assert (
+                alone or waits or seen.old is LastTrusted.UNKNOWN or (seen.old is LastTrusted.ANSWERS and seen.decided)
+            ), seen
 
 
 def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_are_two() -> None:
     for seen in UNPROVEN:
-        if seen.old is Old.NEVER:
+        if seen.old is LastTrusted.NEVER:
             several = seen.claimants is Claimants.SEVERAL
-            assert judge(seen) is (Conflict.RIVALS if several else Use.NEWEST), seen
+            assert judge(seen) is (AddressConflict.RIVALS if several else UsableAddress.NEWEST), seen
         else:
-            assert judge(seen) is not Use.NEWEST, seen
+            assert judge(seen) is not UsableAddress.NEWEST, seen
 
 
 def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
     for seen in ALL:
-        if seen.open and isinstance(judge(seen), Use):
+        if seen.open and isinstance(judge(seen), UsableAddress):
             closed = Situation(**{name: getattr(seen, name) for name in seen.__struct_fields__} | {"open": False})
             assert judge(closed) is judge(seen), seen
 
@@ -84,34 +92,37 @@ def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
 @every(
     ("changes", "expected"),
     [
-        ({}, Use.TRUSTED),
-        ({"claimants": Claimants.ONE}, Conflict.RIVALS),
-        ({"claimants": Claimants.ONE, "decided": True}, Use.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": Old.UNKNOWN}, Use.TRUSTED),
-        ({"claimants": Claimants.NONE, "old": Old.SILENT}, Use.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT}, Use.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": Old.LOST}, Use.NEW),
-        ({"claimants": Claimants.ONE, "old": Old.LOST, "decided": True}, Use.NEW),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT, "open": True}, Conflict.MOVED),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT, "proved": True}, Conflict.MOVED),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT, "decided": True, "contested": True}, Conflict.MOVED),
-        ({"claimants": Claimants.SEVERAL, "old": Old.SILENT}, Conflict.RIVALS),
+        ({}, UsableAddress.TRUSTED),
+        ({"claimants": Claimants.ONE}, AddressConflict.RIVALS),
+        ({"claimants": Claimants.ONE, "decided": True}, UsableAddress.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.UNKNOWN}, UsableAddress.TRUSTED),
+        ({"claimants": Claimants.NONE, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.LOST}, UsableAddress.NEW),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.LOST, "decided": True}, UsableAddress.NEW),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "open": True}, AddressConflict.MOVED),
+        ({"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "proved": True}, AddressConflict.MOVED),
+        (
+            {"claimants": Claimants.ONE, "old": LastTrusted.SILENT, "decided": True, "contested": True},
+            AddressConflict.MOVED,
+        ),
+        ({"claimants": Claimants.SEVERAL, "old": LastTrusted.SILENT}, AddressConflict.RIVALS),
     ],
     ids=str,
 )
-def test_the_table(changes: dict[str, object], expected: Use | Conflict) -> None:
+def test_the_table(changes: dict[str, object], expected: UsableAddress | AddressConflict) -> None:
     assert judge(unproven(**changes)) is expected
 
 
-@pytest.mark.parametrize("kind", Conflict)
-def test_each_conflict_names_the_devices(kind: Conflict) -> None:
-    other = Other("SN-2", announced=False) if kind is Conflict.SERIAL else None
+@pytest.mark.parametrize("kind", AddressConflict)
+def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
+    other = OtherTerminal("SN-2", announced=False) if kind is AddressConflict.SERIAL else None
     said = words(kind, "SN-1", ("http://b",), "http://a", other)
     assert "SN-1" in said
     assert "http://a" in said
-    assert ("SN-2" in said) == (kind is Conflict.SERIAL)
-    assert ("http://b" in said) == (kind is not Conflict.SERIAL)
-    dispute = Dispute(kind, "t", (), said, todo("SN-1"))
+    assert ("SN-2" in said) == (kind is AddressConflict.SERIAL)
+    assert ("http://b" in said) == (kind is not AddressConflict.SERIAL)
+    dispute = OpenConflict(kind, "t", (), said, todo("SN-1"))
     assert dispute.detail.startswith(said)
     assert "posd terminals identity SN-1" in dispute.detail
 
@@ -142,7 +153,7 @@ def test_a_decision_is_told_from_what_posd_noted_itself() -> None:
         (Replied(404, b'{"code":"1","object":{"serial_number":"%s"}}' % (b"9" * 65)), None),
         (Replied(404, b'{"code":"1","object":{"serial_number":"\xff"}}'), None),
         (Replied(404, b"<html>"), None),
-        (Lost("x"), None),
+        (ReplyLost("x"), None),
     ],
 )
 def test_an_error_may_name_the_terminal_that_refuses(attempt: Attempt, serial: str | None) -> None:
@@ -150,5 +161,5 @@ def test_an_error_may_name_the_terminal_that_refuses(attempt: Attempt, serial: s
 
 
 def test_what_is_announced_is_told_from_what_a_device_says() -> None:
-    said = words(Conflict.SERIAL, "SN-1", (), "http://a", Other("SN-2", announced=True))
+    said = words(AddressConflict.SERIAL, "SN-1", (), "http://a", OtherTerminal("SN-2", announced=True))
     assert said == "the device at http://a announces itself (mDNS) as terminal SN-2, not SN-1"

@@ -16,7 +16,7 @@ from posd.payments.lifecycle import (
     Status,
     Trail,
     Verdict,
-    leap,
+    apply_search_state,
     step,
 )
 from tests.support.tables import every
@@ -178,24 +178,24 @@ STATUSES = [
 def test_a_search_that_reports_a_state(state: Status | None) -> None:
     trail = Trail(position=Status(state), last=state, edges=(("BEFORE", state),)) if state else Trail()
     for reported, verdict in zip(STATUSES, LEAPS[state], strict=True):
-        leapt = leap(trail, reported)
+        leapt = apply_search_state(trail, reported)
         assert leapt.verdict + (", illegal" if leapt.illegal else "") == verdict, reported
         assert not leapt.gap, "a search is no event: it marks none"
         moved = verdict in (A, X)
         assert (leapt.trail.position, leapt.trail.last) == ((reported, reported) if moved else (state, state))
         known = trail.edges if reported == state else (*trail.edges, (None, reported))
         assert leapt.trail.edges == known, "it counts as reached, once"
-        assert leap(leapt.trail, reported).trail == leapt.trail
+        assert apply_search_state(leapt.trail, reported).trail == leapt.trail
 
 
 def test_a_search_that_reports_an_unknown_state_moves_nothing() -> None:
     trail = Trail(position=Status.CARD_PRESENTED, last="CARD_PRESENTED", edges=((None, "CARD_PRESENTED"),))
-    leapt = leap(trail, "TERMINAL_WARMING_UP")
+    leapt = apply_search_state(trail, "TERMINAL_WARMING_UP")
     assert (leapt.trail, leapt.verdict, leapt.gap, leapt.illegal) == (trail, Verdict.UNKNOWN_STATUS, False, False)
 
 
 def test_an_event_that_names_a_state_which_a_search_had_reported_finds_nothing_missing() -> None:
-    reported = leap(walk(("TERMINAL_ACKNOWLEDGED", None))[-1].trail, "CARD_PRESENTED").trail
+    reported = apply_search_state(walk(("TERMINAL_ACKNOWLEDGED", None))[-1].trail, "CARD_PRESENTED").trail
     following = step(reported, "APPROVAL_REQUESTED", "CARD_PRESENTED")
     assert (following.verdict, following.gap, following.trail.connected) == (Verdict.APPLIED, False, True)
     again = step(reported, "CARD_PRESENTED", "CARD_PRESENTED")

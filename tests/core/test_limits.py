@@ -1,4 +1,4 @@
-"""The table of limits, budgets of a day, and how connections are shared out."""
+"""The table of limits, and how connections are shared out."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base import limits
-from posd.base.limits import ALL, DAY_SECONDS, DESCRIPTORS, Budgets, Limit, Reached, places
-
-TEN = Limit("ten", 10, "bytes a day", "a sender", "429", "for the test")
+from posd.base.limits import ALL, DESCRIPTORS, Limit, places
+from posd.records import quotas
+from posd.records.quotas import LimitCounters
 
 
 def test_each_limit_has_a_name_of_its_own_a_unit_an_answer_and_a_reason() -> None:
@@ -42,59 +42,29 @@ class Clock:
         return self.now
 
 
-def test_a_budget_that_was_used_up_fills_within_a_day() -> None:
-    clock = Clock()
-    budgets = Budgets(TEN, clock)
-    assert budgets.seconds_until("a", 10) == 0
-    budgets.take("a", 10)
-    assert budgets.seconds_until("a", 1) == pytest.approx(DAY_SECONDS / 10)
-    assert budgets.seconds_until("b", 10) == 0  # another sender has its own
-    clock.now += DAY_SECONDS / 10
-    assert budgets.seconds_until("a", 1) == pytest.approx(0, abs=1e-6)
-    clock.now += 10 * DAY_SECONDS
-    assert budgets.seconds_until("a", 10) == 0
-    budgets.take("a", 10)
-    assert budgets.seconds_until("a", 1) > 0  # it is never more than full
-
-
-def test_what_is_larger_than_a_budget_waits_until_it_is_full() -> None:
-    budgets = Budgets(TEN, Clock())
-    assert budgets.seconds_until("a", 1000) == 0
-    budgets.take("a", 1000)
-    assert budgets.seconds_until("a", 10) == pytest.approx(100 * DAY_SECONDS)
-
-
-def test_the_senders_that_are_remembered_are_bounded() -> None:
-    budgets = Budgets(TEN, Clock())
-    for number in range(limits.MAX_SENDERS + 10):
-        budgets.take(str(number), 10)
-    assert len(budgets._left) == limits.MAX_SENDERS
-    assert budgets.seconds_until(str(limits.MAX_SENDERS + 9), 1) > 0
-
-
 def test_a_limit_that_was_reached_is_counted_each_time_and_told_once_an_hour_of_each_user() -> None:
     told, clock = [], Clock()
-    reached = Reached(lambda limit, **about: told.append((limit.name, about)), clock)
+    reached = LimitCounters(lambda limit, **about: told.append((limit.name, about)), clock)
     for _ in range(2):
         reached.note(limits.PAYMENTS_OF_USER, uid=7)
     assert told == [("payments_of_user", {"uid": 7})]
     reached.note(limits.PAYMENTS_OF_USER, uid=8)
     assert len(told) == 2
-    clock.now += limits.TELL_SECONDS
+    clock.now += quotas.TELL_SECONDS
     reached.note(limits.PAYMENTS_OF_USER, uid=7)
     assert len(told) == 3
     reached.count(limits.EVENTS_OF_TERMINAL)
     assert (reached.counts["payments_of_user"], reached.counts["events_of_terminal"]) == (4, 1)
-    Reached().note(limits.EVENTS_OF_TERMINAL)
+    LimitCounters().note(limits.EVENTS_OF_TERMINAL)
 
 
 def test_what_is_remembered_of_it_is_bounded() -> None:
     told = []
-    reached = Reached(lambda _limit, **about: told.append(about["uid"]))
-    for uid in range(limits.MAX_TOLD + 10):
+    reached = LimitCounters(lambda _limit, **about: told.append(about["uid"]))
+    for uid in range(quotas.MAX_TOLD + 10):
         reached.note(limits.PAYMENTS_OF_USER, uid=uid)
-    assert len(told) == limits.MAX_TOLD + 10
-    assert len(reached._told) == 10
+    assert len(told) == quotas.MAX_TOLD + 10
+    assert len(reached._lines) == quotas.MAX_TOLD
 
 
 def test_with_enough_descriptors_nothing_is_cut_down() -> None:

@@ -5,12 +5,12 @@ from itertools import product
 import msgspec
 import pytest
 
-from posd.payments.missing_proof import Facts, ProofCode, Told, concluded, explained, missing
+from posd.payments.missing_proof import DoubtFacts, ProofCode, ProofContext, concluded, explained, missing
 from posd.payments.schedule import NotStartedProof
 
-NAMES = Facts.__struct_fields__
-EVERY = [Facts(**dict(zip(NAMES, values, strict=True))) for values in product((False, True), repeat=len(NAMES))]
-ALL_THERE = Facts(
+NAMES = DoubtFacts.__struct_fields__
+EVERY = [DoubtFacts(**dict(zip(NAMES, values, strict=True))) for values in product((False, True), repeat=len(NAMES))]
+ALL_THERE = DoubtFacts(
     heard=False,
     search_confirmed=True,
     abort_confirmed=True,
@@ -21,7 +21,7 @@ ALL_THERE = Facts(
 )
 COMPLETE = NotStartedProof(60, first_abort=0, first_none=1, second_abort=62, second_none=63)
 ROUNDS = [NotStartedProof(60), msgspec.structs.replace(COMPLETE, second_none=None), COMPLETE]
-TOLD = Told("7f3c", "SN-1", 60.0, probes=False, abortable=True)
+TOLD = ProofContext("7f3c", "SN-1", 60.0, probes=False, abortable=True)
 
 #: fact that does not hold -> what is missing.
 LACKS = {
@@ -61,13 +61,15 @@ def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> N
 @pytest.mark.parametrize("abortable", [False, True])
 @pytest.mark.parametrize("control", [None, "0b6e"])
 def test_each_says_what_to_do_by_name(probes: bool, abortable: bool, control: str | None) -> None:
-    told = Told("7f3c", "SN-1", 60.0, probes, abortable, control)
+    told = ProofContext("7f3c", "SN-1", 60.0, probes, abortable, control)
     for facts in EVERY:
         for item in explained(facts, told):
             assert "SN-1" in item.detail
             assert "posd" in item.detail
             assert item.detail[0].islower()
             assert item.detail.isprintable()
+            for code, row in ((ProofCode.SEARCH_NOT_CONFIRMED, "search"), (ProofCode.ABORT_NOT_CONFIRMED, "abort")):
+                assert (f"[profile.{row}]" in item.detail) == (item.code is code)
 
 
 def test_the_words_of_what_posd_does_by_itself_ask_nothing_of_a_person() -> None:

@@ -13,7 +13,7 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
-from posd.payments.search_reply import NoAnswer, Nothing
+from posd.payments.search_reply import SearchFailed, SearchMiss
 from posd.payments.transitions import (
     address_lost,
     dismissed,
@@ -24,8 +24,8 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
-from posd.payments.wire import Acknowledged
-from posd.terminals.attempt import Refused
+from posd.payments.wire import StartAccepted
+from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 from tests.core.walks import Input
@@ -37,7 +37,7 @@ WAIT, DONE, NEW_ID_OK, ASK_PERSON = NextStep
 ack, card, asked = event(content(ACK)), event(content(CARD, ACK)), event(content(REQUESTED, CARD))
 approval, declined = event(content("APPROVAL", REQUESTED)), event(content("DECLINED", REQUESTED))
 canceled, rejected = event(content(CANCELED, CARD)), event(content(REJECTED, CARD))
-acknowledged, refused = Input("", reply(Acknowledged("SN-TEST"))), Input("", reply(Refused(409, "busy")))
+acknowledged, refused = Input("", reply(StartAccepted("SN-TEST"))), Input("", reply(StartRefused(409, "busy")))
 in_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW))
 release = Input("", lambda transaction: released(transaction, NOW))
 unusable = Input("", lambda transaction: quarantined(transaction, "not JSON", NOW))
@@ -120,8 +120,8 @@ def test_a_doubt_may_clear_up_by_itself_for_the_grace_and_then_a_person_is_asked
 lost = Input("", lambda transaction: address_lost(transaction, "192.0.2.2", NOW))
 no_callback = Input("", lambda transaction: silent(transaction, AttentionCode.NO_CALLBACK, 10.0, NOW))
 stalled = Input("", lambda transaction: silent(transaction, AttentionCode.STALLED, 300.0, NOW))
-not_found = Input("", lambda transaction: searched(transaction, Nothing(), NOW))
-no_answer = Input("", lambda transaction: searched(transaction, NoAnswer("it was switched off"), NOW))
+not_found = Input("", lambda transaction: searched(transaction, SearchMiss(), NOW))
+no_answer = Input("", lambda transaction: searched(transaction, SearchFailed("it was switched off"), NOW))
 WEEK = timedelta(days=7)
 
 

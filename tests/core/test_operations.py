@@ -6,7 +6,7 @@ import pytest
 
 from posd.config.profile import ACCESS_MODES, EDITIONS, STARTS
 from posd.payments.model import OperationType
-from posd.payments.operations import OPERATIONS, WIRE_TYPES, Takes
+from posd.payments.operations import OPERATIONS, WIRE_TYPES, ReferenceSource
 from posd.payments.request import start_body
 from tests.core.scenarios import IDENTITY, starting
 
@@ -24,17 +24,17 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 @pytest.mark.parametrize(
     ("kind", "wire", "originals", "takes"),
     [
-        (CHARGE, "CHARGE", set(), Takes.ITS_OWN),
-        (PRE_AUTH, "PREAUTH", set(), Takes.ITS_OWN),
-        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, Takes.ITS_OWN),
-        (CAPTURE, "CAPTURE", {PRE_AUTH}, Takes.NEWEST),
-        (POST_TIP, None, {CHARGE, CAPTURE}, Takes.ITS_OWN),
-        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, Takes.NEWEST),
-        (REFUND, None, {CHARGE, CAPTURE}, Takes.ITS_OWN),
+        (CHARGE, "CHARGE", set(), ReferenceSource.ITS_OWN),
+        (PRE_AUTH, "PREAUTH", set(), ReferenceSource.ITS_OWN),
+        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, ReferenceSource.ITS_OWN),
+        (CAPTURE, "CAPTURE", {PRE_AUTH}, ReferenceSource.NEWEST),
+        (POST_TIP, None, {CHARGE, CAPTURE}, ReferenceSource.ITS_OWN),
+        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, ReferenceSource.NEWEST),
+        (REFUND, None, {CHARGE, CAPTURE}, ReferenceSource.ITS_OWN),
     ],
 )
 def test_the_rules_of_the_spec_and_of_the_local_api(
-    kind: OperationType, wire: str | None, originals: set[OperationType], takes: Takes
+    kind: OperationType, wire: str | None, originals: set[OperationType], takes: ReferenceSource
 ) -> None:
     row = OPERATIONS[kind]
     assert (row.wire, row.originals, row.takes) == (wire, originals, takes)

@@ -11,8 +11,8 @@ from posd.payments.request import DECISIONS, Decision
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
-    Fault,
     MalformedJson,
+    RequestFault,
     check,
     decided,
     read_decision,
@@ -123,7 +123,7 @@ def test_a_word_that_is_missing_hears_which_there_are(call: str, name: str, word
 def test_faults_are_one_problem_that_names_each_of_them() -> None:
     check((), "cannot release")
     with pytest.raises(Problem) as refused:
-        check((Fault("/operator", "is required"), Fault("", "must be a JSON object")), "cannot release")
+        check((RequestFault("/operator", "is required"), RequestFault("", "must be a JSON object")), "cannot release")
     assert refused.value.code == "invalid_request"
     assert refused.value.detail == "cannot release: /operator is required; the body must be a JSON object"
     assert refused.value.extra["errors"] == [

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.transitions import Seen, advance, interrupted, proved, resolved, unread
-from posd.terminals.attempt import Refused, Unsent
+from posd.payments.transitions import RepeatedEvent, advance, interrupted, proved, resolved, unread
+from posd.terminals.attempt import NeverSent, StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
@@ -100,7 +100,7 @@ def test_both_finals_are_shown_with_their_references() -> None:
 
 def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() -> None:
     poor = after(found(NO_REASON))
-    later, _ = advance(poor, read(DECLINED), seen=Seen.NEW, now=NOW.replace(hour=23))
+    later, _ = advance(poor, read(DECLINED), seen=RepeatedEvent.NEW, now=NOW.replace(hour=23))
     assert poor.outcome is not None
     assert later.outcome is not None
     assert (poor.outcome.failure_reason, later.outcome.failure_reason is None) == (None, False)
@@ -109,7 +109,7 @@ def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() 
 
 
 def test_what_was_superseded_is_kept_when_the_outcome_is_completed() -> None:
-    transaction = after(Input("", reply(Refused(409, "busy"))), found(BARE), event(R1))
+    transaction = after(Input("", reply(StartRefused(409, "busy"))), found(BARE), event(R1))
     assert transaction.outcome is not None
     assert transaction.outcome.supersedes is not None
     assert transaction.outcome.supersedes.result is Result.NOT_STARTED
@@ -151,17 +151,21 @@ def test_so_does_the_acquirers_own_word_where_the_question_was_not_told(
 @pytest.mark.parametrize(
     ("judgement", "kind", "code", "fact"),
     [
-        (Refused(422, "no such amount"), EvidenceKind.REFUSAL, "refused", "HTTP 422"),
-        (Unsent("connection refused"), EvidenceKind.UNSENT, "unsent", "connection refused"),
+        (StartRefused(422, "no such amount"), EvidenceKind.REFUSAL, "refused", "HTTP 422"),
+        (NeverSent("connection refused"), EvidenceKind.UNSENT, "unsent", "connection refused"),
     ],
 )
-def test_a_refusal_and_what_was_never_sent(judgement: Refused | Unsent, kind: str, code: str, fact: str) -> None:
+def test_a_refusal_and_what_was_never_sent(
+    judgement: StartRefused | NeverSent, kind: str, code: str, fact: str
+) -> None:
     outcome = after(Input("", reply(judgement))).outcome
     assert outcome is not None
     assert (outcome.result, outcome.status, outcome.reached_acquirer) == (Result.NOT_STARTED, None, False)
     (evidence,) = outcome.evidence
     assert (evidence.kind, evidence.status, evidence.body, evidence.reason) == (
-        (kind, 422, "no such amount", None) if isinstance(judgement, Refused) else (kind, None, None, judgement.reason)
+        (kind, 422, "no such amount", None)
+        if isinstance(judgement, StartRefused)
+        else (kind, None, None, judgement.reason)
     )
     assert outcome.failure_reason is not None
     assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", code)
@@ -187,12 +191,12 @@ def proof(transaction: Transaction) -> Transaction:
             "the outcome was declined by a person's word; the terminal says approved",
         ),
         (
-            Input("", reply(Unsent("x"))),
+            Input("", reply(NeverSent("x"))),
             event(DECLINED),
             "the outcome was not_started by inference; the terminal says declined",
         ),
         (
-            Input("", reply(Refused(409, ""))),
+            Input("", reply(StartRefused(409, ""))),
             found(R1),
             "the outcome was not_started by inference; the terminal says approved",
         ),
@@ -211,7 +215,7 @@ def test_the_terminal_supersedes_what_was_concluded_without_it(first: Input, sec
 
 
 def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None:
-    disproved = after(Input("", reply(Refused(409, ""))), event(content(ACK)))
+    disproved = after(Input("", reply(StartRefused(409, ""))), event(content(ACK)))
     transaction = after(person(Result.APPROVED), start=disproved)
     assert transaction.outcome is not None
     assert transaction.outcome.supersedes == disproved.withdrawn
@@ -238,11 +242,11 @@ def test_which_event_an_outcome_rests_on() -> None:
 
 def test_a_final_under_a_used_event_id_ends_nothing_and_confirms_or_contradicts_what_ended() -> None:
     running = after(event(content(ACK)), event(content(CARD, ACK)))
-    again, verdict = advance(running, read(R1), seen=Seen.REUSED, now=NOW)
+    again, verdict = advance(running, read(R1), seen=RepeatedEvent.REUSED, now=NOW)
     assert (verdict, again.phase, again.outcome, again.trail) == ("duplicate", running.phase, None, running.trail)
-    confirmed, _ = advance(after(found(R1)), read(R1), seen=Seen.REUSED, now=NOW)
+    confirmed, _ = advance(after(found(R1)), read(R1), seen=RepeatedEvent.REUSED, now=NOW)
     assert kinds(confirmed) == ["search", "event"]
-    contradicted, _ = advance(after(event(R1)), read(DECLINED), seen=Seen.REUSED, now=NOW)
+    contradicted, _ = advance(after(event(R1)), read(DECLINED), seen=RepeatedEvent.REUSED, now=NOW)
     assert codes(contradicted) == {"event_id_reused", "conflicting_final"}
 
 

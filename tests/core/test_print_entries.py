@@ -29,9 +29,9 @@ from posd.printing.entries import (
     repeats,
     replay,
 )
-from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus, Report
-from posd.printing.wire import Answered, NoAnswer
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.printing.model import FINALS, JobReport, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.wire import NoAnswer, PollAnswered
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.test_printing import NOW, active, codes, starting
 
 
@@ -40,12 +40,12 @@ def called(status: str, **more: str) -> Called:
 
 
 def polled(status: str) -> Polled:
-    return Polled(Answered(Report(status)))
+    return Polled(PollAnswered(JobReport(status)))
 
 
 REPLIES: dict[str, Entry] = {
     "accepted": Created(Replied(202, b'{"printJobId": "job-1"}')),
-    "lost": Created(Lost("reset")),
+    "lost": Created(ReplyLost("reset")),
     "refused": Created(Replied(409, b"there already")),
     "interrupted": Interrupted(in_line=False),
 }

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.printing.model import Accepted, Report
+from posd.printing.model import JobAccepted, JobReport
 from posd.printing.wire import (
     MAX_JOB_ID,
     MAX_TEXT,
-    Answered,
     NoAnswer,
     NotAPrintEvent,
+    PollAnswered,
     judge,
     read_poll,
     read_status,
     read_webhook,
 )
-from posd.terminals.attempt import Lost, NotSent, Refused, Replied
+from posd.terminals.attempt import NotSent, Replied, ReplyLost, StartRefused
 from tests.core.test_printing import starting
 
 JOB = starting()
@@ -29,7 +29,7 @@ MAPPED = msgspec.structs.replace(JOB, terminal_job_id="T-9")
 
 def test_a_failure_with_its_error() -> None:
     body = b'{"printJobId":"job-1","status":"FAILED","externalReference":"t7","errorCode":7,"errorMessage":"paper"}'
-    assert read_webhook(body) == Report("FAILED", "job-1", "t7", "7", "paper")
+    assert read_webhook(body) == JobReport("FAILED", "job-1", "t7", "7", "paper")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_failure_with_its_error() -> None:
         (b' "\\u0043OMPLETED"\t', "COMPLETED"),
         ('"prêt"'.encode(), "prêt"),
         (b"1.50", "1.50"),
-        (b"1e3", "1E+3"),
+        (b"1e3", "1000"),
         (b'"a", "status": "a"', "a"),
         (b'"' + b"x" * MAX_JOB_ID + b'"', "x" * MAX_JOB_ID),
     ],
@@ -52,7 +52,7 @@ def test_the_status_alone_is_read_as_with_all_the_rest(status: bytes, read: str)
 
 def test_what_is_left_out_or_of_another_kind_is_nothing() -> None:
     body = b'{"printJobId": 12, "status": "COMPLETED", "externalReference": null, "errorCode": {}, "more": [1]}'
-    assert read_webhook(body) == Report("COMPLETED", "12", "", None, None)
+    assert read_webhook(body) == JobReport("COMPLETED", "12", "", None, None)
     long = json.dumps({"printJobId": "j", "status": "FAILED", "errorMessage": "x" * 9999}).encode()
     assert len(read_webhook(long).error_message or "") == MAX_TEXT
 
@@ -87,30 +87,30 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("reply", "accepted"),
     [
-        (b"", Accepted()),
-        (b"<html>", Accepted()),
-        (b"[]", Accepted()),
-        (b"{}", Accepted()),
-        (b'{"printJobId": "job-1"}', Accepted("job-1")),
-        (b'{"print_job_id": "T-9", "id": 4}', Accepted("T-9")),
-        (b'{"id": 4711}', Accepted("4711")),
-        (b'{"id": ".."}', Accepted()),
-        (b'{"id": {}, "status": "PENDING"}', Accepted(None, Report("PENDING"))),
+        (b"", JobAccepted()),
+        (b"<html>", JobAccepted()),
+        (b"[]", JobAccepted()),
+        (b"{}", JobAccepted()),
+        (b'{"printJobId": "job-1"}', JobAccepted("job-1")),
+        (b'{"print_job_id": "T-9", "id": 4}', JobAccepted("T-9")),
+        (b'{"id": 4711}', JobAccepted("4711")),
+        (b'{"id": ".."}', JobAccepted()),
+        (b'{"id": {}, "status": "PENDING"}', JobAccepted(None, JobReport("PENDING"))),
         (
             b'{"status": "FAILED", "errorCode": "E", "errorMessage": "m"}',
-            Accepted(None, Report("FAILED", None, "", "E", "m")),
+            JobAccepted(None, JobReport("FAILED", None, "", "E", "m")),
         ),
-        (json.dumps({"id": "x" * (MAX_JOB_ID + 1)}).encode(), Accepted()),
-        (b'{"printJobId": "job-1", "printJobId": "other"}', Accepted()),
-        (b'{"printJobId": "job-1", "printJobId": "other", "id": "T-9"}', Accepted("T-9")),
-        (b'{"id": "T-9", "status": "FAILED", "status": "COMPLETED"}', Accepted("T-9")),
+        (json.dumps({"id": "x" * (MAX_JOB_ID + 1)}).encode(), JobAccepted()),
+        (b'{"printJobId": "job-1", "printJobId": "other"}', JobAccepted()),
+        (b'{"printJobId": "job-1", "printJobId": "other", "id": "T-9"}', JobAccepted("T-9")),
+        (b'{"id": "T-9", "status": "FAILED", "status": "COMPLETED"}', JobAccepted("T-9")),
     ],
     ids=range(14),
 )
-def test_what_a_reply_to_the_creation_says(reply: bytes, accepted: Accepted) -> None:
+def test_what_a_reply_to_the_creation_says(reply: bytes, accepted: JobAccepted) -> None:
     assert judge(Replied(202, reply)) == accepted
-    assert judge(Replied(202, reply, complete=False)) == Accepted()
-    assert judge(Replied(400, b"no")) == Refused(400, "no")
+    assert judge(Replied(202, reply, complete=False)) == JobAccepted()
+    assert judge(Replied(400, b"no")) == StartRefused(400, "no")
 
 
 @pytest.mark.parametrize(
@@ -134,25 +134,25 @@ def test_what_a_reply_to_the_creation_says(reply: bytes, accepted: Accepted) -> 
 )
 def test_what_a_poll_brings(reply: Any, status: str | None) -> None:
     answer = read_poll(Replied(200, json.dumps(reply).encode()), MAPPED)
-    assert (answer.report.status if isinstance(answer, Answered) else None) == status
+    assert (answer.report.status if isinstance(answer, PollAnswered) else None) == status
 
 
 def test_the_terminals_own_id_counts_where_it_is_known() -> None:
     reply = Replied(200, b'{"printJobId": "T-9", "status": "COMPLETED"}')
-    assert isinstance(read_poll(reply, MAPPED), Answered)
+    assert isinstance(read_poll(reply, MAPPED), PollAnswered)
     assert isinstance(read_poll(reply, JOB), NoAnswer)
 
 
 def test_the_error_of_a_poll_is_kept() -> None:
     body = b'{"status": "FAILED", "errorCode": "E-7", "errorMessage": "paper"}'
-    assert read_poll(Replied(200, body), JOB) == Answered(Report("FAILED", None, "", "E-7", "paper"))
+    assert read_poll(Replied(200, body), JOB) == PollAnswered(JobReport("FAILED", None, "", "E-7", "paper"))
 
 
 @pytest.mark.parametrize(
     ("attempt", "answer"),
     [
         (NotSent("refused"), NoAnswer("refused")),
-        (Lost("reset"), NoAnswer("reset")),
+        (ReplyLost("reset"), NoAnswer("reset")),
         (Replied(404, b'{"status": "FAILED"}'), NoAnswer("the terminal answered HTTP 404", 404)),
         (Replied(503, b""), NoAnswer("the terminal answered HTTP 503", 503)),
         (Replied(200, b"{", complete=False), NoAnswer("the reply is too long to be read", 200)),
@@ -184,11 +184,11 @@ def test_what_cannot_be_read_is_no_answer(body: bytes) -> None:
 
 def test_what_is_damaged_around_the_state_of_a_job_does_not_hide_it() -> None:
     body = b'{"printJobId": "job-1", "status": "COMPLETED", "externalReference": "\xff"}'
-    assert read_webhook(body) == Report("COMPLETED", "job-1", "\ufffd", None, None)
+    assert read_webhook(body) == JobReport("COMPLETED", "job-1", "\ufffd", None, None)
     assert read_status(body) == "COMPLETED"
     named = b'{"\xff": 1, "printJobId": "job\xff", "status": "COMPLETED"}'
     assert (read_webhook(named).job_id, read_status(named)) == (None, "COMPLETED")
-    assert read_poll(Replied(200, body), JOB) == Answered(Report("COMPLETED"))
+    assert read_poll(Replied(200, body), JOB) == PollAnswered(JobReport("COMPLETED"))
 
 
 def test_a_damaged_state_is_none() -> None:
@@ -196,7 +196,7 @@ def test_a_damaged_state_is_none() -> None:
     with pytest.raises(NotAPrintEvent, match="status cannot be read"):
         read_webhook(body)
     assert isinstance(read_poll(Replied(200, body), JOB), NoAnswer)
-    assert judge(Replied(202, body)) == Accepted("job-1", None)
+    assert judge(Replied(202, body)) == JobAccepted("job-1", None)
 
 
 def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
@@ -204,4 +204,4 @@ def test_an_error_in_the_answer_to_a_poll_is_no_state_of_the_job() -> None:
     answer = read_poll(Replied(200, json.dumps(refused).encode()), JOB)
     assert answer == NoAnswer("the terminal answered HTTP 200 with NOT_FOUND NF-001", 200)
     known = refused | {"status": "COMPLETED"}
-    assert isinstance(read_poll(Replied(200, json.dumps(known).encode()), JOB), Answered)
+    assert isinstance(read_poll(Replied(200, json.dumps(known).encode()), JOB), PollAnswered)

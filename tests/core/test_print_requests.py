@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posd.base.ids import is_print_job_id
 from posd.printing.entries import Dismissed, Resolved
-from posd.printing.model import PrintJob, Report, rebuild
+from posd.printing.model import JobReport, PrintJob, rebuild
 from posd.printing.request import (
     DECISIONS,
     MAX_DOCUMENT_BYTES,
@@ -20,7 +20,7 @@ from posd.printing.request import (
     print_body,
     read_print,
 )
-from posd.records.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson, read_decision
+from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson, RequestFault, read_decision
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
@@ -31,7 +31,7 @@ def job(**changes: Any) -> PrintJob:
     return starting(document=DOCUMENT, external_reference="t7", **changes)
 
 
-def read(**fields: Any) -> tuple[PrintRequest, tuple[Fault, ...]]:
+def read(**fields: Any) -> tuple[PrintRequest, tuple[RequestFault, ...]]:
     return read_print(json.dumps({"document": {}} | fields).encode())
 
 
@@ -70,7 +70,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b'"x"', b"null"])
 def test_what_is_no_object_is_one_fault(body: bytes) -> None:
-    assert read_print(body) == (PrintRequest(), (Fault("", "must be a JSON object"),))
+    assert read_print(body) == (PrintRequest(), (RequestFault("", "must be a JSON object"),))
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'"\xff"', b"NaN"])
@@ -124,14 +124,17 @@ def test_what_differs_from_the_record(changes: dict[str, Any], differing: list[s
     assert differing_fields(job(), request, ()) == differing
     again = msgspec.structs.replace(request, reprint_of="Job-0")
     assert differing_fields(job(reprint_of="job-0"), again, ()) == [name for name in differing if name != "reprint_of"]
-    orphan = rebuild(Report("COMPLETED", "job-1"), "job-1", NOW)
-    assert differing_fields(orphan, request, (Fault("", "is nothing"),)) == []
+    orphan = rebuild(JobReport("COMPLETED", "job-1"), "job-1", NOW)
+    assert differing_fields(orphan, request, (RequestFault("", "is nothing"),)) == []
 
 
 def test_a_faulty_field_differs() -> None:
     request = PrintRequest(None, "t7", DOCUMENT)
-    assert differing_fields(job(), request, (Fault("/a~1b", ""), Fault("/terminal", ""))) == ["a~1b", "terminal"]
-    assert differing_fields(job(), request, (Fault("", "is no object"),)) == ["body"]
+    assert differing_fields(job(), request, (RequestFault("/a~1b", ""), RequestFault("/terminal", ""))) == [
+        "a~1b",
+        "terminal",
+    ]
+    assert differing_fields(job(), request, (RequestFault("", "is no object"),)) == ["body"]
 
 
 def test_the_request_to_the_terminal() -> None:
@@ -175,6 +178,6 @@ def test_a_decision_is_told_every_fault(call: str, word: Any) -> None:
 
 def test_a_decision_that_is_no_object() -> None:
     _, faults = read_decision(DECISIONS["resolve"], b"[]", None)
-    assert faults[0] == Fault("", "must be a JSON object")
+    assert faults[0] == RequestFault("", "must be a JSON object")
     with pytest.raises(MalformedJson):
         read_decision(DECISIONS["resolve"], b"{", None)

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.printing import schedule
-from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, Away, Limits
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, PollLimits, PollPause
 
-LIMITS = Limits(first=2, most=30, stuck=300)
+LIMITS = PollLimits(first=2, most=30, stuck=300)
 JITTERS = st.floats(0, 1)
 
 
-def pauses(plan: schedule.Plan, count: int) -> list[float]:
+def pauses(plan: schedule.PollPlan, count: int) -> list[float]:
     """Return the pauses between questions that bring no end."""
     found, now = [], 0.0
     for _ in range(count):
@@ -90,5 +90,5 @@ def test_a_terminal_that_is_away_is_asked_ever_less() -> None:
 
 @given(st.integers(0, 10_000), JITTERS)
 def test_its_pause_is_bounded(tries: int, jitter: float) -> None:
-    away = schedule.not_reached(Away(0, tries), LIMITS, 0, jitter)
+    away = schedule.not_reached(PollPause(0, tries), LIMITS, 0, jitter)
     assert LIMITS.first <= away.until <= LIMITS.most * (1 + JITTER)

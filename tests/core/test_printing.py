@@ -11,22 +11,22 @@ from posd.printing.model import (
     FINALS,
     NOT_ACCEPTED,
     SETTLED,
-    Accepted,
     DecidedBy,
+    JobAccepted,
+    JobReport,
     PrintAttentionCode,
     PrintJob,
     PrintStatus,
-    Report,
     belongs,
     judge_reply,
 )
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=1)
-TAKEN = Accepted()
+TAKEN = JobAccepted()
 
 
 def starting(**changes: object) -> PrintJob:
@@ -50,13 +50,13 @@ def ended(by: DecidedBy) -> PrintJob:
     """A job that has ended, by that; where the terminal said so or a person, COMPLETED."""
     match by:
         case DecidedBy.REFUSAL:
-            return model.conclude(starting(), Refused(422, "no paper"), NOW)
+            return model.conclude(starting(), StartRefused(422, "no paper"), NOW)
         case DecidedBy.UNSENT:
-            return model.conclude(starting(), Unsent("connection refused"), NOW)
+            return model.conclude(starting(), NeverSent("connection refused"), NOW)
         case DecidedBy.OPERATOR:
             return model.resolved(active(), PrintStatus.COMPLETED, NOW)
         case _:
-            return model.take(active(), Report("COMPLETED", "job-1"), by, NOW)
+            return model.take(active(), JobReport("COMPLETED", "job-1"), by, NOW)
 
 
 def codes(job: PrintJob) -> set[str]:
@@ -66,14 +66,14 @@ def codes(job: PrintJob) -> set[str]:
 @pytest.mark.parametrize(
     ("attempt", "judgement"),
     [
-        pytest.param(NotSent("refused"), Unsent("refused"), id="not sent"),
-        pytest.param(Lost("reset"), Doubtful("reset"), id="lost"),
+        pytest.param(NotSent("refused"), NeverSent("refused"), id="not sent"),
+        pytest.param(ReplyLost("reset"), Doubtful("reset"), id="lost"),
         pytest.param(Replied(200, b"whatever"), TAKEN, id="200"),
         pytest.param(Replied(202, b""), TAKEN, id="202"),
         pytest.param(Replied(299, b"{", complete=False), TAKEN, id="299 cut"),
-        pytest.param(Replied(301, b"go"), Refused(301, "go"), id="301"),
-        pytest.param(Replied(404, b"no \xff"), Refused(404, "no �"), id="404"),
-        pytest.param(Replied(499, b"x" * 5000), Refused(499, "x" * 2048), id="499 long"),
+        pytest.param(Replied(301, b"go"), StartRefused(301, "go"), id="301"),
+        pytest.param(Replied(404, b"no \xff"), StartRefused(404, "no �"), id="404"),
+        pytest.param(Replied(499, b"x" * 5000), StartRefused(499, "x" * 2048), id="499 long"),
         pytest.param(Replied(408, b""), Doubtful("the terminal answered HTTP 408"), id="408"),
         pytest.param(Replied(500, b""), Doubtful("the terminal answered HTTP 500"), id="500"),
         pytest.param(Replied(199, b""), Doubtful("the terminal answered HTTP 199"), id="199"),
@@ -87,12 +87,12 @@ def test_what_the_one_attempt_proves(attempt: Attempt, judgement: object) -> Non
     ("judgement", "phase", "status", "decided_by", "reason"),
     [
         (TAKEN, "active", "PENDING", None, None),
-        (Accepted(report=Report("IN_PROGRESS")), "active", "IN_PROGRESS", None, None),
-        (Accepted(report=Report("QUEUED")), "active", "PENDING", None, None),
-        (Accepted(report=Report("COMPLETED")), "final", "COMPLETED", "poll", None),
-        (Refused(422, "no paper"), "final", None, "refusal", "the terminal refused it (HTTP 422): no paper"),
-        (Refused(409, " "), "final", None, "refusal", "the terminal refused it (HTTP 409)"),
-        (Unsent("no way"), "final", None, "unsent", "it was not sent: no way"),
+        (JobAccepted(report=JobReport("IN_PROGRESS")), "active", "IN_PROGRESS", None, None),
+        (JobAccepted(report=JobReport("QUEUED")), "active", "PENDING", None, None),
+        (JobAccepted(report=JobReport("COMPLETED")), "final", "COMPLETED", "poll", None),
+        (StartRefused(422, "no paper"), "final", None, "refusal", "the terminal refused it (HTTP 422): no paper"),
+        (StartRefused(409, " "), "final", None, "refusal", "the terminal refused it (HTTP 409)"),
+        (NeverSent("no way"), "final", None, "unsent", "it was not sent: no way"),
         (Doubtful("reset"), "in_doubt", None, None, None),
     ],
     ids=str,
@@ -108,12 +108,12 @@ def test_what_a_judgement_makes_of_a_job(
     assert job.updated_at == iso(LATER)
 
 
-@pytest.mark.parametrize("judgement", [Refused(500, ""), Unsent("no way")], ids=["refused", "unsent"])
+@pytest.mark.parametrize("judgement", [StartRefused(500, ""), NeverSent("no way")], ids=["refused", "unsent"])
 def test_a_refusal_is_no_end_where_a_callback_came(judgement: model.Judgement) -> None:
     unusable = model.quarantined(starting(), "it is no JSON", NOW)
     job = model.conclude(unusable, judgement, LATER)
     assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
-    running = model.take(starting(), Report("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
+    running = model.take(starting(), JobReport("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
     assert model.conclude(running, judgement, LATER) == running
 
 
@@ -123,9 +123,9 @@ def test_doubt_does_not_take_back_what_a_webhook_said() -> None:
 
 
 def test_the_reply_names_the_terminals_own_id() -> None:
-    job = model.conclude(starting(), Accepted("T-9"), NOW)
+    job = model.conclude(starting(), JobAccepted("T-9"), NOW)
     assert (job.terminal_job_id, job.asked_as, active().asked_as) == ("T-9", "T-9", "job-1")
-    assert model.conclude(starting(), Accepted("job-1"), NOW).terminal_job_id is None
+    assert model.conclude(starting(), JobAccepted("job-1"), NOW).terminal_job_id is None
     assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
     assert [belongs(active(), named) for named in ("job-1", "T-9")] == [True, False]
 
@@ -135,13 +135,13 @@ def test_the_reply_names_the_terminals_own_id() -> None:
     [
         starting(),
         model.conclude(starting(), Doubtful("reset"), NOW),
-        model.rebuild(Report("COMPLETED", "T-9"), "job-1", NOW),
+        model.rebuild(JobReport("COMPLETED", "T-9"), "job-1", NOW),
     ],
     ids=["starting", "in_doubt", "orphan"],
 )
 def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job: PrintJob) -> None:
     assert belongs(job, "T-9")
-    job = model.take(job, Report("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
+    job = model.take(job, JobReport("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
     assert (job.phase, job.terminal_job_id) == ("active", "T-9")
     assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
 
@@ -158,8 +158,8 @@ def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job
 def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
     named: str | None, own: str | None, attention: set[str]
 ) -> None:
-    called = model.take(starting(), Report("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
-    job = model.conclude(called, Accepted(named), LATER)
+    called = model.take(starting(), JobReport("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
+    job = model.conclude(called, JobAccepted(named), LATER)
     assert (job.terminal_job_id, codes(job)) == (own, attention)
     assert (job.phase, job.status, job.decided_by) == ("final", "COMPLETED", "webhook")
 
@@ -173,7 +173,7 @@ def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: mo
         "in_doubt": model.conclude(starting(), Doubtful("reset"), NOW),
         "active": active(),
     }[phase]
-    job = model.take(before, Report(word, None, "ref", "E-7", "out of paper"), source, LATER)
+    job = model.take(before, JobReport(word, None, "ref", "E-7", "out of paper"), source, LATER)
     assert job.heard
     assert job.accepted_at is not None
     assert not job.queued
@@ -188,17 +188,17 @@ def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: mo
 
 
 def test_a_state_never_goes_back() -> None:
-    job = model.take(active(), Report("IN_PROGRESS"), DecidedBy.WEBHOOK, NOW)
-    assert model.take(job, Report("PENDING"), DecidedBy.POLL, LATER) == job
+    job = model.take(active(), JobReport("IN_PROGRESS"), DecidedBy.WEBHOOK, NOW)
+    assert model.take(job, JobReport("PENDING"), DecidedBy.POLL, LATER) == job
 
 
 def test_the_end_settles_what_was_open() -> None:
     job = model.stuck(active(), 300, NOW)
     assert codes(job) == {"print_stuck"}
-    job = model.take(model.quarantined(job, "no JSON", NOW), Report("JAMMED"), DecidedBy.POLL, NOW)
+    job = model.take(model.quarantined(job, "no JSON", NOW), JobReport("JAMMED"), DecidedBy.POLL, NOW)
     assert codes(job) == {"print_stuck", "quarantined_event", "unknown_status"}
     assert {PrintAttentionCode(code) for code in codes(job)} < set(SETTLED)
-    assert model.take(job, Report("COMPLETED"), DecidedBy.POLL, LATER).attention == ()
+    assert model.take(job, JobReport("COMPLETED"), DecidedBy.POLL, LATER).attention == ()
     resolved = model.resolved(job, PrintStatus.FAILED, LATER)
     assert (resolved.phase, resolved.status, resolved.decided_by) == ("final", "FAILED", "operator")
     assert codes(resolved) == {"quarantined_event", "unknown_status"}
@@ -208,7 +208,7 @@ def test_the_end_settles_what_was_open() -> None:
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
 def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
     before = ended(by)
-    job = model.take(before, Report(word, error_code="E-7"), DecidedBy.POLL, LATER)
+    job = model.take(before, JobReport(word, error_code="E-7"), DecidedBy.POLL, LATER)
     assert job.heard
     if by in (DecidedBy.WEBHOOK, DecidedBy.POLL):
         assert (job.status, job.decided_by) == ("COMPLETED", by)
@@ -225,11 +225,11 @@ def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
 
 
 def test_the_error_of_a_failure_is_filled_in_and_not_replaced() -> None:
-    job = model.take(active(), Report("FAILED"), DecidedBy.POLL, NOW)
+    job = model.take(active(), JobReport("FAILED"), DecidedBy.POLL, NOW)
     assert (job.error_code, job.error_message) == (None, None)
-    job = model.take(job, Report("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
+    job = model.take(job, JobReport("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
     assert (job.decided_by, job.error_code, job.error_message) == ("poll", "E-7", "jam")
-    again = model.take(job, Report("FAILED", error_code="E-8", error_message="cut"), DecidedBy.WEBHOOK, LATER)
+    again = model.take(job, JobReport("FAILED", error_code="E-8", error_message="cut"), DecidedBy.WEBHOOK, LATER)
     assert (again.error_code, again.error_message) == ("E-7", "jam")
 
 
@@ -285,9 +285,9 @@ def test_an_attention_keeps_its_beginning_and_is_closed_by_a_person() -> None:
 
 
 def test_an_orphan_is_rebuilt_from_its_webhook() -> None:
-    orphan = model.rebuild(Report("COMPLETED", "job-1", "ticket 7"), "job-1", NOW)
+    orphan = model.rebuild(JobReport("COMPLETED", "job-1", "ticket 7"), "job-1", NOW)
     assert (orphan.orphan, orphan.terminal, orphan.external_reference) == (True, None, "ticket 7")
-    job = model.take(orphan, Report("COMPLETED", "job-1"), DecidedBy.WEBHOOK, NOW)
+    job = model.take(orphan, JobReport("COMPLETED", "job-1"), DecidedBy.WEBHOOK, NOW)
     assert (job.status, job.decided_by, codes(job)) == ("COMPLETED", "webhook", {"orphan"})
     assert not starting().orphan
 

@@ -10,7 +10,7 @@ from posd.config.profile import (
     ACCESS_MODES,
     EDITIONS,
     AccessMode,
-    Row,
+    OperationRow,
     path_fault,
     pointer_fault,
     replace_row,
@@ -43,8 +43,10 @@ def test_table_names_every_operation_and_confirms_the_charge_alone(access_mode: 
 
 def test_charge_is_the_row_of_the_spec() -> None:
     for edition in EDITIONS.values():
-        assert edition.local["charge"] == Row("POST", "/terminal/v1/async/charge", confirmed=True)
-        assert edition.cloud["charge"] == Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True)
+        assert edition.local["charge"] == OperationRow("POST", "/terminal/v1/async/charge", confirmed=True)
+        assert edition.cloud["charge"] == OperationRow(
+            "POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True
+        )
 
 
 @every(("access_mode", "operation"), ROWS)
@@ -125,14 +127,14 @@ CHARGE, ABORT, SEARCH = (EDITIONS["classic"].local[name] for name in ("charge", 
     [
         (CHARGE, {}, CHARGE),
         (CHARGE, {"path": CHARGE.path}, CHARGE),
-        (CHARGE, {"path": "/other"}, Row("POST", "/other", confirmed=False)),
-        (CHARGE, {"method": "GET"}, Row("GET", CHARGE.path, confirmed=False)),
-        (CHARGE, {"path": "/other", "confirmed": True}, Row("POST", "/other", confirmed=True)),
-        (CHARGE, {"confirmed": False}, Row("POST", CHARGE.path, confirmed=False)),
-        (ABORT, {"confirmed": True}, Row("GET", ABORT.path, confirmed=True)),
-        (ABORT, {"path": "/other"}, Row("GET", "/other", confirmed=False)),
-        (SEARCH, {"pointer": "/data"}, Row("POST", SEARCH.path, pointer="/data")),
+        (CHARGE, {"path": "/other"}, OperationRow("POST", "/other", confirmed=False)),
+        (CHARGE, {"method": "GET"}, OperationRow("GET", CHARGE.path, confirmed=False)),
+        (CHARGE, {"path": "/other", "confirmed": True}, OperationRow("POST", "/other", confirmed=True)),
+        (CHARGE, {"confirmed": False}, OperationRow("POST", CHARGE.path, confirmed=False)),
+        (ABORT, {"confirmed": True}, OperationRow("GET", ABORT.path, confirmed=True)),
+        (ABORT, {"path": "/other"}, OperationRow("GET", "/other", confirmed=False)),
+        (SEARCH, {"pointer": "/data"}, OperationRow("POST", SEARCH.path, pointer="/data")),
     ],
 )
-def test_replace_row(row: Row, given_values: dict[str, object], expected: Row) -> None:
+def test_replace_row(row: OperationRow, given_values: dict[str, object], expected: OperationRow) -> None:
     assert replace_row(row, **given_values) == expected  # type: ignore[arg-type]

@@ -1,7 +1,12 @@
 """A callback token is taken out of a text in every form in which a terminal can echo it, and nothing else is."""
 
+import asyncio
+import gc
+import html
 import json
 from collections.abc import Callable
+from itertools import cycle
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -33,10 +38,62 @@ def test_a_callback_url_loses_its_token_in_every_form(channel: Channel, origin: 
     assert list(json.loads(redacted).values())[1] == "é 100%"
 
 
+#: What can write a URL into a text -> how it can write one character.
+WRITERS: dict[str, tuple[Callable[[str], str], ...]] = {
+    "JSON": (
+        lambda char: json.dumps(char)[1:-1],
+        lambda char: f"\\u{ord(char):04x}",
+        lambda char: f"\\u{ord(char):04X}",
+        lambda char: "\\/" if char == "/" else json.dumps(char)[1:-1],
+    ),
+    "a URL": (
+        lambda char: "%25" if char == "%" else char,
+        lambda char: f"%{ord(char):02x}",
+        lambda char: f"%{ord(char):02X}",
+    ),
+    "HTML": (lambda char: {"/": "&#x2F;"}.get(char, char), lambda char: {"/": "&#47;"}.get(char, char)),
+}
+FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for forms in WRITERS.values())
+
+
+@given(
+    st.sampled_from(Channel),
+    st.lists(FORMS, min_size=1, max_size=3),
+    st.text(),
+    st.text(),
+)
+def test_a_callback_path_never_comes_through_however_each_of_its_characters_is_written(
+    channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
+) -> None:
+    """Each level writes what the one before wrote, its characters in turn by these forms. No key is known."""
+    token = ids.token(KEY, channel, SUBJECTS[channel])
+    written = ids.path(channel, SUBJECTS[channel], token)
+    for forms in levels:
+        written = "".join(form(char) for form, char in zip(cycle(forms), written, strict=False))
+    text = f"{before} {written} {after}"
+    redacted = Redactor().text(text)
+    assert REDACTED in redacted
+    assert token not in undone(html.unescape(redacted))
+
+
+def test_a_backslash_that_the_outermost_encoding_hides_does_not_save_a_token() -> None:
+    """`%5c\\u0072` is an r in JSON twice and in a URL that encodes one of two backslashes."""
+    for channel in Channel:
+        token = ids.token(KEY, channel, SUBJECTS[channel])
+        path = ids.path(channel, SUBJECTS[channel], token)
+        for at in range(len(path)):
+            written = f"{path[:at]}%5c\\u{ord(path[at]):04x}{path[at + 1 :]}"
+            redacted = Redactor().text(written)
+            assert token[:8] not in redacted
+            assert token[-8:] not in redacted
+
+
 def test_what_is_left_of_a_token_is_taken_out_of_a_url_without_a_key() -> None:
     url = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))
     for text in (url, url[:-9], ECHOES["percent"](url)[:-9]):
         assert undone(Redactor().text(f"{text} is no address")) == url[:-43] + f"{REDACTED} is no address"
+    cut, left = (part.replace("w", "\\u0077") for part in (url[:-9], url[:-43]))
+    assert Redactor().text(cut) == left + REDACTED
 
 
 @pytest.mark.parametrize("form", [ECHOES["escaped"], ECHOES["percent, all"], ECHOES["plain"]])
@@ -81,3 +138,51 @@ def test_any_bytes_around_a_token_stay(before: bytes, after: bytes) -> None:
     token = ids.token(KEY, Channel.TRANSACTION, IDENTITY).encode()
     body = b"%s /webhooks/transactions/%s/%s %s" % (before, IDENTITY.encode(), token, after)
     assert REDACTOR.body(body) == body.replace(token, REDACTED.encode())
+
+
+@pytest.mark.parametrize(
+    "apart", [b"", b'{"a": ["x", 1]}' * 3000, b"\\u0041," * 5000, b"%5C%75" * 9000 + b" "], ids=len
+)
+@pytest.mark.parametrize("escape", [lambda text: text, json.dumps, lambda text: json.dumps(json.dumps(text))])
+async def test_in_a_long_body_a_token_is_known_by_an_id_far_from_it(apart: bytes, escape: Any) -> None:
+    token = ids.token(KEY, Channel.TRANSACTION, IDENTITY)
+    url = escape(f"https://192.0.2.1:8443/webhooks/transactions/{IDENTITY}/{token}").encode()
+    body = b"%s %s, %s %s,%s%s" % (apart, token.encode(), apart, url, apart, IDENTITY.encode())
+    redacted = REDACTOR.body(body)
+    assert redacted == body.replace(token.encode(), REDACTED.encode())
+    assert redacted == await REDACTOR.body_in_steps(body)
+
+
+HOSTILE: dict[str, bytes] = {
+    "escapes": b"\\u0041" * 43 + b" ",
+    "escaped escapes": b"webhooks" + b"\\\\u0041",
+    "backslashes": b"webhooks" + b"\\" * 200,
+    "percent": b"webhooks%2525252525252541 ",
+    "runs": b"A" * 43 + b" ",
+    "ids": b"A" * 43 + b" id=7 print_job=x ",
+    "addresses": b"webhooks/transactions/x/tok ",
+    "no end": b"webhooks/transactions/" + b"a" * 1000,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_page_holds_the_loop_for_a_moment_at_a_time(name: str) -> None:
+    body = HOSTILE[name] * (2_000_000 // len(HOSTILE[name]))
+    longest, last = 0.0, thread_time()  # of this thread alone: others may use the processors
+
+    def tick() -> None:
+        nonlocal longest, last, timer
+        longest, last = max(longest, thread_time() - last), thread_time()
+        timer = loop.call_later(0.001, tick)
+
+    loop = asyncio.get_running_loop()
+    timer: asyncio.Handle = loop.call_soon(tick)
+    gc.collect()
+    gc.disable()  # how long it takes depends on what else this process has
+    try:
+        await REDACTOR.body_in_steps(body)
+    finally:
+        gc.enable()
+    timer.cancel()
+    assert longest < 0.05

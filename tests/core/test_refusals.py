@@ -12,7 +12,7 @@ from posd.payments.transitions import quarantined
 from posd.payments.wire import judge
 from posd.printing.wire import judge as judge_print
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Replied
+from posd.terminals.attempt import Doubtful, Replied, StartRefused
 from posd.terminals.envelope import MAX_MESSAGE, MAX_WORD, ErrorEnvelope, read_envelope
 from tests.core.inputs import REPLIES, content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, starting
@@ -44,6 +44,8 @@ def refused(status: int, document: object) -> Transaction:
         (400, error("authentication", "1"), "(HTTP 400, authentication 1): it did not accept the authentication"),
         (422, error("X", "AUTH-001"), "(HTTP 422, X AUTH-001): it did not accept the authentication"),
         (422, error("PARAMETER", "PAR-003", param="amount"), "(HTTP 422, PARAMETER PAR-003): the field amount"),
+        (422, error(None, "1"), "(HTTP 422, 1)"),
+        (422, error("X", None), "(HTTP 422, X)"),
         (422, error("PAR\n", "\u202e1", param="a\x1b"), "(HTTP 422, PAR\\n \\u202e1): the field a\\u001b"),
     ],
     ids=str,
@@ -54,6 +56,8 @@ def test_a_refusal_says_what_is_known_of_it(status: int, document: object, words
     assert outcome.failure_reason is not None
     message = outcome.failure_reason.message or ""
     assert message.startswith(f"the terminal refused the request {words}"), message
+    for said in ("why is not known", "it is busy"):
+        assert (said in message) == (said in words), message
     assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", "refused")
 
 
@@ -71,8 +75,14 @@ USER = error("TERMINAL-SUNMI", "-1")
         (USER | {"failure": {"object": {"client_transaction_id": "another"}}}, False, Doubtful),
         (USER | {"failure": {"failure": {"failure": {"code": "-1"}}}}, False, Canceled),
         (USER | {"failure": {"failure": {"failure": {"failure": {"code": "-1"}}}}}, False, Doubtful),
+        (USER | {"more": None, "others": []}, False, Canceled),
+        (USER | {"object": ["more"]}, False, Doubtful),
+        (USER | {"object": {"code": "7"}}, False, Doubtful),
+        (USER | {"object": {"message": ["more"]}}, False, Doubtful),
+        (USER | {"object": {"client_transaction_id": 7}}, False, Doubtful),
+        (USER | {"failure": {"serialNumber": "SN-2"}}, False, Doubtful),
         (error("TERMINAL", "TER-004"), False, Doubtful),
-        (error("TERMINAL", "TER-004"), True, Refused),
+        (error("TERMINAL", "TER-004"), True, StartRefused),
         (error("TERMINAL", "00"), True, Doubtful),
         (error("TERMINAL", None), True, Doubtful),
         (error("ACQUIRER", "51"), True, Doubtful),
@@ -83,12 +93,17 @@ def test_an_error_under_200(document: dict[str, object], trusted: bool, kind: ty
     """All of it stands in the vectors (start-reply)."""
     judged = judge(Replied(200, json.dumps(document).encode()), IDENTITY, errors_in_2xx=trusted)
     assert type(judged) is kind
-    if isinstance(judged, Refused | Canceled):
+    if isinstance(judged, StartRefused | Canceled):
         assert judged.reason == f"{document['type']} {document['code']}"
 
 
+def test_an_error_that_says_two_things_leaves_doubt() -> None:
+    body = json.dumps(USER)[:-1] + ', "object": {"serialNumber": "SN-1", "serialNumber": "SN-2"}}'
+    assert type(judge(Replied(200, body.encode()), IDENTITY)) is Doubtful
+
+
 def test_a_refusal_without_an_error_has_no_reason() -> None:
-    assert Refused(404, "").reason is None
+    assert StartRefused(404, "").reason is None
 
 
 def test_what_a_stranger_wrote_is_bounded() -> None:
@@ -180,12 +195,16 @@ def test_a_refused_print_job_keeps_the_terminals_words_too() -> None:
     body = json.dumps(error("TERMINAL-PRINTER", "7")).encode()
     assert judge_print(Replied(202, body)) == Doubtful("the terminal answered HTTP 202 with TERMINAL-PRINTER 7")
     judged = judge_print(Replied(409, body))
-    assert isinstance(judged, Refused)
+    assert isinstance(judged, StartRefused)
     assert judged.error is not None
     assert judged.error.name == "TERMINAL-PRINTER 7"
 
 
-@every(("status", "kind"), [(302, Doubtful), (401, Refused), (403, Refused), (409, Doubtful), (422, Doubtful)], ids=str)
+@every(
+    ("status", "kind"),
+    [(302, Doubtful), (401, StartRefused), (403, StartRefused), (409, Doubtful), (422, Doubtful)],
+    ids=str,
+)
 def test_a_refusal_that_cannot_be_opened_may_be_the_acquirers(status: int, kind: type) -> None:
     """A terminal that does not know who calls does not ask the acquirer."""
     sealed = Replied(status, b"ciphertext", remark="its body cannot be opened", sealed=True)
@@ -193,7 +212,7 @@ def test_a_refusal_that_cannot_be_opened_may_be_the_acquirers(status: int, kind:
     assert type(judge_print(sealed)) is kind
     after = apply(starting(), Attempted(sealed, errors_in_2xx=True), NOW)
     doubt = after.attention_of(AttentionCode.IN_DOUBT)
-    assert (doubt is None) is (kind is Refused)
+    assert (doubt is None) is (kind is StartRefused)
     assert doubt is None or "the acquirer may have been asked; its body cannot be opened" in doubt.detail
 
 

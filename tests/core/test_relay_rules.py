@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from posd.relay import messages
-from posd.relay.messages import Begin, Changes, Lost, Notice, Page, Position, Previous, Range, State
-from posd.relay.rules import Begins, CaughtUp, Loses, Refused, Sends, Step, following, waiting
+from posd.relay.messages import Begin, Changes, FeedNotice, Lost, Page, Position, Previous, Range, StateMessage
+from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost, Step, following, waiting
 from tests.support.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"
@@ -25,13 +25,13 @@ def page(*databases: Range, seqs: Any = (), notices: tuple[str, ...] = ()) -> Pa
     return Page(
         changes=[change(seq) for seq in seqs],
         place="",
-        notices=[Notice(code) for code in notices],
+        notices=[FeedNotice(code) for code in notices],
         databases=list(databases),
     )
 
 
-def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> Sends:
-    return Sends(database_id, first, [change(seq) for seq in range(first, last + 1)], whole)
+def sends(database_id: str, first: int, last: int, *, whole: bool = True) -> SendChanges:
+    return SendChanges(database_id, first, [change(seq) for seq in range(first, last + 1)], whole)
 
 
 EMPTY, SHORT, FULL = Range(A, 1, None), Range(A, 1, 3), Range(A, 1, 9)
@@ -39,9 +39,9 @@ LATER = Range(B, 20, 25)
 THINNED = "changes_removed"
 OTHER = "place_unknown"
 
-CASES: dict[str, tuple[Position | None, Page, Step | type[Refused]]] = {
-    "there is no message": (None, page(FULL, seqs=range(1, 4)), Begins(FULL, None)),
-    "there is none, and the file had two ids": (None, page(FULL, LATER), Begins(FULL, None)),
+CASES: dict[str, tuple[Position | None, Page, Step | type[NotResumable]]] = {
+    "there is no message": (None, page(FULL, seqs=range(1, 4)), SendBegin(FULL, None)),
+    "there is none, and the file had two ids": (None, page(FULL, LATER), SendBegin(FULL, None)),
     "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
     "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), CaughtUp(Position(A, 0))),
     "changes follow": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
@@ -49,9 +49,9 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[Refused]]] = {
     "retention has removed what follows": (
         Position(A, 3),
         page(FULL, seqs=[7, 8, 9], notices=(THINNED,)),
-        Loses(A, 4, 6),
+        SendLost(A, 4, 6),
     ),
-    "retention has removed all that follows": (Position(A, 3), page(FULL), Loses(A, 4, 9)),
+    "retention has removed all that follows": (Position(A, 3), page(FULL), SendLost(A, 4, 9)),
     "a run ends at a hole": (Position(A, 0), page(FULL, seqs=[1, 2, 5, 6]), sends(A, 1, 2, whole=False)),
     "an earlier database is not sent to its end": (
         Position(A, 1),
@@ -63,17 +63,17 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[Refused]]] = {
         page(SHORT, Range(B, 4, 6), seqs=range(2, 7)),
         sends(A, 2, 3, whole=False),
     ),
-    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), Loses(A, 2, 3)),
-    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), Begins(LATER, Previous(A, 3))),
+    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), SendLost(A, 2, 3)),
+    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), SendBegin(LATER, Previous(A, 3))),
     "more of an earlier one was sent than is here": (
         Position(A, 12),
         page(SHORT, LATER, notices=(OTHER,)),
-        Begins(LATER, Previous(A, 12)),
+        SendBegin(LATER, Previous(A, 12)),
     ),
     "an earlier one of which nothing is here": (
         Position(A, 4),
         page(EMPTY, LATER),
-        Begins(LATER, Previous(A, 4)),
+        SendBegin(LATER, Previous(A, 4)),
     ),
     "the second has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
     "and no change has the number before it": (
@@ -85,17 +85,17 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[Refused]]] = {
     "a place before the first number of its database": (
         Position(B, 5),
         page(SHORT, LATER, seqs=[20]),
-        Begins(LATER, Previous(A, 3)),
+        SendBegin(LATER, Previous(A, 3)),
     ),
-    "and of the first database": (Position(B, 5), page(LATER), Begins(LATER, None)),
-    "more was sent than the database has": (Position(A, 10), page(FULL), Refused),
-    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), Refused),
-    "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), Refused),
+    "and of the first database": (Position(B, 5), page(LATER), SendBegin(LATER, None)),
+    "more was sent than the database has": (Position(A, 10), page(FULL), NotResumable),
+    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), NotResumable),
+    "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), NotResumable),
 }
 
 
 @every(("position", "found", "wanted"), CASES.values(), ids=CASES)
-def test_what_follows(position: Position | None, found: Page, wanted: Step | type[Refused]) -> None:
+def test_what_follows(position: Position | None, found: Page, wanted: Step | type[NotResumable]) -> None:
     step = following(position, found, begin=False)
     if isinstance(wanted, type):
         assert isinstance(step, wanted)
@@ -106,7 +106,7 @@ def test_what_follows(position: Position | None, found: Page, wanted: Step | typ
 
 
 def test_a_lane_begins_anew_where_a_person_says_so() -> None:
-    assert following(Position(C, 5), page(FULL), begin=True) == Begins(FULL, Previous(C, 5))
+    assert following(Position(C, 5), page(FULL), begin=True) == SendBegin(FULL, Previous(C, 5))
     assert following(Position(A, 10), page(FULL), begin=True) == following(Position(A, 10), page(FULL), begin=False)
 
 
@@ -119,7 +119,7 @@ STATE = {"as_of": "2026-11-26T10:00:00.000Z", "version": "1", "health": {"status
     [
         (Changes(**HEAD, first_seq=1, last_seq=2, changes=[change(1), change(2)], place="2-x"), Position(A, 2, "2-x")),
         (Changes(**HEAD, first_seq=1, last_seq=1, changes=[change(1)]), Position(A, 1)),
-        (State(**HEAD, last_seq=4, **STATE, place="4-y"), Position(A, 4, "4-y")),
+        (StateMessage(**HEAD, last_seq=4, **STATE, place="4-y"), Position(A, 4, "4-y")),
         (Begin(**HEAD, first_seq=20, previous=Previous(B, 3)), Position(A, 19)),
         (Lost(**HEAD, from_seq=2, to_seq=7, reason="not in the feed"), Position(A, 7)),
     ],
@@ -182,7 +182,7 @@ class Lane:
         return Page(
             changes=[Raw(msgspec.json.encode({"seq": seq, "says": self.rows[seq]})) for seq in seqs],
             place="",
-            notices=[] if not after or after in self.rows or after <= self.removed else [Notice(OTHER)],
+            notices=[] if not after or after in self.rows or after <= self.removed else [FeedNotice(OTHER)],
             databases=ranges,
         )
 
@@ -192,17 +192,17 @@ class Lane:
         page = self.page(position.seq if position else 0, limit)
         step, left = following(position, page, begin=False), waiting(position, page)
         match step:
-            case Begins(database):
+            case SendBegin(database):
                 self.stream.append((step, Position(database.database_id, database.first_seq - 1)))
-            case Sends(database_id, first, changes):
+            case SendChanges(database_id, first, changes):
                 self.stream.append((step, Position(database_id, first + len(changes) - 1)))
-            case Loses(database_id, from_seq, to_seq):
+            case SendLost(database_id, from_seq, to_seq):
                 assert not any(from_seq <= seq <= to_seq for seq in self.rows), "it is there"
                 self.stream.append((step, Position(database_id, to_seq)))
             case CaughtUp():
                 assert left == 0
                 return False
-            case Refused(detail):
+            case NotResumable(detail):
                 pytest.fail(detail)
         now = self.stream[-1][1]
         told = now.seq - position.seq if position is not None and now.database_id == position.database_id else 0
@@ -244,15 +244,15 @@ def test_in_any_life_everything_is_in_the_stream_or_said_to_be_lost(events: list
     begun: set[str] = set()
     for step, _ in lane.stream:
         match step:
-            case Begins(database):
+            case SendBegin(database):
                 begun.add(database.database_id)
-            case Sends(database_id, _, changes):
+            case SendChanges(database_id, _, changes):
                 rows = [msgspec.json.decode(item) for item in changes]
                 told |= {(database_id, row["seq"]): row["says"] for row in rows}
-            case Loses(database_id, from_seq, to_seq):
+            case SendLost(database_id, from_seq, to_seq):
                 lost |= {(database_id, seq) for seq in range(from_seq, to_seq + 1)}
     assert told.items() <= lane.stored.items(), "no change of a database is told as another"
-    assert lane.databases[-1][0] in begun or not any(isinstance(step, Begins) for step, _ in lane.stream)
+    assert lane.databases[-1][0] in begun or not any(isinstance(step, SendBegin) for step, _ in lane.stream)
     for found in lane.page(0, 1).databases:
         if found.database_id in begun:
             numbers = {(found.database_id, seq) for seq in range(found.first_seq, found.end + 1)}

@@ -104,6 +104,17 @@ def test_what_cannot_be_read_as_json_is_told_in_words_of_its_own(data: bytes, wo
         ({"amount": AMOUNT, "type": ["charge"]}, {"/type"}),
         ({"amount": AMOUNT, "metadata": []}, {"/metadata"}),
         ({"amount": AMOUNT, "options": "x"}, {"/options"}),
+        (b'{"amount": {"iva": 1}, "metadata": {"a/b": [1, {"c": 1e200000}]}}', {"/metadata/a~1b/1/c"}),
+        (b'{"amount": {"iva": 1}, "options": {"n": -1E-20000}}', {"/options/n"}),
+        (
+            b'{"amount": {"iva": 1}, "metadata": {"a": 1e99999999999999999999, "b": 0e1000}}',
+            {"/metadata/a", "/metadata/b"},
+        ),
+        (b'{"amount": {"iva": 1}, "metadata": {"a": 1e200000, "a": 1}}', {"/metadata/a"}),
+        (b'{"amount": {"iva": 1}, "metadata": {"a": ' + b"1" * 1001 + b"}}", {"/metadata/a"}),
+        (b'{"amount": {"iva": 1}, "metadata": {"a": 0.' + b"1" * 1001 + b"}}", {"/metadata/a"}),
+        (b'{"amount": {"iva": 1}, "metadata": {"a": [9e999, 1e-1000, 1.5e308, 5e-324]}}', set()),
+        (b'{"amount": {"iva": 1}, "metadata": {"a": "1e200000, [1e200000]", "1e200000": 1}}', set()),
         ({"amount": AMOUNT, "options": {"amount": 1, "webhookUrl": ""}}, {"/options/amount", "/options/webhookUrl"}),
         ({"amount": AMOUNT, "repeat": "yes"}, {"/repeat"}),
         ({"amount": AMOUNT, "transaction_reference": "x"}, {"/transaction_reference"}),
@@ -157,7 +168,7 @@ def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None
     [("ammount", "amount"), ("Sale", "sale"), ("reference", "transaction_reference"), ("additonal", "additional")],
 )
 def test_a_member_that_is_not_known_is_told_with_the_nearest_that_is(name: str, meant: str) -> None:
-    assert f"Did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
+    assert f"did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
 
 
 @pytest.mark.parametrize(
@@ -272,6 +283,15 @@ def test_metadata_is_compared_by_content() -> None:
 )
 def test_what_is_sent_says_one_thing(data: bytes, path: str) -> None:
     assert set(faults(data)) == {path}
+
+
+def test_a_repeated_call_with_a_number_that_was_once_taken_is_the_same_call() -> None:
+    known = msgspec.structs.replace(recorded({"amount": AMOUNT}), metadata=b'{"a": 1e200000}')
+    again, wrong = read_start(json.dumps({"amount": AMOUNT}).encode()[:-1] + b', "metadata": {"a": 10e199999}}')
+    assert wrong
+    assert differing_fields(known, again, wrong) == []
+    other, wrong = read_start(json.dumps({"amount": AMOUNT}).encode()[:-1] + b', "metadata": {"a": 1e200001}}')
+    assert differing_fields(known, other, wrong) == ["metadata"]
 
 
 def test_the_tills_own_metadata_may_say_two_things() -> None:
@@ -391,3 +411,9 @@ def test_a_body_that_is_no_json_is_a_problem_that_says_what_was_not_done() -> No
         read_body(StartRequest, b"{", "nothing was changed")
     assert raised.value.code == "malformed_json"
     assert read_body(StartRequest, b'{"sale": "7"}', "").text("sale", 9) == "7"
+
+
+@pytest.mark.parametrize("field", ["terminal", "type", "sale", "original", "metadata", "not_after"])
+def test_a_number_that_nothing_can_hold_is_never_taken_for_a_text(field: str) -> None:
+    _, faults = read_start(b'{"amount": {"iva": 1}, "%s": 1e99999999999999999999}' % field.encode())
+    assert f"/{field}" in {fault.path for fault in faults}

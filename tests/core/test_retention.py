@@ -13,7 +13,7 @@ from posd.payments.outcomes import contradicts
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
 from posd.records.retention import Pruned, PrunedJob, job_refusal, refusal
-from posd.upkeep.retention_rules import Kept, guards_sale, keeps, keeps_together
+from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps, keeps_together
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
 from tests.support.tables import every
@@ -29,22 +29,22 @@ def made(state: str, number: int = 1, **fields: object) -> Transaction:
 
 @pytest.mark.parametrize("state", STATES)
 def test_what_has_ended_goes_and_what_is_open_stays(state: str) -> None:
-    assert keeps(made(state), LATER) is (None if state in ENDED else Kept.OPEN)
+    assert keeps(made(state), LATER) is (None if state in ENDED else RetentionReason.OPEN)
 
 
 def test_what_a_person_has_to_look_at_stays() -> None:
     item = attend(made("declined"), AttentionCode.GAP, NOW, "a gap")
-    assert keeps(item, LATER) is Kept.ATTENTION
+    assert keeps(item, LATER) is RetentionReason.ATTENTION
 
 
 def test_what_changed_since_stays() -> None:
     item = made("declined", updated_at=LATER)
-    assert keeps(item, LATER) is Kept.RECENT
+    assert keeps(item, LATER) is RetentionReason.RECENT
     assert keeps(item, iso(NOW + timedelta(days=401))) is None
 
 
-@pytest.mark.parametrize(("phase", "kept"), [(Phase.FINAL, None), (Phase.ACTIVE, Kept.OPEN)])
-def test_print_jobs_likewise(phase: Phase, kept: Kept | None) -> None:
+@pytest.mark.parametrize(("phase", "kept"), [(Phase.FINAL, None), (Phase.ACTIVE, RetentionReason.OPEN)])
+def test_print_jobs_likewise(phase: Phase, kept: RetentionReason | None) -> None:
     job = PrintJob(print_job_id="p", terminal="SN-1", created_at=iso(NOW), updated_at=iso(NOW), phase=phase)
     assert keeps(job, LATER) is kept
 
@@ -53,13 +53,13 @@ def test_print_jobs_likewise(phase: Phase, kept: Kept | None) -> None:
     ("states", "kept"),
     [
         (("approved",), None),
-        (("open",), Kept.OPEN),
+        (("open",), RetentionReason.OPEN),
         (("approved", "declined"), None),
-        (("approved", "open"), Kept.CHAIN),
-        (("open", "in_doubt"), Kept.CHAIN),
+        (("approved", "open"), RetentionReason.CHAIN),
+        (("open", "in_doubt"), RetentionReason.CHAIN),
     ],
 )
-def test_a_chain_goes_as_a_whole_or_not_at_all(states: tuple[str, ...], kept: Kept | None) -> None:
+def test_a_chain_goes_as_a_whole_or_not_at_all(states: tuple[str, ...], kept: RetentionReason | None) -> None:
     assert keeps_together([made(state, number) for number, state in enumerate(states)], LATER) is kept
 
 

@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.search_reply import MAX_ELEMENTS, Found, NoAnswer, Nothing, final_element, read_reply, request_body
+from posd.payments.search_reply import (
+    MAX_ELEMENTS,
+    MAX_KEPT_BYTES,
+    SearchFailed,
+    SearchHit,
+    SearchMiss,
+    final_element,
+    read_reply,
+    request_body,
+)
 from posd.payments.wire import NotAnEvent, TransactionEvent
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.attempt import NotSent, Replied, ReplyLost, cut, size_of
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED
 from tests.support.events import body
@@ -18,7 +27,7 @@ OURS = f'{{"client_transaction_id": "{IDENTITY}", "status": "CARD_PRESENTED", "a
 OTHERS = '{"client_transaction_id": "11111111-2222-4333-8444-555555555555"}'
 
 
-def read(text: str | bytes, pointer: str = "", status: int = 200) -> Found | Nothing | NoAnswer:
+def read(text: str | bytes, pointer: str = "", status: int = 200) -> SearchHit | SearchMiss | SearchFailed:
     return read_reply(Replied(status, text if isinstance(text, bytes) else text.encode()), pointer, IDENTITY)
 
 
@@ -42,7 +51,7 @@ def read(text: str | bytes, pointer: str = "", status: int = 200) -> Found | Not
     ],
 )
 def test_found(text: str, pointer: str, elements: list[str]) -> None:
-    assert read(text, pointer) == Found(tuple(elements))
+    assert read(text, pointer) == SearchHit(tuple(elements))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +65,7 @@ def test_found(text: str, pointer: str, elements: list[str]) -> None:
     ],
 )
 def test_an_empty_list_at_the_pointer_is_the_explicit_none(text: str, pointer: str) -> None:
-    assert read(text, pointer) == Nothing()
+    assert read(text, pointer) == SearchMiss()
 
 
 @every(
@@ -104,30 +113,30 @@ def test_an_empty_list_at_the_pointer_is_the_explicit_none(text: str, pointer: s
 )
 def test_everything_else_is_no_answer(text: str | bytes, pointer: str, reason: str) -> None:
     answer = read(text, pointer)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, SearchFailed)
     assert (reason in answer.reason, answer.status) == (True, 200)
 
 
 @pytest.mark.parametrize("status", [100, 199, 300, 302, 400, 404, 408, 409, 429, 500, 503, 599])
 def test_a_status_that_is_no_success_is_no_answer_with_any_body(status: int) -> None:
     for text in ("[]", OURS):
-        assert read(text, status=status) == NoAnswer(f"the terminal answered HTTP {status}", status)
+        assert read(text, status=status) == SearchFailed(f"the terminal answered HTTP {status}", status)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 206, 299])
 def test_every_success_is_read(status: int) -> None:
-    assert (read("[]", status=status), read(OURS, status=status)) == (Nothing(), Found((OURS,)))
+    assert (read("[]", status=status), read(OURS, status=status)) == (SearchMiss(), SearchHit((OURS,)))
 
 
 @pytest.mark.parametrize("text", ["[]", f"[{OURS}]"])
 def test_a_reply_that_was_cut_is_no_answer(text: str) -> None:
     answer = read_reply(Replied(200, text.encode(), complete=False), "", IDENTITY)
-    assert answer == NoAnswer("the reply is too long to be read", 200)
+    assert answer == SearchFailed("the reply is too long to be read", 200)
 
 
 def test_what_was_not_answered_keeps_its_reason() -> None:
-    assert read_reply(NotSent("refused"), "", IDENTITY) == NoAnswer("refused")
-    assert read_reply(Lost("reset"), "", IDENTITY) == NoAnswer("reset")
+    assert read_reply(NotSent("refused"), "", IDENTITY) == SearchFailed("refused")
+    assert read_reply(ReplyLost("reset"), "", IDENTITY) == SearchFailed("reset")
 
 
 @every(
@@ -145,7 +154,7 @@ def test_what_was_not_answered_keeps_its_reason() -> None:
 def test_our_id_without_a_state_that_can_be_read_is_no_answer(element: dict[str, object], reason: str) -> None:
     """It is found not, and no explicit none either: `transitions.searched` shows it, and takes nothing back for it."""
     answer = read(json.dumps([{"client_transaction_id": IDENTITY} | element]))
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, SearchFailed)
     assert (reason in answer.reason, answer.bears_id, answer.unreadable) == (True, True, True)
 
 
@@ -155,20 +164,24 @@ PAGED = {"client_transaction_id": IDENTITY, "transaction_status": "APPROVAL"}
 @every(
     ("document", "pointer", "kind"),
     [
-        ({"data": [PAGED]}, "", Found),
-        ({"a": {"b": [PAGED]}}, "/a/b", Found),
-        ({"data": [PAGED | {"raw_response": {"transaction_status": "APPROVAL"}}]}, "", Found),
-        ({"data": [PAGED | {"raw_response": {"transaction_status": "DECLINED"}}]}, "", NoAnswer),
-        ({"data": [PAGED | {"transaction_status": "APPROVED"}]}, "", NoAnswer),
-        ({"data": []}, "", Nothing),
-        ({"data": [], "total": 0, "page": 1, "size": 50, "next": None, "has_more": False, "count": "0"}, "", Nothing),
-        ([[]], "/0", Nothing),
-        ({"data": [], "total": 1}, "", NoAnswer),
-        ({"data": [], "meta": {"totalCount": 1}}, "", NoAnswer),
-        ({"data": [], "next": "/2"}, "", NoAnswer),
-        ({"data": [], "code": "TER-004"}, "", NoAnswer),
-        ({"data": PAGED}, "", NoAnswer),
-        ([PAGED], "", NoAnswer),
+        ({"data": [PAGED]}, "", SearchHit),
+        ({"a": {"b": [PAGED]}}, "/a/b", SearchHit),
+        ({"data": [PAGED | {"raw_response": {"transaction_status": "APPROVAL"}}]}, "", SearchHit),
+        ({"data": [PAGED | {"raw_response": {"transaction_status": "DECLINED"}}]}, "", SearchFailed),
+        ({"data": [PAGED | {"transaction_status": "APPROVED"}]}, "", SearchFailed),
+        ({"data": []}, "", SearchMiss),
+        (
+            {"data": [], "total": 0, "page": 1, "size": 50, "next": None, "has_more": False, "count": "0"},
+            "",
+            SearchMiss,
+        ),
+        ([[]], "/0", SearchMiss),
+        ({"data": [], "total": 1}, "", SearchFailed),
+        ({"data": [], "meta": {"totalCount": 1}}, "", SearchFailed),
+        ({"data": [], "next": "/2"}, "", SearchFailed),
+        ({"data": [], "code": "TER-004"}, "", SearchFailed),
+        ({"data": PAGED}, "", SearchFailed),
+        ([PAGED], "", SearchFailed),
     ],
     ids=str,
 )
@@ -178,8 +191,8 @@ def test_a_page_of_a_list(document: object, pointer: str, kind: type) -> None:
 
 
 def test_a_state_beside_the_members_of_an_element_counts_in_a_page_alone() -> None:
-    assert isinstance(read(json.dumps([PAGED])), NoAnswer)
-    (stated,) = Found((json.dumps(PAGED),), paged=True).events
+    assert isinstance(read(json.dumps([PAGED])), SearchFailed)
+    (stated,) = SearchHit((json.dumps(PAGED),), paged=True).events
     assert isinstance(stated, TransactionEvent)
     assert stated.status == "APPROVAL"
 
@@ -187,12 +200,12 @@ def test_a_state_beside_the_members_of_an_element_counts_in_a_page_alone() -> No
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
 def test_no_reply_about_nothing_is_ever_a_find_and_only_the_empty_list_is_a_none(document: object) -> None:
     answer = read(json.dumps(document))
-    assert isinstance(answer, Nothing if document == [] else NoAnswer)
+    assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["", "/a", "/a/b", "/0"]))
 def test_any_bytes_are_read(data: bytes, pointer: str) -> None:
-    assert isinstance(read(data, pointer), NoAnswer | Nothing)
+    assert isinstance(read(data, pointer), SearchFailed | SearchMiss)
 
 
 def test_the_request_is_the_id() -> None:
@@ -202,11 +215,11 @@ def test_the_request_is_the_id() -> None:
 def test_the_element_behind_an_outcome_is_found_again_verbatim() -> None:
     card, final = content(CARD).decode(), content("APPROVAL", REQUESTED, event_id="final").decode()
     answers = [
-        NoAnswer("reset"),
-        Nothing(),
-        Found((OURS, card)),
-        Found((final,)),
-        Found((body(IDENTITY, CARD).decode(),)),
+        SearchFailed("reset"),
+        SearchMiss(),
+        SearchHit((OURS, card)),
+        SearchHit((final,)),
+        SearchHit((body(IDENTITY, CARD).decode(),)),
     ]
     assert final_element(answers, "final") == final
     assert final_element(answers, "another") is None
@@ -215,13 +228,42 @@ def test_the_element_behind_an_outcome_is_found_again_verbatim() -> None:
 def test_a_reply_of_too_many_elements_is_no_answer() -> None:
     reply = Replied(200, b"[" + b",".join([b"{}"] * (MAX_ELEMENTS + 1)) + b"]")
     answer = read_reply(reply, "", IDENTITY)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, SearchFailed)
     assert str(MAX_ELEMENTS) in answer.reason
 
 
 def test_elements_of_other_terminals_are_left_out_and_what_is_all_ours_stays_as_it_is() -> None:
     card, final = content(CARD).decode(), content("APPROVAL", REQUESTED).decode()
-    answer = Found((card, "{}", final))
+    answer = SearchHit((card, "{}", final))
     assert [isinstance(event, NotAnEvent) for event in answer.events] == [False, True, False]
     assert answer.kept(lambda _event: True) is answer
-    assert answer.kept(lambda event: not isinstance(event, NotAnEvent)) == Found((card, final))
+    assert answer.kept(lambda event: not isinstance(event, NotAnEvent)) == SearchHit((card, final))
+
+
+def large(status: str, size: int) -> str:
+    """Return an element of so many bytes."""
+    element = body(IDENTITY, status).decode()
+    return element[:-1] + f', "padding": "{"x" * (size - len(element) - 15)}"}}'
+
+
+def test_of_an_answer_without_end_what_ended_it_is_kept_and_then_what_stands_first() -> None:
+    size = MAX_KEPT_BYTES // 3
+    before = [large("CARD_PRESENTED", size) for _ in range(5)]
+    final = large("APPROVAL", size)
+    found = read(f"[{', '.join((*before, final))}]")
+    assert isinstance(found, SearchHit)
+    assert found.elements == (*before[:2], final)
+    assert found.size <= MAX_KEPT_BYTES
+    assert found.cut_bytes == sum(map(len, before[2:]))
+    one = read(large("APPROVAL", 2 * MAX_KEPT_BYTES))
+    assert isinstance(one, SearchHit)
+    assert (len(one.elements), one.cut_bytes) == (1, 0)
+
+
+def test_a_reply_that_is_cut_says_so_and_is_not_whole() -> None:
+    reply = cut(Replied(200, b"x" * 11, remark="odd"), 10)
+    assert reply == Replied(200, b"x" * 10, complete=False, remark="the reply has 11 bytes, of which 10 are kept; odd")
+    assert size_of(reply) == 10
+    for attempt in (Replied(200, b"x" * 10), NotSent("no"), ReplyLost("no")):
+        assert cut(attempt, 10) is attempt
+    assert size_of(ReplyLost("no")) == 0

@@ -2,8 +2,17 @@
 
 import json
 
-from posd.payments.wire import Acknowledged, judge
-from posd.terminals.attempt import MAX_REFUSAL_TEXT, Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.payments.wire import StartAccepted, judge
+from posd.terminals.attempt import (
+    MAX_REFUSAL_TEXT,
+    Attempt,
+    Doubtful,
+    NeverSent,
+    NotSent,
+    Replied,
+    ReplyLost,
+    StartRefused,
+)
 from tests.core.scenarios import IDENTITY
 from tests.support.tables import every
 
@@ -23,12 +32,12 @@ def reply(document: object, status: int = 200) -> Replied:
 @every(
     ("attempt", "kind"),
     [
-        (NotSent("connection refused"), Unsent),
-        (Lost("reset"), Doubtful),
-        (reply(GOOD), Acknowledged),
-        (reply(GOOD, 202), Acknowledged),
-        (reply({"status": "TERMINAL_ACKNOWLEDGED"}), Acknowledged),
-        (reply(GOOD | {"client_transaction_id": IDENTITY}), Acknowledged),
+        (NotSent("connection refused"), NeverSent),
+        (ReplyLost("reset"), Doubtful),
+        (reply(GOOD), StartAccepted),
+        (reply(GOOD, 202), StartAccepted),
+        (reply({"status": "TERMINAL_ACKNOWLEDGED"}), StartAccepted),
+        (reply(GOOD | {"client_transaction_id": IDENTITY}), StartAccepted),
         (reply(GOOD | {"status": "CARD_PRESENTED"}), Doubtful),
         (reply(GOOD | {"status": None}), Doubtful),
         (reply(GOOD | {"client_transaction_id": "another"}), Doubtful),
@@ -47,7 +56,10 @@ def reply(document: object, status: int = 200) -> Replied:
         (Replied(200, b""), Doubtful),
         (Replied(200, json.dumps(GOOD).encode(), complete=False), Doubtful),
         (Replied(204, b""), Doubtful),
-        *[(Replied(status, b"no"), Refused) for status in (300, 301, 302, 307, 400, 401, 403, 404, 409, 422, 429, 499)],
+        *[
+            (Replied(status, b"no"), StartRefused)
+            for status in (300, 301, 302, 307, 400, 401, 403, 404, 409, 422, 429, 499)
+        ],
         *[(Replied(status, b"no"), Doubtful) for status in (100, 199, 408, 500, 502, 503, 504, 599, 600)],
     ],
     ids=str,
@@ -57,11 +69,11 @@ def test_judge(attempt: Attempt, kind: type) -> None:
 
 
 def test_acknowledgement_tells_who_answered() -> None:
-    assert judge(reply(GOOD), IDENTITY) == Acknowledged("SN-1")
-    assert judge(reply(GOOD | {"terminal": "none"}), IDENTITY) == Acknowledged(None)
+    assert judge(reply(GOOD), IDENTITY) == StartAccepted("SN-1")
+    assert judge(reply(GOOD | {"terminal": "none"}), IDENTITY) == StartAccepted(None)
 
 
 def test_refusal_keeps_what_the_terminal_said_within_bounds() -> None:
     judged = judge(Replied(422, b"\xff" + b"x" * 10_000), IDENTITY)
-    assert isinstance(judged, Refused)
+    assert isinstance(judged, StartRefused)
     assert (judged.status, len(judged.body)) == (422, MAX_REFUSAL_TEXT)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posd.payments.entries import Unlikely, apply
 from posd.payments.model import AttentionCode, OperationType, Transaction
-from posd.payments.transitions import Seen, advance
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.unlikely import unlikely
 from posd.payments.wire import TransactionEvent, read_event
 from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
@@ -153,7 +153,7 @@ def test_a_request_from_the_future_is_none_of_the_approvals_fault() -> None:
 
 def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
     event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
-    after, _ = advance(asked(), event, seen=Seen.NEW, now=NOW)
+    after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]
     found = unlikely(after, event, USD, NOW)
     assert found is not None
@@ -168,7 +168,7 @@ def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
 
 def test_a_smaller_difference_beside_it_stays() -> None:
     event = approval("100.00", currency="COP")
-    after, _ = advance(asked(), event, seen=Seen.NEW, now=NOW)
+    after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     found = unlikely(after, event, USD, NOW)
     assert found is not None
     codes = {item.code for item in apply(after, found, NOW).attention}

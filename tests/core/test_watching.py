@@ -16,8 +16,8 @@ from posd.payments.schedule import (
     DEAF_PAUSE_SECONDS,
     JITTER,
     MAX_BACKOFF_SECONDS,
-    Limits,
-    Watch,
+    ReconcileLimits,
+    TransactionWatch,
     answered,
     closed,
     due,
@@ -30,13 +30,13 @@ from posd.payments.schedule import (
 from posd.records.model import Phase
 from tests.support.tables import every
 
-LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)
+LIMITS = ReconcileLimits(grace=10.0, stall=300.0, stall_after_request=60.0)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
 FOUND, NONE, NO_ANSWER = SearchResult
 
 
-def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: Any) -> Watch:
-    return Watch("SN-1", phase, status, quiet_since=fields.pop("quiet_since", 100.0), **fields)
+def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: Any) -> TransactionWatch:
+    return TransactionWatch("SN-1", phase, status, quiet_since=fields.pop("quiet_since", 100.0), **fields)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: A
         (watch(status=None, called_back=True), 300.0),
     ],
 )
-def test_patience(item: Watch, seconds: float) -> None:
+def test_patience(item: TransactionWatch, seconds: float) -> None:
     assert patience(item, LIMITS) == seconds
 
 
@@ -74,7 +74,7 @@ def test_a_silence_is_called_by_whether_an_event_had_come() -> None:
         (watch(told=True, search_at=115.0), 115.0),
     ],
 )
-def test_due_is_the_sooner_of_silence_and_search(item: Watch, at: float | None) -> None:
+def test_due_is_the_sooner_of_silence_and_search(item: TransactionWatch, at: float | None) -> None:
     assert due(item, LIMITS) == at
 
 
@@ -90,7 +90,7 @@ def test_due_is_the_sooner_of_silence_and_search(item: Watch, at: float | None) 
         (watch(Phase.STARTING), 1000.0, False),
     ],
 )
-def test_a_silence_is_told_once_and_asked_for_at_once(item: Watch, now: float, over: bool) -> None:
+def test_a_silence_is_told_once_and_asked_for_at_once(item: TransactionWatch, now: float, over: bool) -> None:
     told = overdue(item, LIMITS, now)
     assert told == (msgspec.structs.replace(item, told=True, search_at=now) if over else None)
     assert told is None or overdue(told, LIMITS, now + 1000) is None
@@ -130,11 +130,11 @@ def test_a_gap_is_asked_for_at_once() -> None:
 
 
 @every("waiting", (watch(status=ACK, called_back=True), watch(status=CARD), watch(Phase.IN_DOUBT, tries=9)))
-def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_asked(waiting: Watch) -> None:
+def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_asked(waiting: TransactionWatch) -> None:
     item = stopped(msgspec.structs.replace(waiting, aborting=True), LIMITS, 101.0)
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
-    assert stopped(item, Limits(1.0, 300.0, 60.0), 101.0).search_at == 102.0, "no later than a doubt"
+    assert stopped(item, ReconcileLimits(1.0, 300.0, 60.0), 101.0).search_at == 102.0, "no later than a doubt"
     assert news(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
     pauses = []
     for result in (FOUND, NONE, NO_ANSWER):
@@ -160,7 +160,7 @@ def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_ask
     ],
 )
 def test_it_is_asked_for_again_while_the_question_is_open(
-    item: Watch, until: tuple[SearchResult, ...], result: SearchResult
+    item: TransactionWatch, until: tuple[SearchResult, ...], result: SearchResult
 ) -> None:
     asked = msgspec.structs.replace(item, search_at=500.0, tries=2)
     after = answered(asked, result, LIMITS, 501.0, 0.0)
@@ -183,7 +183,7 @@ def test_the_pause_doubles_up_to_the_longest_and_is_stretched_by_the_jitter() ->
 
 
 watches = st.builds(
-    Watch,
+    TransactionWatch,
     terminal=st.just("SN-1"),
     phase=st.sampled_from(Phase),
     status=st.sampled_from([None, *Status]),
@@ -197,13 +197,13 @@ watches = st.builds(
     tries=st.integers(0, 5000),
 )
 all_limits = st.builds(
-    Limits, grace=st.floats(0.1, 86400), stall=st.floats(1, 86400), stall_after_request=st.floats(1, 86400)
+    ReconcileLimits, grace=st.floats(0.1, 86400), stall=st.floats(1, 86400), stall_after_request=st.floats(1, 86400)
 )
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
-    item: Watch, result: SearchResult, limits: Limits, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
@@ -215,7 +215,7 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
 def test_a_doubt_and_a_silence_are_always_asked_for_again(
-    item: Watch, result: SearchResult, limits: Limits, now: float, jitter: float
+    item: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.deaf)
@@ -223,7 +223,9 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
 
 
 @given(watches, all_limits, st.floats(0, 1e6))
-def test_what_is_open_and_under_way_is_never_forgotten(item: Watch, limits: Limits, now: float) -> None:
+def test_what_is_open_and_under_way_is_never_forgotten(
+    item: TransactionWatch, limits: ReconcileLimits, now: float
+) -> None:
     """After any input something is due for it, unless its one answer came or its start is under way."""
     for after in (
         want(item, now),

@@ -9,19 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.records import witness
-from posd.records.witness import Started, Witness, why_gone_back
-from posd.storage.database_id import Cause, Identity
+from posd.records.witness import StartedPayment, WitnessContents, why_gone_back
+from posd.storage.database_id import DatabaseIdentity, IdentityCause
 from tests.support.tables import every
 
-A = Started("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
-B = Started("7f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-2\n=1", "2026-11-20T10:01:00.000Z", "approved", "till-3/1042")
+A = StartedPayment("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
+B = StartedPayment(
+    "7f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-2\n=1", "2026-11-20T10:01:00.000Z", "approved", "till-3/1042"
+)
 
-MADE = Identity("first", 1, Cause.MADE)
-RESTORED = Identity("second", 20, Cause.RESTORED)
-BACK = Identity("third", 40, Cause.GONE_BACK)
+MADE = DatabaseIdentity("first", 1, IdentityCause.MADE)
+RESTORED = DatabaseIdentity("second", 20, IdentityCause.RESTORED)
+BACK = DatabaseIdentity("third", 40, IdentityCause.GONE_BACK)
 
 
-def whole(database_id: str, seq: int, started: Iterable[Started]) -> bytes:
+def whole(database_id: str, seq: int, started: Iterable[StartedPayment]) -> bytes:
     return b"".join(witness.whole(database_id, seq, started))
 
 
@@ -34,12 +36,12 @@ def test_what_is_written_is_read() -> None:
         whole("first", 7, [A]) + witness.start_line(9, B) + witness.end_line(12, B.client_transaction_id, "approved")
     )
     found = witness.read(content + witness.seq_line(15))
-    assert found == Witness("first", 15, {A.client_transaction_id: A, B.client_transaction_id: B})
+    assert found == WitnessContents("first", 15, {A.client_transaction_id: A, B.client_transaction_id: B})
     assert witness.read(whole("first", 15, found.started.values())) == found
 
 
 def test_nothing_is_read_of_nothing() -> None:
-    assert witness.read(b"") == Witness()
+    assert witness.read(b"") == WitnessContents()
 
 
 @every(
@@ -62,7 +64,8 @@ def test_a_line_that_cannot_be_read_takes_no_other_with_it(line: bytes, unreadab
 @given(st.integers(0, 2**32), st.integers(1, 300))
 def test_wherever_it_is_cut_off_what_stands_before_is_read(seed: int, back: int) -> None:
     lines = [
-        witness.start_line(number, Started(f"id-{Random(seed).random()}-{number}", "SN", "at")) for number in range(20)
+        witness.start_line(number, StartedPayment(f"id-{Random(seed).random()}-{number}", "SN", "at"))
+        for number in range(20)
     ]
     content = b"".join(lines)
     cut = content[: max(0, len(content) - back)]
@@ -83,7 +86,7 @@ def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("unknown", [1, 2])
 def test_what_is_missing_is_counted(unknown: int) -> None:
-    why = why_gone_back(Witness("first", 7), [MADE], 7, unknown)
+    why = why_gone_back(WitnessContents("first", 7), [MADE], 7, unknown)
     assert why is not None
     assert why.startswith("1 payment is not" if unknown == 1 else "2 payments are not")
 
@@ -106,8 +109,8 @@ def test_what_is_missing_is_counted(unknown: int) -> None:
     ],
 )
 def test_when_a_database_has_gone_back(
-    database_id: str | None, seq: int, identities: list[Identity], last: int, unknown: int, words: str | None
+    database_id: str | None, seq: int, identities: list[DatabaseIdentity], last: int, unknown: int, words: str | None
 ) -> None:
-    why = why_gone_back(Witness(database_id, seq), identities, last, unknown)
+    why = why_gone_back(WitnessContents(database_id, seq), identities, last, unknown)
     assert (why is None) is (words is None)
     assert why is None or words in why

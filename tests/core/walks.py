@@ -17,7 +17,7 @@ import msgspec
 
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Transaction
-from posd.payments.transitions import Seen, recognise
+from posd.payments.transitions import RepeatedEvent, recognise
 
 _set = msgspec.structs.replace
 
@@ -125,7 +125,7 @@ def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
             for index, then in deals[dealt]:
                 deck = decks[index]
                 if dealt[index] and deck.inputs[0].body:  # an exact repeat never comes to the core
-                    assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is Seen.REPEATED
+                    assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is RepeatedEvent.REPEATED
                     following[place, then] += orders
                     continue
                 if (place, index) not in steps:

@@ -190,7 +190,8 @@ async def is_backed_up_again(world: World) -> None:
         newest = await _back_up_into(world, directory)
     kept = sorted(path.name for path in directory.iterdir())
     assert kept == [newest.name], f"kept is {kept}, and not {newest.name} alone"
-    count = backup.check(newest)
+    with backup.unpacked(newest) as plain:
+        count = backup.check(plain)
     assert count == 1, f"the backup has {count} payments"
 
 
@@ -201,7 +202,7 @@ async def _back_up_into(world: World, directory: Path) -> Path:
 
 
 def _make_old(path: Path) -> None:
-    path.rename(path.with_name("posd-20200101T000000Z.db"))
+    path.rename(path.with_name("posd-20200101T000000Z.db.gz"))
 
 
 OLD = 12

@@ -4,6 +4,7 @@ The terminal's own ledger says what happened, the relays what was received and w
 """
 
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ RESULTS = {
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
 #: The path of the payments' callbacks.
 WEBHOOKS = "/webhooks/transactions/"
+#: The token in a callback address, which no answer shows.
+_TOKEN = re.compile(rb"(webhooks/(?:transactions|print-jobs)/[^/\"]+/)[\w-]+")
 #: What may stay open to be looked at where callbacks were lost or the terminal never had the payment.
 ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
 
@@ -112,7 +115,8 @@ def _payment_faults(world: World, payment: Payment, document: Any, listed: list[
         yield f"{identity}: {document['phase']} with outcome {document['outcome']}"
     with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
         query = "SELECT body FROM events WHERE client_transaction_id = ? ORDER BY seq"
-        stored = [json.loads(row[0], parse_float=Decimal) for row in db.execute(query, (identity,))]
+        shown = (_TOKEN.sub(rb"\1[redacted]", row[0]) for row in db.execute(query, (identity,)))
+        stored = [json.loads(body, parse_float=Decimal) for body in shown]
     if [item["event"] for item in listed] != stored:
         yield f"{identity}: the listed events are not those of the database: {listed}, {stored}"
 

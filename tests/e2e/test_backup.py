@@ -265,14 +265,15 @@ async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
         ({"path": "/a", "keep": 3}, "/keep", "needs /into"),
         ({"into": "/a", "keep": 0}, "/keep", "a whole number of 1 to"),
         ({"into": "a"}, "/into", "must be an absolute path"),
-        ({"into": str(key_file(posd))}, "/into", "cannot be made"),
+        ({"into": str(key_file(posd))}, "/into", "posd's own"),
+        ({"into": "/proc/posd"}, "/into", "cannot be made"),
         ({"send": 1}, "/send", "true or false"),
         ({"path": str(home / "b.db"), "to": 1}, "/to", "is not a field"),
         ({"path": "b.db"}, "/path", "must be an absolute path"),
         ({"path": str(home / "nowhere" / "b.db")}, "/path", "ReadWritePaths="),
         ({"path": str(home)}, "/path", "is a directory"),
         ({"path": str(posd.database)}, "/path", "is the database itself"),
-        ({"path": str(key_file(posd))}, "/path", "no backup of posd"),
+        ({"path": str(key_file(posd))}, "/path", "posd's own"),
     ):
         reply = await ask(content)
         assert (reply.status, reply.json["code"]) == (422, "invalid_request"), content
@@ -281,7 +282,7 @@ async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
         assert words in reply.json["detail"]
     assert ".db" not in str(names(home))
     reply = await ask({"path": str(home / "b.db")})
-    assert set(reply.json) == {"path", "bytes", "transactions", "at"}
+    assert set(reply.json) == {"path", "bytes", "transactions", "at", "synced"}
     assert (await ask({"path": str(home / "b.db")})).status == 200, "a backup may take the place of the one before"
     line = await posd.log_line("store.backup")
     assert (line["database"], line["count"]) == (str(home / "b.db"), 0)

@@ -1,6 +1,7 @@
 """Backups that carry themselves away: into a directory of which the newest are kept, and to standard output."""
 
 import asyncio
+import gzip
 import stat
 import sys
 from pathlib import Path
@@ -28,12 +29,13 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
     first = await into(shop.daemon, directory, 3)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert (first["kept"], first["removed"], first["unusable"]) == (1, [], [])
-    content = Path(first["path"]).read_bytes()  # noqa: ASYNC240
-    old = [f"posd-2020010{day}T000000Z.db" for day in range(1, 5)]
+    packed = Path(first["path"]).read_bytes()  # noqa: ASYNC240
+    content = gzip.decompress(packed)
+    old = [f"posd-2020010{day}T000000Z.db{'.gz' * (day % 2)}" for day in range(1, 5)]  # an older version wrote some
     for name in old:
-        (directory / name).write_bytes(content)
+        (directory / name).write_bytes(packed if name.endswith(".gz") else content)
     (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # torn, and newer than those
-    others = {"mine.db", "posd-20200101T000000Z.db.gz", "notes", "xposd-20200101T000000Z.db"}
+    others = {"mine.db", "posd-20200101T000000Z.db.bz2", "notes", "xposd-20200101T000000Z.db"}
     for name in others:
         (directory / name).write_bytes(content)
 
@@ -55,7 +57,8 @@ async def test_what_a_killed_backup_left_unfinished_is_removed_by_the_next(shop:
     directory = home / "backups"
     directory.mkdir()
     unfinished = ".posd-20200101T000000Z.db.part"
-    for name in (unfinished, f"{unfinished}-journal", ".posd-mine.db.part"):
+    packed = ".posd-20200101T000000Z.db.gz.part"
+    for name in (unfinished, f"{unfinished}-journal", packed, f"{packed}.gz", ".posd-mine.db.part"):
         (directory / name).write_bytes(b"half")
     made = await into(shop.daemon, directory, 1)
     assert names(directory) == {Path(made["path"]).name, ".posd-mine.db.part"}
@@ -65,13 +68,13 @@ async def test_what_a_killed_backup_left_unfinished_is_removed_by_the_next(shop:
 async def test_a_backup_that_cannot_be_made_removes_nothing(shop: Shop, home: Path) -> None:
     directory = home / "backups"
     made = await into(shop.daemon, directory, 1)
-    Path(made["path"]).rename(directory / "posd-20200101T000000Z.db")  # noqa: ASYNC240
+    Path(made["path"]).rename(directory / "posd-20200101T000000Z.db.gz")  # noqa: ASYNC240
     (home / "file").write_text("")
     reply = await shop.daemon.call(
         "POST", "/backup", {"into": str(home / "file" / "x"), "keep": 1}, socket=shop.daemon.admin_socket
     )
     assert (reply.status, reply.json["errors"][0]["path"]) == (422, "/into")
-    assert names(directory) == {"posd-20200101T000000Z.db"}
+    assert names(directory) == {"posd-20200101T000000Z.db.gz"}
 
 
 @pytest.mark.slow
@@ -81,7 +84,7 @@ async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> Non
         code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
         assert (code, "read back and found sound" in said) == (0, True)
         (name,) = names(directory)
-        (directory / name).rename(directory / "posd-20200101T000000Z.db")
+        (directory / name).rename(directory / "posd-20200101T000000Z.db.gz")
         code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
         assert (code, f"1 in {directory}, 1 older removed (the newest 1 are kept)." in said) == (0, True), said
         assert len(names(directory)) == 1

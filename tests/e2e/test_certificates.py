@@ -6,6 +6,7 @@ import hashlib
 import os
 import pty
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ import pytest
 import trustme
 
 from posd import tls
-from posd.tls import TlsFiles, issue
+from posd.tls import TlsFiles, authority, issue
 from tests.support.certificates import LONG_AGO, YESTERDAY, issued
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
@@ -173,7 +174,7 @@ def no_certificate(made: TlsFiles, _other: TlsFiles) -> None:
 
 
 def ca_as_certificate(made: TlsFiles, _other: TlsFiles) -> None:
-    put(made.certificate, made.ca_certificate.read_bytes())
+    put(made.certificate, made.ca_key.read_bytes())  # the certificate of the signer stands beside its key
     put(made.private_key, made.ca_key.read_bytes())
 
 
@@ -248,9 +249,9 @@ async def test_the_shops_own_pair_is_taken_up_too_and_never_renewed(home: Path, 
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
     """Make certificates of the test end at another time: so long after they begin, CA and server."""
 
-    def set_to(server: timedelta, authority: timedelta = issue.CA_LIFETIME) -> None:
+    def set_to(server: timedelta, ca: timedelta = authority.CA_LIFETIME) -> None:
         monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
-        monkeypatch.setattr(issue, "CA_LIFETIME", authority)
+        monkeypatch.setattr(authority, "CA_LIFETIME", ca)
 
     return set_to
 
@@ -337,7 +338,7 @@ async def test_a_ca_that_ends_is_told_because_only_people_can_bring_a_new_one(
     async with started(home) as daemon:
         line = await daemon.log_line("certificate.not_renewed")
         assert "its CA ends on" in line["error"]
-        assert "posd tls init --force" in line["error"]
+        assert "posd tls renew --end-old-ca" in line["error"]
         assert "ends in 10 days" in (await daemon.log_line("certificate.ends"))["detail"]
         health = await check(daemon)
         assert (health["status"], "ends in 10 days" in health["detail"]) == ("degraded", True)
@@ -374,3 +375,27 @@ async def test_a_terminal_that_is_closed_still_ends_a_posd_that_was_tried_out_on
         assert b"posd.stopping" in await process.stdout.readline()
         await process.stdout.read()
         assert await process.wait() == 0
+
+
+@pytest.mark.slow
+async def test_a_new_ca_follows_while_terminals_have_the_old_one_or_the_new_one(home: Path) -> None:
+    made = make(home)
+    old = home / "old.crt"
+    old.write_bytes(made.ca_certificate.read_bytes())
+    async with started(home) as daemon:
+        assert (await command(daemon, "renew", "--new-ca"))[0] == 0
+        code, said = await command(daemon, "ca")
+        new = home / "new.crt"
+        new.write_text(said)
+        assert (code, new.read_bytes()) == (0, made.next_ca_certificate.read_bytes())
+        for ca in (old, new):
+            (await connect(daemon.port, ca))[1].close()
+        health = await check(daemon)
+        assert (health["status"], "a new CA signs in" in health["detail"]) == ("ok", True)
+        assert "a new CA waits" in (await command(daemon, "status"))[1]
+        code, said = await command(daemon, "renew", "--end-old-ca")
+        assert (code, "the new CA signs" in said) == (0, True)
+        (await connect(daemon.port, new))[1].close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(daemon.port, old)
+        assert "a new CA" not in (await check(daemon))["detail"]

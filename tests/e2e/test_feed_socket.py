@@ -1,5 +1,6 @@
 """feed.sock: who may read the feed, and nothing else can be done there."""
 
+import signal
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,24 @@ async def test_it_serves_the_feed_the_health_and_the_version(tmp_path: Path) -> 
             assert (await posd.call("GET", path, socket=socket)).status == 200, path
         async with stream(socket, "/feed"):
             pass
+
+
+async def test_it_gives_metadata_only_where_the_configuration_lets_it(tmp_path: Path) -> None:
+    """A program of the group posd-feed decides nothing: the daemon does, also after a reload. A till reads its own."""
+    asked = "/feed?with=outcome,metadata"
+    async with daemon(tmp_path, "") as posd:
+        socket, settings = posd.directory / "run" / "feed.sock", posd.directory / "config.d" / "relay.toml"
+        assert posd.process is not None
+        for allowed, status in (("false", 403), ("true", 200), ("false", 403)):
+            settings.write_text(f'[local_api]\nfeed_group = ""\n[relay]\nmetadata = {allowed}\n')
+            lines = len(posd.lines)
+            posd.process.send_signal(signal.SIGHUP)
+            await posd.log_line("config.loaded", after=lines)
+            reply = await posd.call("GET", asked, socket=socket)
+            assert reply.status == status
+            assert status == 200 or reply.json["code"] == "forbidden"
+            assert (await posd.call("GET", "/feed?with=outcome", socket=socket)).status == 200
+            assert (await posd.call("GET", asked)).status == 200
 
 
 async def test_it_serves_nothing_else(tmp_path: Path) -> None:

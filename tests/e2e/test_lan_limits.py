@@ -18,7 +18,7 @@ import pytest
 
 from posd.api import webhooks
 from posd.httpd import bodies, server
-from posd.httpd.admission import PLACES_OF_STRANGER, Gate, Place
+from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate, ConnectionSlot
 from posd.storage import writer as store_writer
 from tests.e2e.conftest import some
 from tests.support import events
@@ -205,7 +205,7 @@ async def refused(lan: Lan, source: str) -> bool:
 
 @pytest.mark.parametrize("places", ["all", "of one address"])
 async def test_connections_are_limited(home: Path, places: str) -> None:
-    gate = Gate(of_stranger=50 if places == "all" else 4, clock=lambda: 0.0)
+    gate = AdmissionGate(of_stranger=50 if places == "all" else 4, clock=lambda: 0.0)
     limit = 4 if places == "all" else 50
     async with listening(home, gate, keep_alive_seconds=PATIENCE, max_connections=limit) as lan:
         streams = [await lan.connect() for _ in range(4)]
@@ -237,7 +237,7 @@ async def test_memory_is_given_back_after_many_connections_and_not_after_each(
             while lan.listener._ended < count:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.001)
 
-    gate = Gate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
+    gate = AdmissionGate(of_stranger=200, of_strangers=200, clock=lambda: 0.0)
     async with listening(home, gate) as lan:
         await come_and_go(lan, server.TRIM_CONNECTIONS - 1)
         assert lan.listener._trimming is None
@@ -316,7 +316,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 async def test_no_ended_connection_waits_for_the_search_for_garbage(lan: Lan, name: str) -> None:
     def kept() -> int:
-        return sum(isinstance(item, (server.Connection, Place)) for item in gc.get_objects())
+        return sum(isinstance(item, (server.HttpConnection, ConnectionSlot)) for item in gc.get_objects())
 
     data = ENDS[name]
     gc.disable()

@@ -1,8 +1,10 @@
 """A terminal that sends without end fills nothing, and how its payments end still gets in (posd.base.limits)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,10 +12,11 @@ import pytest
 from posd.base import limits
 from tests.e2e.test_limits_of_tills import metric
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, body
+from tests.support.events import APPROVED, body, event
 from tests.support.https import connect
-from tests.support.shop import Payment, Shop
+from tests.support.shop import Payment, Shop, answering, knowing, open_shop
 from tests.support.streams import PATIENCE_SECONDS
+from tests.support.terminal import Request
 from tests.support.webhooks import attention, disk, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,6 +24,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 EVENTS = limits.EVENTS_OF_TRANSACTION.value
 FINALS = limits.FINALS_OF_TRANSACTION.value
 MIB = limits.MIB
+
+
+@pytest.fixture
+async def own(home: Path) -> AsyncIterator[Shop]:
+    """A shop of the test's own that takes bodies of 1 MiB: fewer of them fill what a terminal may fill."""
+    (home / "config.d").mkdir()
+    (home / "config.d" / "large.toml").write_text(f"[webhooks]\nmax_body_bytes = {MIB}\n")
+    async with open_shop(home) as shop:
+        yield shop
 
 
 class Line:
@@ -130,6 +142,7 @@ async def test_a_thousand_events_of_one_payment_all_get_in_and_so_does_the_end(s
     assert not attention(await payment.get()) & {"event_limit"}
 
 
+@pytest.mark.slow
 async def test_past_the_limit_of_one_payment_another_on_the_same_terminal_goes_on(shop: Shop) -> None:
     payment, other = await shop.started(), await shop.started()
     async with line(shop.daemon) as lane:
@@ -166,7 +179,7 @@ async def test_the_disk_does_not_fill_by_a_terminal_that_sends_large_events_with
             content = body(other.identity, status, previous, other.serial)
             assert await lane.deliver(other, content) == 200  # another terminal has a budget of its own
         assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200
-        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 429
+        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200  # late events have a budget of their own
     assert (await payment.get())["outcome"]["result"] == "approved"
     assert "event_limit" in attention(await payment.get())
     assert await metric(posd, "events_of_terminal") >= 5
@@ -186,3 +199,39 @@ async def test_the_quarantine_does_not_fill_by_a_terminal_whose_events_cannot_be
         assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
     assert (await payment.get())["outcome"]["result"] == "approved"
     assert await metric(posd, "quarantine_of_terminal") == statuses.count(429)
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_answers_of_searches_fill_no_disk_and_the_payment_is_searched_for_all_the_same(own: Shop) -> None:
+    """A terminal answers each search with as much as it can, each time something else; a till asks without end."""
+    posd, payment = own.daemon, await own.started()
+    before = stored(posd)
+    numbers = iter(range(10_000))
+
+    async def liar(request: Request, writer: asyncio.StreamWriter) -> None:
+        elements = [
+            event(payment.identity, "CARD_PRESENTED", None, payment.serial, padding=f"{next(numbers)}{'x' * 20_000}")
+            for _ in range(10)
+        ]
+        answer = elements if next(numbers) % 2 else []
+        await answering(200, json.dumps(answer).encode())(request, writer)
+
+    own.terminal.search = liar
+    statuses = [(await payment.post("reconcile")).status for _ in range(100)]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) <= 2 * limits.CALLS_OF_TRANSACTION.value
+    assert stored(posd) - before < 4 * MIB
+    assert await metric(posd, "calls_of_transaction") == statuses.count(429)
+    own.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert (await posd.outcome(payment.identity, 60))["result"] == "approved"
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_answers_to_aborts_are_cut_and_aborts_without_end_are_refused(own: Shop) -> None:
+    posd, payment = own.daemon, await own.started()
+    own.terminal.abort = answering(500, b"x" * 200_000)
+    statuses = [(await payment.post("abort")).status for _ in range(30)]
+    assert set(statuses) == {202, 429}
+    with disk(posd) as db:
+        (largest,) = db.execute("SELECT max(length(entry)) FROM journal").fetchone()
+    assert largest < 8 * limits.KIB

@@ -12,7 +12,7 @@ import pytest
 
 from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STREAMS_OF_PROCESS
 from posd.client import Posd, Problem
-from posd.httpd.senders import MAX_TURNED_AWAY
+from posd.httpd.peers import MAX_TURNED_AWAY
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running
 from tests.support.senders import ask_on, descriptors, process

@@ -45,7 +45,7 @@ async def test_a_payment_is_told_without_token_metadata_body_or_header(
 
 def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
-    ((made,), _) = output.Renderer({}, wall)(output.Lines("posd.test"), "info", fields)
+    ((made,), _) = output.Renderer({}, wall)(output.LineSink("posd.test"), "info", fields)
     line = json.loads(made(0.0))
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -92,6 +92,7 @@ read, write = os.pipe()
 os.close(read)
 os.dup2(write, 1)
 structlog.get_logger("posd.test").info("gone")
+logs.writer.drain()
 os._exit(7)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
@@ -110,6 +111,7 @@ async def main():
     log.info("of the loop")
 asyncio.run(main())
 log.info("after")
+logs.writer.drain()
 sys.stderr = None
 log.info("to nobody")
 """

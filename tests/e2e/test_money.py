@@ -57,7 +57,7 @@ WRONG = {
     '{"iva": 1000000000000}': ["/amount/iva"],
     '{"iva": 1e12}': ["/amount/iva"],
     '{"iva": 1e999999}': ["/amount/iva"],
-    '{"iva": 1e99999999999999999999}': ["/amount"],
+    '{"iva": 1e99999999999999999999}': ["/amount/iva"],
     '{"iva": 0.00001}': ["/amount/iva"],
     '{"iva": 1.23450}': ["/amount/iva"],
     '{"iva": "1e1"}': ["/amount/iva"],

@@ -43,7 +43,7 @@ async def refused(shop: Shop, code: str, **request: Any) -> Any:
     ("amount", "path", "words"),
     [
         ({"total": "5.00"}, "/amount/total", "[amounts] members"),
-        ({"iva": 1.2, "subtotal_iva": 10, "tips": 1}, "/amount/tips", "Did you mean tip?"),
+        ({"iva": 1.2, "subtotal_iva": 10, "tips": 1}, "/amount/tips", "did you mean tip?"),
         ({"iva": 0, "subtotal_iva": 0, "subtotal_iva0": 0}, "/amount", "more than 0"),
         ({"subtotal_iva0": "1.005"}, "/amount/subtotal_iva0", "at most 2 digits after the point"),
         ({"iva": 1, "tip": 0.0001}, "/amount/tip", "[amounts] decimals"),

@@ -1,6 +1,8 @@
 """What the service manager hears, and the sockets that it passes."""
 
 import asyncio
+import os
+import stat
 import threading
 from pathlib import Path
 from uuid import uuid4
@@ -11,12 +13,13 @@ from posd import tls
 from posd.daemon import watchdog
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import hand_over
+from posd.storage.writer import run_on_db_thread
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.manager import manager, passed_socket
+from tests.support.needs import needs
 from tests.support.terminal import ScriptedTerminal
 
 #: Calls that each till makes at least between two restarts.
@@ -91,7 +94,7 @@ async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monke
             loop.call_soon_threadsafe(stuck.set)
             released.wait()
 
-        hanging = hand_over(store._writer._connection, hang)
+        hanging = run_on_db_thread(store._writer._connection, hang)
         await stuck.wait()
         heard.waiting()
         # Many turns of the loop, and as many signs if the loop were enough.
@@ -164,6 +167,21 @@ async def test_no_call_fails_over_restarts_on_a_passed_socket(
         assert answers[200] >= times * CALLS * TILLS
         assert (home / "run" / "till.sock").is_socket()
         assert (await posd.call("GET", "/version", socket=posd.admin_socket)).status == 200
+        await posd.stop()
+
+
+@pytest.mark.slow
+@needs(root=True)
+async def test_a_passed_socket_that_was_given_to_others_is_given_back_at_a_start(home: Path) -> None:
+    path = home / "run" / "till.sock"
+    with passed_socket(path) as (entering, descriptor):
+        os.chown(path, -1, 65534)
+        path.chmod(0o606)
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))
+        await posd.start()
+        found = path.stat()
+        assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (os.getegid(), 0o660)
         await posd.stop()
 
 

@@ -36,7 +36,7 @@ def no_faults(printer: Printer) -> Iterator[None]:
 
 async def test_the_request_and_the_job(printer: Printer) -> None:
     job = printer.job()
-    document = b'{"lines": ["caf\\u00e9", 1.10],  "n":1e2}'
+    document = b'{"lines": ["caf\\u00e9", 1.10],  "n":1e2, "commands": [{"type": 7}]}'
     content = b'{"document":' + document + b',"external_reference":"ticket 7"}'
     reply = await printer.daemon.call("PUT", f"/print-jobs/{job.identity}", content)
     assert reply.status == 201
@@ -65,33 +65,6 @@ async def test_the_request_and_the_job(printer: Printer) -> None:
         "decided_by": None,
         "attention": [],
     }
-
-
-async def test_commands_are_checked_and_go_out_as_the_till_wrote_them(printer: Printer) -> None:
-    job = printer.job()
-    wrong = [{"type": "text", "text": "x"}, {"type": "text", "text": "x", "align": "MIDDLE"}, {"type": "cut", "y": 1}]
-    before = everything(printer.daemon)
-    refused = await job.put(document={"commands": wrong})
-    assert (refused.status, refused.json["code"]) == (422, "invalid_request")
-    assert refused.json["errors"] == [
-        {"path": "/document/commands/1/align", "message": "must be LEFT, CENTER or RIGHT; it may be left out"}
-    ]
-    assert "/document/commands/1/align must be LEFT, CENTER or RIGHT" in refused.json["detail"]
-    assert (job.requests, everything(printer.daemon)) == ([], before), "nothing is sent, and nothing recorded"
-    commands = b'[{"type":"text","text":"caf\\u00e9\\n", "size": 28.0},{"type":"image","x":1.10}, {"type": "cut"}]'
-    document = b'{ "commands": ' + commands + b"}"
-    for status in (201, 200):
-        reply = await printer.daemon.call("PUT", f"/print-jobs/{job.identity}", b'{"document": ' + document + b"}")
-        assert (reply.status, reply.json["phase"]) == (status, "active")
-    (request,) = job.requests
-    assert request.body.endswith(b'"document":' + document + b"}"), "byte for byte"
-    later = await printer.job().started()
-    await printer.daemon.log_line("print.started", print_job=later.identity)
-    told = [line for line in printer.daemon.lines if line["event"] == "print.unknown_command"]
-    assert [(line["level"], line["print_job"], line["terminal"]) for line in told] == [
-        ("warning", job.identity, "SN-TEST")
-    ], "once for a job"
-    assert told[0]["detail"] == '/document/commands/1/type is "image", which this version does not know'
 
 
 async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer: Printer) -> None:

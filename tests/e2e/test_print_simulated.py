@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.client.commands import Column, Columns, Cut, Qr, Text, document
 from tests.support.printed import ONLY_WEBHOOKS, POLLS, PrintShop, codes, print_shop
 
 #: How every webhook is lost: the terminal does not trust the daemon, or has no route to the address that it was given.
@@ -79,12 +78,15 @@ async def test_a_receipt_printed_from_the_command_line(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_receipt_of_commands_is_printed_as_it_was_made(webhooks: PrintShop) -> None:
-    receipt = document(
-        Text("MY SHOP \N{LATIN SMALL LETTER N WITH TILDE}\n", align="CENTER", size=32, bold=True),
-        Columns([Column("1 Tea", weight=3), Column("2.50", weight=1, align="RIGHT")]),
-        Qr("https://example.org/t/1042", error_level="M"),
-        Cut(),
-    )
+    columns = [{"text": "1 Tea", "weight": 3}, {"text": "2.50", "weight": 1, "align": "RIGHT"}]
+    receipt = {
+        "commands": [
+            {"type": "text", "text": "MY SHOP \N{LATIN SMALL LETTER N WITH TILDE}\n", "align": "CENTER", "size": 32},
+            {"type": "columns", "columns": columns},
+            {"type": "qr", "content": "https://example.org/t/1042", "errorLevel": "M"},
+            {"type": "cut"},
+        ]
+    }
     identity = str(uuid4())
     assert (await webhooks.put(identity, document=receipt)).status == 201
     assert (await webhooks.outcome(identity))["status"] == "COMPLETED"

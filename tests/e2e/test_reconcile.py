@@ -224,6 +224,7 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
                 ({"data": {"it/em~s": []}}, "none"),
                 ({"data": {"it/em~s": element(payment, "CARD_PRESENTED")}}, "found"),
                 ({"data": {"it/em~s": [ours | {"merchant_id": "M-2", "status": "DECLINED"}, ours]}}, "found"),
+                ({"data": {"it/em~s": [ours | {"merchant_id": ""}]}}, "found"),
             ]
             for reply, result in replies:
                 counter.terminal.search = answering(200, json.dumps(reply).encode())
@@ -231,7 +232,7 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
                 assert document["last_search"]["result"] == result, reply
             assert document["outcome"]["result"] == "approved"
             # What bore our id and was not ours is for a person to see.
-            assert attention(document) == {"quarantined_event", "serial_mismatch"}
+            assert attention(document) == {"quarantined_event", "serial_mismatch", "damaged_event"}
             assert {(item.method, item.path, item.body) for item in counter.terminal.searches} == {
                 ("GET", f"/v2/{payment.identity}/transaction_search_online", b"")
             }

@@ -1,7 +1,9 @@
 """SIGHUP: a changed configuration is taken up while payments go on; one that is wrong changes nothing."""
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -190,3 +192,56 @@ async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTer
             assert int((await heard.heard_of("RELOADING"))["MONOTONIC_USEC"]) > 0
             assert "listening on" in (await heard.heard_of("READY"))["STATUS"]
         assert await posd.stop() == 0
+
+
+# a start whose configuration has a mistake
+
+
+async def test_a_start_with_a_mistake_uses_the_configuration_that_worked_last(
+    home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
+    state = {"STATE_DIRECTORY": str(home / "state")}
+    async with running(home, terminal.toml, environment=state) as posd:
+        both = posd.config + other.toml
+        await sent(posd, both, "config.loaded")
+        posd.config = f"{both}\n[nonsense]\n"
+        await sent(posd, posd.config, "config.refused")
+        for _ in range(2):
+            await posd.restart()
+            assert [line["level"] for line in posd.lines if line["event"] == "config.refused"] == ["error"]
+            known = (await posd.call("GET", "/terminals")).json["terminals"]
+            assert [item["serial"] for item in known] == ["SN-TEST", "SN-OTHER"]
+            check = (await posd.call("GET", "/health")).json["checks"]["configuration"]
+            assert (check["status"], "nonsense" in check["detail"]) == ("degraded", True)
+        assert [path.stat().st_mode & 0o777 for path in (home / "state").glob("config.last*")] == [0o600]
+        await sent(posd, both, "config.loaded")
+        assert (await posd.call("GET", "/health")).json["checks"]["configuration"]["status"] == "ok"
+
+
+@pytest.mark.parametrize("case", ["removed on purpose", "another file", "by hand", "damaged"])
+async def test_what_worked_last_is_used_for_the_same_file_of_a_service_alone(
+    home: Path, terminal: ScriptedTerminal, case: str
+) -> None:
+    state = {"STATE_DIRECTORY": str(home / "state")}
+    async with running(home, terminal.toml, environment=state) as posd:
+        await posd.stop()
+        posd.config = "[nonsense]\n"
+        place = posd.config_file
+        match case:
+            case "removed on purpose":
+                place.unlink()
+            case "another file":
+                place = home / "other.toml"
+            case "by hand":
+                state = {}
+            case "damaged":
+                (home / "state" / "config.last").write_bytes(b"{")
+        if case != "removed on purpose":
+            place.write_text(posd.config)
+        done = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "posd", "--config", str(place), "run"),
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | state,
+        )
+        assert (await asyncio.wait_for(done.communicate(), 60))[1]
+        assert done.returncode == 2

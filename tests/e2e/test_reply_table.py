@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from posd.httpd.admission import PLACES_OF_KNOWN
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
@@ -69,7 +70,36 @@ async def test_the_same_event_again_adds_nothing(shop: Shop) -> None:
     assert everything(shop.daemon) == before
 
 
-async def test_the_same_event_id_with_other_bytes_is_kept_beside_it(shop: Shop) -> None:
+async def test_the_same_event_written_anew_adds_nothing(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, ACK, None, payment.serial, extra={"size": "y" * 20_000})
+    anew = [json.dumps(json.loads(content) | {"attempt": number}, sort_keys=True).encode() for number in range(3)]
+    assert (await send(payment, content)).status == 200
+    before = everything(shop.daemon)
+    assert [(await send(payment, other)).status for other in anew] == [200, 200, 200]
+    assert everything(shop.daemon) == before
+    assert attention(await payment.get()) == set()
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_large_event_that_contradicts_the_first_of_its_id_is_kept_after_a_restart(
+    home: Path, terminal: ScriptedTerminal, identity: str
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+        callback = terminal.requests[0].callback
+        first = body(identity, ACK, None, extra="y" * 20_000)
+        other = body(identity, "CARD_PRESENTED", ACK, extra="y" * 20_000, event_id=json.loads(first)["event_id"])
+        assert (await deliver(posd, callback, first)).status == 200
+        await posd.restart()
+        assert [(await deliver(posd, callback, content)).status for content in (first, first + b" ", other)] == [
+            200
+        ] * 3
+        assert recorded(posd, identity) == [("applied", first), ("duplicate", other)]
+        assert attention(await posd.transaction(identity)) == {"event_id_reused"}
+
+
+async def test_the_same_event_id_with_another_content_is_kept_beside_it(shop: Shop) -> None:
     payment = await shop.started()
     first = body(payment.identity, ACK, None, payment.serial)
     second = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial, event_id=json.loads(first)["event_id"])
@@ -232,7 +262,7 @@ async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case
 @pytest.mark.parametrize("way", ["content-length", "chunked"])
 async def test_a_body_over_the_limit_is_noted(shop: Shop, way: str) -> None:
     payment = await shop.started()
-    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial, extra="x" * 1_048_576)
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial, extra="x" * 65_536)
     if way == "content-length":
         answer = await send(payment, content)
     else:
@@ -244,13 +274,13 @@ async def test_a_body_over_the_limit_is_noted(shop: Shop, way: str) -> None:
     document = await payment.get()
     assert (document["phase"], attention(document)) == ("active", {"quarantined_event"})
     (item,) = document["attention"]
-    assert "1048576 bytes" in item["detail"]
+    assert "65536 bytes" in item["detail"]
 
 
 async def test_a_body_at_the_limit_is_taken(shop: Shop) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
-    assert (await send(payment, content + b" " * (1_048_576 - len(content)))).status == 200
+    assert (await send(payment, content + b" " * (65_536 - len(content)))).status == 200
     assert (await payment.get())["phase"] == "final"
 
 
@@ -270,12 +300,12 @@ async def test_a_locked_database_is_answered_503_and_the_next_delivery_is_taken(
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        answers = await asyncio.gather(send(payment, content), send(payment, b"<html>"), send(large, b" " * 1_048_577))
+        answers = await asyncio.gather(send(payment, content), send(payment, b"<html>"), send(large, b" " * 65_537))
         assert [answer.status for answer in answers] == [503, 503, 503]
         assert all(int(answer.headers["retry-after"]) > 0 for answer in answers)
     assert recorded(shop.daemon, payment.identity) == quarantined(shop.daemon, payment.identity) == []
     assert (await send(payment, content)).status == 200
-    assert (await send(large, b" " * 1_048_577)).status == 413
+    assert (await send(large, b" " * 65_537)).status == 413
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
     assert (await payment.get())["phase"] == "final"
     assert attention(await large.get()) == {"quarantined_event"}
@@ -314,6 +344,16 @@ async def test_one_event_many_times_at_once_is_there_once(shop: Shop) -> None:
     answers = await asyncio.gather(*(send(payment, content) for _ in range(AT_ONCE)))
     assert {answer.status for answer in answers} == {200}
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+
+
+async def test_what_a_terminal_sends_again_uses_up_no_room_of_its_address(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, ACK, None, payment.serial)
+    assert (await send(payment, content)).status == 200
+    await payment.end()
+    for _ in range(8):
+        answers = await asyncio.gather(*(send(payment, content) for _ in range(PLACES_OF_KNOWN // 2)))
+        assert {answer.status for answer in answers} == {200}
 
 
 async def test_a_burst_of_many_events_is_all_there(shop: Shop) -> None:

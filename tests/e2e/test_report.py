@@ -22,8 +22,8 @@ import pytest_asyncio
 
 from posd.base.json_types import encode
 from posd.base.times import iso
-from posd.collect.reading import Message
-from posd.collect.store import Store, parsed
+from posd.collect.reading import LaneMessage
+from posd.collect.store import CollectorStore, parsed
 from posd.simulator import Simulator
 from tests.cli.processes import posd
 from tests.collect.postgres import postgres
@@ -274,10 +274,10 @@ async def test_the_tables_of_head_office_say_the_same(street: Street) -> None:
         sent.append({**lane, "kind": "changes", **numbers, "changes": changes})
         after = feed["next_after"]
     async with postgres() as server, await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as connection:
-        store = Store(connection)
+        store = CollectorStore(connection)
         await store.prepare(init=True)
         now = datetime.now(UTC)
-        messages = [Message(number, now, "posd.M.1", encode(item)) for number, item in enumerate(sent, 1)]
+        messages = [LaneMessage(number, now, "posd.M.1", encode(item)) for number, item in enumerate(sent, 1)]
         assert await store.write(parsed(messages)) == 0, "nothing is put aside"
         rows = await (await connection.execute("SELECT currency, sum(amount) FROM posd.counted GROUP BY 1")).fetchall()
         whole = await (await connection.execute("SELECT currency, sum(total) FROM posd.totals GROUP BY 1")).fetchall()

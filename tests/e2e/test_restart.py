@@ -248,6 +248,7 @@ async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_i
                     await network.async_unregister_all_services()
                     await network.async_close()
                     network = AsyncZeroconf(interfaces=["127.0.0.1"])
+                    await terminal.unplug()
 
                     await posd.start()
                     line = await posd.log_line("payment.search", transaction=payment.identity)

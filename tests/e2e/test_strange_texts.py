@@ -204,7 +204,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "quarantine": ("", "1", "--all"),
     "reprocess": ("",),
     "terminals": ("", "--all"),
-    "terminals find": ("--subnet 127.0.0.0/30 --port {port}",),
+    "terminals add": ("{serial} --yes --pin {fingerprint}",),
     "terminals pin": ("{serial} --fingerprint {fingerprint}",),
     "terminals commission": ("{terminal of approved} --yes --no-print --no-pay", "SN-NOT-THERE --yes"),
     "terminals identity": ("{terminal of approved}", "SN-NOT-THERE"),
@@ -400,7 +400,7 @@ async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None
             ("doctor",),
             ("list",),
             ("report",),
-            ("terminals", "find"),
+            ("terminals", "--all"),
             ("tls", "status"),
         ):
             done = await asyncio.to_thread(posd, *given, config=file)

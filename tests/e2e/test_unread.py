@@ -221,7 +221,7 @@ async def test_what_was_approved_before_posd_kept_that_is_not_unread(shop: Shop)
     payment = await approved(shop)
     assert await shop.daemon.stop() == 0
     with closing(sqlite3.connect(shop.daemon.database)) as db, db:  # as an earlier version leaves it
-        assert db.execute("DELETE FROM marks WHERE kind = 'unread'").rowcount == 1
+        assert db.execute("DELETE FROM unread_approvals").rowcount == 1
     await shop.daemon.start()
     assert payment.identity not in await unread(shop)
 

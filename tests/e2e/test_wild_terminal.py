@@ -16,7 +16,7 @@ from tests.support.webhooks import Answer, attention, chunked, deliver, faults, 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REQUESTED = "APPROVAL_REQUESTED"
-LIMIT = 1_048_576
+LIMIT = 65_536
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -106,14 +106,7 @@ ODD: dict[str, Odd] = {
     "list of events": Odd(lambda payment: json.dumps([approval(payment)]).encode(), 400, "not a JSON object"),
     "UTF-16": Odd(lambda payment: json.dumps(approval(payment)).encode("utf-16"), 400, "not JSON"),
     "gzip": Odd(lambda _: b"\x1f\x8b\x08\x00" + bytes(100), 400, "not JSON"),
-    "nested 100,000 deep": Odd(
-        lambda payment: with_raw(payment, "x", b"[" * 100_000 + b"]" * 100_000), 400, "nested too deeply"
-    ),
-    "objects 100,000 deep": Odd(
-        lambda payment: with_raw(payment, "x", b'{"a":' * 100_000 + b"1" + b"}" * 100_000), 400, "nested too deeply"
-    ),
     "never closed": Odd(lambda _: b"[" * LIMIT, 400, "nested too deeply"),
-    "integer of 900,000 digits": Odd(lambda payment: with_raw(payment, "x", b"1" * 900_000), 400, "digits"),
     "status twice": Odd(lambda payment: doubled(payment, b'"status": "DECLINED"'), 400, "status stands more than once"),
     "status a list": Odd(lambda payment: with_raw(payment, "status", b'["APPROVAL"]'), 400, "status"),
     "status empty": Odd(lambda payment: with_raw(payment, "status", b'""'), 400, "status"),
@@ -153,9 +146,10 @@ READABLE: dict[str, Callable[[Payment], bytes]] = {
     "metadata keys twice": lambda payment: doubled(payment, b'"metadata": {"a": 1, "a": 2}'),
     "an unknown field twice": lambda payment: doubled(payment, b'"x": 1, "x": 2'),
     "exponent beyond every number": lambda payment: with_raw(payment, "x", b"1e999999999999999999999"),
-    "fraction of 900,000 digits": lambda payment: with_raw(payment, "x", b"0." + b"1" * 900_000),
+    "fraction of 50,000 digits": lambda payment: with_raw(payment, "x", b"0." + b"1" * 50_000),
     "nested 128 deep": lambda payment: with_raw(payment, "x", b"[" * 127 + b"]" * 127),
-    "60,000 keys": lambda payment: json.dumps(approval(payment, x={str(n): n for n in range(60_000)})).encode(),
+    "nested 5,000 deep": lambda payment: with_raw(payment, "x", b"[" * 5_000 + b"]" * 5_000),
+    "4,000 keys": lambda payment: json.dumps(approval(payment, x={str(n): n for n in range(4_000)})).encode(),
     "NUL in a string": lambda payment: with_raw(payment, "merchant_id", b'"M\\u0000"'),
     "id in upper case": lambda payment: json.dumps(
         approval(payment, client_transaction_id=payment.identity.upper())
@@ -184,7 +178,7 @@ async def test_what_can_be_read_counts(shop: Shop, name: str) -> None:
 async def test_an_approved_amount_of_many_digits_still_leaves_an_outcome(shop: Shop) -> None:
     payment = await shop.started()
     content = with_raw(
-        payment, "raw_response", b'{"transaction_reference": "R", "authorized_amount": 11.2%s}' % (b"0" * 900_000)
+        payment, "raw_response", b'{"transaction_reference": "R", "authorized_amount": 11.2%s}' % (b"0" * 50_000)
     )
     assert (await hand_in(payment, content)).status == 200
     shown = await payment.get()

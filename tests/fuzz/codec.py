@@ -13,11 +13,11 @@ from posd.payments import entries
 from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import RESULTS, Outcome, Transaction
-from posd.payments.search_reply import Found, NoAnswer, Nothing, final_element, read_reply
-from posd.payments.transitions import Seen, advance, conclude_start, recognise, searched
-from posd.payments.wire import MAX_TEXT, Acknowledged, NotAnEvent, TransactionEvent, judge, read_event
+from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss, final_element, read_reply
+from posd.payments.transitions import RepeatedEvent, advance, conclude_start, recognise, searched
+from posd.payments.wire import MAX_TEXT, NotAnEvent, StartAccepted, TransactionEvent, judge, read_event
 from posd.records.model import Phase
-from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.terminals.attempt import Attempt, Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
@@ -51,9 +51,9 @@ ACKNOWLEDGED_ONCE = (
 def transactions() -> tuple[Transaction, ...]:
     """Transactions in every phase, as a terminal's word may find them."""
     new = starting()
-    refused = conclude_start(new, Refused(409, "busy"), NOW)
-    active = conclude_start(new, Acknowledged(seeds.SERIAL), NOW)
-    ended = [advance(active, read_event(encode(item)), seen=Seen.NEW, now=NOW)[0] for item in seeds.EVENTS[3:]]
+    refused = conclude_start(new, StartRefused(409, "busy"), NOW)
+    active = conclude_start(new, StartAccepted(seeds.SERIAL), NOW)
+    ended = [advance(active, read_event(encode(item)), seen=RepeatedEvent.NEW, now=NOW)[0] for item in seeds.EVENTS[3:]]
     doubtful = conclude_start(new, Doubtful("no reply"), NOW)
     return (new, refused, active, doubtful, *ended)
 
@@ -84,11 +84,11 @@ def check_event(case: Case) -> None:
     assert UNREADABLE not in f"{event.status}{event.event_id}{event.client_transaction_id}{event.previous_status}"
     assert event.raw_response is None or UNREADABLE not in (event.raw_response.transaction_reference or "")
     assert event.client_transaction_id == event.client_transaction_id.lower()
-    assert recognise(case.body, [case.body]) is Seen.REPEATED
+    assert recognise(case.body, [case.body]) is RepeatedEvent.REPEATED
     for before in TRANSACTIONS:
-        after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
+        after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=NOW)
         check_step(before, after)
-        again, _ = advance(after, event, seen=Seen.REUSED, now=NOW)
+        again, _ = advance(after, event, seen=RepeatedEvent.REUSED, now=NOW)
         check_step(after, again)
         if event.status in FINALS and not (before.outcome and before.outcome.stated_by_terminal):
             assert verdict == "applied"
@@ -125,14 +125,14 @@ def check_acknowledgement(case: Case) -> None:
     judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
     match attempt:
         case NotSent():
-            assert isinstance(judgement, Unsent)
-        case Lost():
+            assert isinstance(judgement, NeverSent)
+        case ReplyLost():
             assert isinstance(judgement, Doubtful)
         case Replied(status=status):
             refusal = 300 <= status < 500 and status != 408
-            assert isinstance(judgement, Refused) == refusal
-            assert refusal or isinstance(judgement, Acknowledged | Doubtful)
-    if isinstance(judgement, Acknowledged):
+            assert isinstance(judgement, StartRefused) == refusal
+            assert refusal or isinstance(judgement, StartAccepted | Doubtful)
+    if isinstance(judgement, StartAccepted):
         assert isinstance(attempt, Replied)
         assert attempt.complete
         assert 200 <= attempt.status < 300
@@ -151,7 +151,7 @@ def check_acknowledgement(case: Case) -> None:
         check_step(before, after)
         assert apply(before, entry, NOW) == after, "what is recorded of the answer proves something else"
         if before.outcome is None and after.outcome is not None:
-            assert isinstance(judgement, Refused | Unsent)
+            assert isinstance(judgement, StartRefused | NeverSent)
 
 
 class NeverError(Exception):
@@ -162,7 +162,7 @@ def attempt_of(case: Case) -> Attempt:
     """Return the attempt that a case stands for: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
     status, complete, *_ = case.given
     if status <= 0:
-        return NotSent("connection refused") if status == 0 else Lost("no reply in time")
+        return NotSent("connection refused") if status == 0 else ReplyLost("no reply in time")
     return Replied(status, case.body, complete)
 
 
@@ -182,7 +182,7 @@ def check_search(case: Case) -> None:
     answer = refused_alone(NeverError, read_reply, attempt, pointer, IDENTITY)
     whole = isinstance(attempt, Replied) and attempt.complete and 200 <= attempt.status < 300
     match answer:
-        case Found(elements=elements):
+        case SearchHit(elements=elements):
             assert whole
             mended = readable(case.body)
             assert bool(answer.damaged) == bool(mended.damaged)
@@ -192,10 +192,10 @@ def check_search(case: Case) -> None:
                 said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
                 assert IDENTITY in said, f"the element found is of {said}"
                 assert len(said) == 1 or not _usable(element), "an element of two transactions is used"
-        case Nothing():
+        case SearchMiss():
             assert whole
             assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), "none is said by what is whole"
-        case NoAnswer(reason=reason):
+        case SearchFailed(reason=reason):
             assert reason
     final_element([answer], "x")
     entry = msgspec.json.decode(encode(Searched(answer)), type=entries.Entry)
@@ -203,7 +203,7 @@ def check_search(case: Case) -> None:
         after = searched(before, answer, NOW)
         check_step(before, after)
         assert apply(before, entry, NOW) == after, "what is recorded of the search says something else"
-        if not isinstance(answer, Found):
+        if not isinstance(answer, SearchHit):
             assert after.outcome == before.outcome or answer.bears_id
 
 

@@ -25,6 +25,7 @@ TERMINAL: dict[str, Any] = {
     "serial": "SN-1",
     "base_url": "https://192.0.2.7:6869",
     "fingerprint_sha256": "",
+    "public_key_sha256": "",
     "server_name": "terminal.local",
     "headers": {"X-Api-Key": {"file": SECRET}, "X-Shop": "7"},
 }

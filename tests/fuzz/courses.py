@@ -9,11 +9,20 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from posd.base.json_types import encode
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Outcome, Transaction
-from posd.payments.search_reply import NoAnswer, Nothing
-from posd.payments.transitions import Seen, advance, conclude_start, doubt, quarantined, recognise, searched, silent
-from posd.payments.wire import Acknowledged, read_event
+from posd.payments.search_reply import SearchFailed, SearchMiss
+from posd.payments.transitions import (
+    RepeatedEvent,
+    advance,
+    conclude_start,
+    doubt,
+    quarantined,
+    recognise,
+    searched,
+    silent,
+)
+from posd.payments.wire import StartAccepted, read_event
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, StartRefused
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import seeds
 from tests.fuzz.codec import check_step
@@ -21,13 +30,13 @@ from tests.fuzz.target import Case, Target, beside
 
 #: What comes beside events: the answer to the start, silence, searches without an answer, what cannot be used.
 BESIDE: Mapping[str, Callable[[Transaction], Transaction]] = {
-    "acknowledged": lambda it: conclude_start(it, Acknowledged(seeds.SERIAL), NOW),
-    "acknowledged by another": lambda it: conclude_start(it, Acknowledged("SN-OTHER"), NOW),
-    "refused": lambda it: conclude_start(it, Refused(409, "busy"), NOW),
-    "unsent": lambda it: conclude_start(it, Unsent("connection refused"), NOW),
+    "acknowledged": lambda it: conclude_start(it, StartAccepted(seeds.SERIAL), NOW),
+    "acknowledged by another": lambda it: conclude_start(it, StartAccepted("SN-OTHER"), NOW),
+    "refused": lambda it: conclude_start(it, StartRefused(409, "busy"), NOW),
+    "unsent": lambda it: conclude_start(it, NeverSent("connection refused"), NOW),
     "lost": lambda it: conclude_start(it, Doubtful("no reply"), NOW),
-    "none": lambda it: searched(it, Nothing(), NOW),
-    "no answer": lambda it: searched(it, NoAnswer("HTTP 404", 404), NOW),
+    "none": lambda it: searched(it, SearchMiss(), NOW),
+    "no answer": lambda it: searched(it, SearchFailed("HTTP 404", 404), NOW),
     "unusable": lambda it: quarantined(it, "not JSON", NOW),
     "silence": lambda it: it if it.phase is Phase.FINAL else silent(it, AttentionCode.STALLED, 60, NOW),
     "crash": lambda it: doubt(it, "interrupted", NOW) if it.phase is Phase.STARTING else it,
@@ -72,13 +81,13 @@ def check_course(case: Case) -> None:
         before = transaction
         if isinstance(item, str):
             transaction = BESIDE[item](before)
-        elif recognise(item, [body for body in recorded if body == item]) is Seen.NEW:
+        elif recognise(item, [body for body in recorded if body == item]) is RepeatedEvent.NEW:
             event = read_event(item)
             final = item if event.status in FINALS else final
-            transaction, _ = advance(before, event, seen=Seen.NEW, now=NOW)
+            transaction, _ = advance(before, event, seen=RepeatedEvent.NEW, now=NOW)
             recorded.append(item)
         check_step(before, transaction)
-    alone, _ = advance(starting(), read_event(final), seen=Seen.NEW, now=NOW)
+    alone, _ = advance(starting(), read_event(final), seen=RepeatedEvent.NEW, now=NOW)
     assert transaction.phase is Phase.FINAL
     assert _said(transaction) == _said(alone)
 

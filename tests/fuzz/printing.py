@@ -10,10 +10,10 @@ from posd.base.damaged_json import readable
 from posd.base.json_types import encode
 from posd.printing import entries
 from posd.printing.entries import Called, Created, Polled, apply, repeats
-from posd.printing.model import FINALS, STATED, Accepted, PrintAttentionCode, PrintJob, PrintStatus, Report
-from posd.printing.wire import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
+from posd.printing.model import FINALS, STATED, JobAccepted, JobReport, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.wire import NotAPrintEvent, PollAnswered, judge, read_poll, read_status, read_webhook
 from posd.records.model import Phase
-from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.scenarios import NOW
 from tests.fuzz import reading, seeds
 from tests.fuzz.codec import NeverError, attempt_of, attempts
@@ -38,7 +38,7 @@ def _jobs() -> tuple[PrintJob, ...]:
     """Jobs in every phase, as a terminal's word may find them."""
     taken = apply(NEW, Created(Replied(202, encode({"id": TERMINAL_JOB, "status": "PENDING"}))), NOW)
     refused = apply(NEW, Created(Replied(422, b"no")), NOW)
-    doubtful = apply(NEW, Created(Lost("no reply in time")), NOW)
+    doubtful = apply(NEW, Created(ReplyLost("no reply in time")), NOW)
     ended = [apply(taken, Called(encode(item)), NOW) for item in seeds.PRINT_WEBHOOKS]
     return (NEW, taken, refused, doubtful, *ended)
 
@@ -51,7 +51,7 @@ def check_webhook(case: Case) -> None:
 
     No webhook takes a job out of an end that the terminal stated; the same one again is known as a repeat.
     """
-    report: Report | None = refused_alone(NotAPrintEvent, read_webhook, case.body)
+    report: JobReport | None = refused_alone(NotAPrintEvent, read_webhook, case.body)
     if report is None:
         return
     document = reading.pairs(readable(case.body).body)
@@ -81,14 +81,14 @@ def check_creation(case: Case) -> None:
     judgement = refused_alone(NeverError, judge, attempt)
     match attempt:
         case NotSent():
-            assert isinstance(judgement, Unsent)
-        case Lost():
+            assert isinstance(judgement, NeverSent)
+        case ReplyLost():
             assert isinstance(judgement, Doubtful)
         case Replied(status=status) if 200 <= status < 300:
-            assert isinstance(judgement, Accepted)
+            assert isinstance(judgement, JobAccepted)
         case Replied(status=status):
-            assert isinstance(judgement, Refused if 300 <= status < 500 and status != 408 else Doubtful)
-    if isinstance(judgement, Accepted) and (judgement.job_id or judgement.report):
+            assert isinstance(judgement, StartRefused if 300 <= status < 500 and status != 408 else Doubtful)
+    if isinstance(judgement, JobAccepted) and (judgement.job_id or judgement.report):
         document = reading.pairs(readable(case.body).body)
         if judgement.report:
             assert reading.one_thing(document, "status"), "the status says several things"
@@ -106,7 +106,7 @@ def check_poll(case: Case) -> None:
     attempt = attempt_of(case)
     for before in JOBS:
         answer = refused_alone(NeverError, read_poll, attempt, before)
-        if isinstance(answer, Answered):
+        if isinstance(answer, PollAnswered):
             assert isinstance(attempt, Replied)
             assert attempt.complete
             assert 200 <= attempt.status < 300

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.hostile.attacks import ATTACKS
+from tests.hostile.attacks import ATTACKS, TOGETHER
 from tests.hostile.report import deeds, table
 from tests.hostile.run import Result, Run
 from tests.hostile.shop import open_shop
 
-#: All that strangers do, at once.
-EVERYTHING = "everything"
-STRANGERS = [name for name, attack in ATTACKS.items() if not attack.insider]
-#: Who may enter comes last: he may leave more memory behind than strangers may take.
-ALL = [*STRANGERS, EVERYTHING, *(name for name, attack in ATTACKS.items() if attack.insider)]
+#: Insiders come last: they may leave more memory behind than strangers may take.
+ALL = sorted([*ATTACKS, *TOGETHER], key=lambda name: any(ATTACKS[one].insider for one in TOGETHER.get(name, [name])))
 #: Before the first measurement, in seconds: until memory does not grow any more.
 WARM_UP_SECONDS = 5.0
 #: What is attacked: as many terminals, each with its own address.
@@ -34,8 +31,7 @@ async def measure(names: Sequence[str], seconds: float, directory: Path, *, nice
         run = Run(shop, nice=nice)
         await run.warm_up(min(WARM_UP_SECONDS, seconds))
         for name in names:
-            attacks = STRANGERS if name == EVERYTHING else [name]
-            results.append(await run.attack(attacks, seconds / 2, seconds))
+            results.append(await run.attack(name, TOGETHER.get(name, [name]), seconds / 2, seconds))
             sys.stderr.write(f"{name}: {'; '.join(results[-1].broken)[:200] or 'within the bounds'}\n")
     faults = [line for line in shop.daemon.lines if line.get("level") in ("error", "critical")]
     if faults:

@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
+from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText
+from zeroconf.const import _FLAGS_QR_RESPONSE, _TYPE_A, _TYPE_PTR, _TYPE_SRV, _TYPE_TXT
+
 from posd.base import limits
-from posd.httpd.senders import MAX_TURNED_AWAY
-from tests.hostile.bounds import DESCRIPTORS, MEMORY_MB
-from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, PATIENCE, Attacker, client_hello, forged, head, whole
+from posd.config.schema import LEAST_BODY_BYTES
+from posd.httpd.peers import MAX_TURNED_AWAY
+from tests.hostile.bounds import DESCRIPTORS
+from tests.hostile.shop import LONG_CHAIN, TYPE
+from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, HOST, PATIENCE, Attacker, client_hello, forged, head, whole
 
 #: Between two bytes of those who dawdle, in seconds.
 DRIP_SECONDS = 0.5
@@ -24,8 +30,6 @@ CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 PIPELINED = 500
 #: Descriptors of connections that are being turned away, and a few that posd opens for honest work meanwhile.
 TURNED_AWAY = MAX_TURNED_AWAY + 40
-#: What 1,600 connections of four tills may take, in megabytes.
-USER_MEMORY_MB = 50.0
 #: After which a till that is refused tries again, in seconds, as the answer says.
 RETRY_AFTER_SECONDS = 1.0
 #: How often a replay is repeated on one connection.
@@ -46,6 +50,29 @@ GARBAGE = (
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 #: SETTINGS and PING frames without end.
 HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
+
+
+#: Instance names that are announced: such as the mDNS library refuses, of another case, of no type.
+ANNOUNCED = (f"a\r\n.{TYPE}", f"a.{TYPE}\r\n.", f"B.{TYPE.upper()}", "c._other._tcp.local.", "local.", f"d\x00.{TYPE}")
+#: Between two packets of one worker, in seconds: a LAN carries some hundreds of them a second.
+ANNOUNCED_SECONDS = 0.02
+
+
+async def announcements(attacker: Attacker) -> None:
+    """Announcements over mDNS of names that are wrong, at addresses of the internet."""
+    out = DNSOutgoing(_FLAGS_QR_RESPONSE)
+    for name in ANNOUNCED:
+        name = f"{attacker.random.randrange(50)}{name}"
+        out.add_answer_at_time(DNSPointer(attacker.random.choice((TYPE, TYPE.upper())), _TYPE_PTR, 1, 120, name), 0)
+        out.add_answer_at_time(DNSService(name, _TYPE_SRV, 1, 120, 0, 0, 6869, "away.local."), 0)
+        out.add_answer_at_time(DNSText(name, _TYPE_TXT, 1, 120, b"\x0cserial=SN-99"), 0)
+    out.add_answer_at_time(DNSAddress("away.local.", _TYPE_A, 1, 120, bytes((8, 8, 8, 8))), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(HOST))
+        for packet in out.packets():
+            sender.sendto(packet, ("224.0.0.251", 5353))
+    attacker.counts["connections"] += 1
+    await asyncio.sleep(ANNOUNCED_SECONDS)
 
 
 async def slow_headers(attacker: Attacker) -> None:
@@ -237,6 +264,45 @@ async def till_streams(attacker: Attacker) -> None:
     await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
 
 
+async def till_pages(attacker: Attacker) -> None:
+    """A till that asks for long pages and does not read them."""
+    async with attacker.till() as (_, writer):
+        writer.transport.pause_reading()
+        await attacker.pump(writer, head("/v1/transactions?limit=500", method="GET") * 20)
+        await asyncio.sleep(RETRY_AFTER_SECONDS)
+
+
+async def till_half_bodies(attacker: Attacker) -> None:
+    """A till that sends bodies by halves."""
+    with suppress(*CUT_OFF):
+        async with attacker.till() as (reader, writer):
+            fields = ("content-type: application/json", f"content-length: {4 * len(PIECE)}")
+            writer.write(head(f"/v1/transactions/{uuid4()}", *fields, method="PUT") + PIECE * 3)
+            await attacker.hear(reader)
+            await attacker.until_cut(reader)
+    await asyncio.sleep(RETRY_AFTER_SECONDS)
+
+
+async def till_voids(attacker: Attacker) -> None:
+    """A till that repeats a refused void of a payment that thousands derive from, each time under a new id."""
+    void = json.dumps({"type": "void", "terminal": "SN-1", "original": LONG_CHAIN}).encode()
+    async with attacker.till() as (reader, writer):
+        for _ in range(REPLAYS):
+            fields = ("content-type: application/json", f"content-length: {len(void)}")
+            writer.write(head(f"/v1/transactions/{uuid4()}", *fields, method="PUT") + void)
+            await attacker.take(reader)
+
+
+async def till_searches(attacker: Attacker) -> None:
+    """A till that has one payment searched for and aborted without end."""
+    identity = attacker.path.split("/")[3]
+    async with attacker.till() as (reader, writer):
+        for _ in range(REPLAYS):
+            for call in ("reconcile", "abort"):
+                writer.write(whole(f"/v1/transactions/{identity}/{call}", b"{}"))
+                await attacker.take(reader)
+
+
 async def _hold(attacker: Attacker, request: bytes) -> None:
     with suppress(*CUT_OFF):
         async with attacker.till() as (reader, writer):
@@ -244,6 +310,11 @@ async def _hold(attacker: Attacker, request: bytes) -> None:
             await attacker.hear(reader)
             await attacker.until_cut(reader)
     await asyncio.sleep(RETRY_AFTER_SECONDS)
+
+
+async def unread_log(attacker: Attacker) -> None:
+    """Callbacks with a wrong token, while nobody reads posd's log: the journal stands still."""
+    await forged_callbacks(attacker)
 
 
 async def endless_events(attacker: Attacker) -> None:
@@ -256,12 +327,50 @@ async def endless_events(attacker: Attacker) -> None:
             await attacker.hear(reader)
 
 
+async def written_anew(attacker: Attacker) -> None:
+    """A callback that a terminal sent before, with its members in another order and a count of its tries."""
+    event = json.loads(attacker.body)
+    async with attacker.secure() as (reader, writer):
+        for number in range(REPLAYS):
+            body = json.dumps(event | {"attempt": number}, sort_keys=True).encode()
+            writer.write(whole(f"https://stranger.example{attacker.path}", body))
+            await attacker.hear(reader)
+
+
+async def malformed(attacker: Attacker) -> None:
+    """Requests that HTTP does not allow, with a right address and with a wrong one."""
+    broken = (
+        b"x y: z\r\n",
+        b"x : y\r\n",
+        b"host: another\r\n",
+        b"x: y\n",
+        b"transfer-encoding: gzip\r\n",
+        b"\0: y\r\n",
+    )
+    async with attacker.secure() as (reader, writer):
+        request = whole(attacker.random.choice((attacker.path, forged())), SMALL)
+        writer.write(request.replace(b"\r\n", b"\r\n" + attacker.random.choice(broken), 1))
+        await attacker.hear(reader)
+
+
+async def heavy_events(attacker: Attacker) -> None:
+    """A terminal whose events are as large as posd takes them and full of JSON, some damaged, sent several times."""
+    filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
+    event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
+    size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
+    body = event[:-1] + b', "x": [' + filling * size + b"0]}"
+    async with attacker.secure() as (reader, writer):
+        for number in range(REPLAYS):
+            writer.write(whole(attacker.path, body + b" " * (number % 4)))
+            await attacker.hear(reader)
+
+
 @dataclass(frozen=True)
 class Attack:
     """What is done by how many workers, from how many addresses, in how many processes; and what that may cost posd.
 
-    `descriptors` and `memory_mb` are what it may have more of at most, `events` how many rows of events. `insider`: it
-    is no stranger, and not part of everything at once.
+    `descriptors` is how many more it may have, `events` how many rows of events. `insider`: it
+    is no stranger, and not part of everything at once. `log_stands_still`: what posd logs is not read meanwhile.
     """
 
     do: Callable[[Attacker], Awaitable[None]]
@@ -269,9 +378,9 @@ class Attack:
     addresses: int = 8
     processes: int = 2
     descriptors: int = DESCRIPTORS
-    memory_mb: float = MEMORY_MB
     events: int = 0
     insider: bool = False
+    log_stands_still: bool = False
 
     @property
     def summary(self) -> str:
@@ -299,8 +408,11 @@ ATTACKS: Mapping[str, Attack] = {
     "tls-tricks": Attack(tls_tricks),
     "replays": Attack(replays, workers=8),
     "large-replays": Attack(large_replays, workers=60),
+    "written-anew": Attack(written_anew, workers=8),
+    "malformed": Attack(malformed),
     "deaf": Attack(deaf),
     "deaf-replays": Attack(deaf_replays, workers=8),
+    "announcements": Attack(announcements, workers=4),
     "everywhere-handshakes": Attack(handshakes, addresses=EVERYWHERE),
     "everywhere-half": Attack(half_handshakes, workers=600, addresses=EVERYWHERE),
     "everywhere-forged": Attack(forged_callbacks, addresses=EVERYWHERE),
@@ -318,21 +430,50 @@ ATTACKS: Mapping[str, Attack] = {
         descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
         insider=True,
     ),
+    "till-pages": Attack(
+        till_pages,
+        workers=390,
+        processes=1,
+        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        insider=True,
+    ),
+    "till-half-bodies": Attack(
+        till_half_bodies,
+        workers=390,
+        processes=1,
+        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        insider=True,
+    ),
+    "till-voids": Attack(till_voids, processes=1, insider=True),
+    "till-searches": Attack(till_searches, processes=1, insider=True),
     "endless-events": Attack(
         endless_events,
         workers=8,
         events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
         insider=True,
     ),
+    "heavy-events": Attack(
+        heavy_events,
+        workers=8,
+        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
+        insider=True,
+    ),
+    "unread-log": Attack(unread_log, insider=True, log_stands_still=True),
     # The last one: it may leave most memory behind.
     "tills-of-one-user": Attack(
         till_connections,
         workers=4000,
         processes=4,
         descriptors=4 * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
-        memory_mb=USER_MEMORY_MB,
         insider=True,
     ),
+}
+
+
+#: Attacks that are made at once: all of strangers, and what tills and terminals can fill memory with.
+TOGETHER: Mapping[str, Sequence[str]] = {
+    "everything": [name for name, attack in ATTACKS.items() if not attack.insider],
+    "insiders": ("till-pages", "till-half-bodies", "till-voids", "till-searches", "heavy-events", "unread-log"),
 }
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 TIMES_AS_LONG = 3.0
 #: How much more resident memory than in the quiet time of the beginning, in megabytes: a small machine has it to spare.
 MEMORY_MB = 25.0
+#: The same beside a till or a terminal that is let in.
+INSIDER_MEMORY_MB = 32.0
 #: Connections of the LAN and a few descriptors that posd opens for honest work meanwhile.
 DESCRIPTORS = 512 + 40
 #: Lines a minute: each kind of nuisance is told of once a minute, and there are nine kinds.

@@ -6,11 +6,14 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
+from posd.base import limits
 from tests.hostile.attacks import ATTACKS
-from tests.hostile.bounds import broken
+from tests.hostile.bounds import INSIDER_MEMORY_MB, MEMORY_MB, broken
 from tests.hostile.measure import forget_peak, given_back, processor_seconds, usage, watch_descriptors
 from tests.hostile.shop import Shop
 
@@ -20,6 +23,9 @@ BEFORE_SECONDS = 1.0
 END_SECONDS = 60.0
 #: Descriptors that the daemon may have more than in the quiet time once the attackers are gone.
 SPARE_DESCRIPTORS = 4
+#: Entries in the journal of a payment that nobody disturbs, and what a call may add: that it was made, and its answer.
+HONEST_ENTRIES = 20
+ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
 
 
 @dataclass
@@ -78,6 +84,7 @@ class Run:
         self._nice = nice
         self._first_mb = 0.0
         self._events = 0
+        self._began = monotonic()
         self._paid: set[str] = set()
         self._path = ""
         self._body = shop.directory / "captured"
@@ -94,7 +101,7 @@ class Run:
         self._body.write_bytes(body)
         self._first_mb = usage(self._pid).memory_mb
 
-    async def attack(self, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
+    async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
         """Measure a quiet time, and then the attacks, all at once; without a quiet time the times are not judged."""
         pid, daemon = self._pid, self._shop.daemon
         quiet = await self._phase(quiet_seconds) if quiet_seconds else None
@@ -106,7 +113,8 @@ class Run:
         try:
             await asyncio.sleep(BEFORE_SECONDS)
             worked = processor_seconds(pid)
-            phase = await self._phase(seconds)
+            with daemon.unread() if any(ATTACKS[name].log_stands_still for name in names) else nullcontext():
+                phase = await self._phase(seconds)
             worked = processor_seconds(pid) - worked
             done = await attacking
         finally:
@@ -114,7 +122,7 @@ class Run:
             attacking.cancel()
         after = await given_back(pid, before.descriptors + SPARE_DESCRIPTORS)
         result = Result(
-            name=names[0] if len(names) == 1 else "everything",
+            name=name,
             seconds=seconds,
             quiet=quiet,
             attack=phase,
@@ -131,11 +139,8 @@ class Run:
             retried=self._retried(),
         )
         attacks = [ATTACKS[name] for name in names]
-        result.broken = broken(
-            result,
-            max(attack.descriptors for attack in attacks),
-            max(attack.memory_mb for attack in attacks),
-        )
+        memory_mb = INSIDER_MEMORY_MB if any(attack.insider for attack in attacks) else MEMORY_MB
+        result.broken = broken(result, max(attack.descriptors for attack in attacks), memory_mb)
         return result
 
     async def _phase(self, seconds: float) -> Phase:
@@ -174,12 +179,15 @@ class Run:
 
     def _stored(self, files: set[str], extra: int) -> list[str]:
         """Return what is on the disk that no honest party has brought there, beside so many rows of events."""
-        stored, found = self._shop.stored(), sorted(self._shop.files() - files)
+        filled, found = self._shop.filled, sorted(self._shop.files() - files)
+        stored = self._shop.stored()
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
-        if stored["transactions"] != len(self._paid):
-            found.append(f"{stored['transactions']} transactions, {len(self._paid)} of the till")
-        if stored["events"] > made + extra:
-            found.append(f"{stored['events']} events, {made} of the terminals and {extra} that an attack may leave")
+        if (count := stored["transactions"] - filled["transactions"]) != len(self._paid):
+            found.append(f"{count} transactions, {len(self._paid)} of the till")
+        if stored["journal"] > (allowed := HONEST_ENTRIES + ENTRIES_A_MINUTE * (1 + (monotonic() - self._began) / 60)):
+            found.append(f"{stored['journal']} entries in the journal of one payment, {allowed:.0f} at most")
+        if (count := stored["events"] - filled["events"]) > made + extra:
+            found.append(f"{count} events, {made} of the terminals and {extra} that an attack may leave")
         if stored["quarantine"]:
             found.append(f"{stored['quarantine']} bodies in quarantine")
         return found

@@ -13,10 +13,18 @@ from typing import Any
 from posd import tls
 from posd.base import ids
 from posd.base.ids import Channel
+from posd.payments.model import OperationType
+from tests.store.filled import filling, name
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
 #: How much faster than people the terminals are: a payment takes some 150 ms.
 SPEED = 40.0
+#: What is browsed for: no terminal of the shop is, but strangers announce it.
+TYPE = "_posd-hostile._tcp.local."
+#: A payment of SN-1 that has this many operations: a void that failed, again and again.
+LONG_CHAIN = name(1)
+OPERATIONS = 3000
+DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
 
 
 @dataclass
@@ -27,6 +35,8 @@ class Shop:
     daemon: Daemon
     serials: list[str]
     terminals: list[asyncio.subprocess.Process] = field(default_factory=list)
+    #: What the database had before its first payment, as `stored` counts it.
+    filled: Mapping[str, int] = field(default_factory=dict)
 
     async def till(self, seconds: float) -> dict[str, Any]:
         """Run a till on all terminals for a time; return what it has seen (see `tests.hostile.till`)."""
@@ -57,6 +67,7 @@ class Shop:
             "transactions": "SELECT count(*) FROM transactions",
             "events": "SELECT count(*) FROM events",
             "quarantine": "SELECT count(*) FROM quarantine",
+            "journal": "SELECT max(n) FROM (SELECT count(*) AS n FROM journal GROUP BY client_transaction_id)",
         }
         with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
             return {name: db.execute(query).fetchone()[0] for name, query in queries.items()}
@@ -90,7 +101,16 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             base_url = await _start_terminal(shop, serial, address, made)
             entries += f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\n'
             entries += f'ca_file = "{made.ca_certificate}"\n'
-        daemon.config = toml(directory, entries)
+        daemon.config = toml(directory, entries, discovery=DISCOVERY)
+        await daemon.start()
+        await daemon.stop()  # it has made its key
+        with filling(daemon.database) as filled:
+            filled.db.execute("BEGIN")
+            filled.pay(1)
+            filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, original=name(1), derives_from=name(1))
+            filled.again(2, OPERATIONS - 1)
+            filled.db.execute("COMMIT")
+        shop.filled = shop.stored()
         await daemon.start()
         yield shop
     finally:
@@ -106,7 +126,7 @@ async def _start_terminal(shop: Shop, serial: str, address: str, made: tls.TlsFi
     directory = shop.directory
     with (directory / f"{serial}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hostile.terminal", address, "--json", "--no-mdns", "--serial", serial),
+            *(sys.executable, "-m", "tests.hostile.terminal", address, "--json", "--serial", serial),
             *("--listen", f"{address}:0", "--cert", str(made.certificate), "--key", str(made.private_key)),
             *("--state", str(directory / serial), "--ledger", str(directory / f"{serial}.ledger")),
             *("--trust", str(shop.daemon.ca), "--speed", str(SPEED), "--seed", "1"),

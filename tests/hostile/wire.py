@@ -98,10 +98,17 @@ class Attacker:
             raise
         return sock
 
-    async def hear(self, reader: asyncio.StreamReader) -> None:
-        """Count the status of an answer."""
+    async def hear(self, reader: asyncio.StreamReader) -> bytes:
+        """Count the status of an answer, and return its head."""
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
+        return head
+
+    async def take(self, reader: asyncio.StreamReader) -> None:
+        """Count the status of an answer, and read all of it."""
+        fields = (await self.hear(reader)).lower().split(b"\r\n")
+        (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
+        await asyncio.wait_for(reader.readexactly(length), PATIENCE)
 
     async def until_cut(self, reader: asyncio.StreamReader) -> None:
         """Wait until the other side closes, and read on meanwhile."""

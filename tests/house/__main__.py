@@ -18,18 +18,17 @@ LOOP = "daemon/main.py"
 def figures() -> None:
     """Print a row a folder, the sum, and each circle."""
     modules = source.modules()
-    graph = {name: source.imported(module, modules) for name, module in modules.items()}
-    files, code, imports = Counter[str](), Counter[str](), Counter[str]()
+    folders = source.folders(modules)
+    imports = Counter[str]()
     for module in modules.values():
-        files[module.folder] += 1
-        code[module.folder] += len(module.code)
         imports[module.folder] += len(module.imports)
-    print(f"{'folder':12} {'files':>6} {'lines':>7} {'imports':>8}")
-    for folder, count in files.most_common():
-        print(f"{folder or '.':12} {count:6} {code[folder]:7,} {imports[folder]:8,}")
-    print(f"{'together':12} {files.total():6} {code.total():7,} {imports.total():8,}")
+    print(f"{'folder':12} {'files':>6} {'lines':>7} {'classes':>8} {'imports':>8}")
+    for folder, size in sorted(folders.items(), key=lambda item: -item[1].lines):
+        print(f"{folder or '.':12} {size.files:6} {size.lines:7,} {size.classes:8} {imports[folder]:8,}")
+    files, lines, classes = (sum(column) for column in zip(*folders.values(), strict=True))
+    print(f"{'together':12} {files:6} {lines:7,} {classes:8} {imports.total():8,}")
     print("\ncircles of imports, those inside functions too:")
-    for circle in source.circles(graph):
+    for circle in source.circles({name: source.imported(module, modules) for name, module in modules.items()}):
         print("  " + " ".join(name.removeprefix("posd.") for name in circle))
 
 

@@ -7,6 +7,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -40,6 +41,25 @@ def modules() -> dict[str, Module]:
     """Read all of posd, by dotted name."""
     found = (_read(path) for path in sorted((REPOSITORY / "posd").rglob("*.py")))
     return {module.name: module for module in found}
+
+
+class Size(NamedTuple):
+    """Files, code lines (no blanks, comments, docstrings) and classes."""
+
+    files: int
+    lines: int
+    classes: int
+
+
+def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
+    """Return the size of each folder of posd; "" is posd itself."""
+    found: dict[str, Size] = {}
+    for module in modules.values():
+        classes = sum(isinstance(node, ast.ClassDef) for node in ast.walk(module.tree))
+        more = Size(1, len(module.code), classes)
+        before = found.get(module.folder, Size(0, 0, 0))
+        found[module.folder] = Size(*map(sum, zip(before, more, strict=True)))
+    return found
 
 
 def _read(path: Path) -> Module:

@@ -1,7 +1,11 @@
 """What holds of the structure of posd's code beside the contracts of import-linter."""
 
 import ast
+import re
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from operator import gt
 
 from tests.house import source
 
@@ -26,14 +30,54 @@ MAY = {
     "posd.clock.kernel": "a clock itself",
     "posd.daemon.reload": "the service manager compares it with the machine's clock",
     "posd.daemon.surroundings": "the real things",
-    "posd.storage.placed": "it is compared with the time of a folder, which is the kernel's",
+    "posd.storage.open_files": "it is compared with the time of a folder, which is the kernel's",
     "posd.terminals.interfaces": "the network itself",
-    "posd.tls.issue": "the command line's alone",
+    "posd.tls.authority": "the command line's alone",
     "posd.tls.required_names": "the network itself",
     "posd.tls.served": "a short form that the daemon does not use",
 }
 #: Folders and files that are no part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
+
+#: First words that no docstring of a function has: they are no verbs of programming, or not in the imperative.
+NO_VERBS = frozenset(
+    (
+        *("Be", "Bear", "Begin", "Believe", "Give", "Go", "Have", "Hear", "Keep", "Know", "Let", "Look", "Note"),
+        *("Raises", "Returns", "Say", "See", "Take", "Tell", "Want"),
+    )
+)
+#: Folders whose docstrings are not yet held to that.
+YET_TO_DO = ("posd.cli", "posd.payments", "posd.printing", "posd.records")
+
+
+def test_no_folder_grows_beyond_its_budget_and_each_budget_falls_with_its_folder() -> None:
+    """A budget is raised in a commit of its own, which says why."""
+    text = (source.REPOSITORY / "tests" / "house" / "budgets.toml").read_text()
+    budgets = {folder: source.Size(**size) for folder, size in tomllib.loads(text)["folders"].items()}
+    sizes = {folder or "posd": size for folder, size in source.folders(source.modules()).items()}
+    assert sizes.keys() == budgets.keys()
+    over = {folder: (size, budgets[folder]) for folder, size in sizes.items() if any(map(gt, size, budgets[folder]))}
+    assert over == {}
+    loose = {
+        folder: (size, budgets[folder]) for folder, size in sizes.items() if any(map(_is_loose, size, budgets[folder]))
+    }
+    assert loose == {}, "lower the budget"
+
+
+def _is_loose(size: int, budget: int) -> bool:
+    return budget > size * 1.03 + 5
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Apart from what payments and print jobs have alike, and the client's types, which have the names of the API."""
+    places = defaultdict(set)
+    for module in source.modules().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and module.folder != "client":
+                places[node.name].add(module.name.replace(".printing.", ".payments."))
+    twice = {name for name, where in places.items() if len(where) > 1}
+    text = (source.REPOSITORY / "tests" / "house" / "budgets.toml").read_text()
+    assert twice == set(tomllib.loads(text)["names"]["twice"])
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -91,3 +135,34 @@ def test_only_the_writer_makes_checkpoints() -> None:
     assert naming == {"posd.storage.checkpoint"}
     importing = {name for name, module in source.modules().items() if source.imported(module, naming)}
     assert importing == {"posd.storage.writer"}
+
+
+def test_docstrings_begin_with_a_verb_of_programming_and_say_raise() -> None:
+    """A folder leaves `YET_TO_DO` as soon as it is clean."""
+    faults: dict[str, list[str]] = {}
+    for name, module in source.modules().items():
+        folder = ".".join(name.split(".")[:2])
+        faults.setdefault(folder, []).extend(f"{name}:{line} {word}" for line, word in _misworded(module.tree))
+    assert {folder: found for folder, found in faults.items() if found and folder not in YET_TO_DO} == {}
+    assert [folder for folder in YET_TO_DO if not faults[folder]] == []
+
+
+def test_a_misworded_docstring_is_found() -> None:
+    text = '''class A:
+    """Take. Raises B."""
+    def one(self): "Note it."
+    async def two(self): "Noted: raise it."
+'''
+    assert list(_misworded(ast.parse(text))) == [(1, "Raises"), (3, "Note")]
+
+
+def _misworded(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the lines of classes and functions with a forbidden word in their docstring, and the word."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        words = re.findall(r"\w+", ast.get_docstring(node) or "")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and words and words[0] in NO_VERBS:
+            yield node.lineno, words[0]
+        elif "Raises" in words:
+            yield getattr(node, "lineno", 1), "Raises"

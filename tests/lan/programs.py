@@ -162,7 +162,7 @@ class Terminal(Program):
     ) -> None:
         super().__init__(machine)
         self.serial = serial
-        announcing = ["--no-mdns"] if mdns is None else [f"--mdns-interface={address}" for address in mdns]
+        announcing = [] if mdns is None else ["--mdns", *(f"--mdns-interface={address}" for address in mdns)]
         self._arguments = [
             *(sys.executable, "-m", "posd", "simulate", "--json", "--serial", serial, "--state", str(state)),
             *("--listen", f"{f'[{host}]' if ':' in host else host}:{PORT}", *announcing),

@@ -1,11 +1,14 @@
 """The log lines of the code, found in its text: module, line, event, level, fields."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import posd
+from posd.payments.rows import PAYMENT
+from posd.printing.rows import PRINT_JOB
 
 PACKAGE = Path(posd.__file__).parent
 #: What is not the daemon.
@@ -19,6 +22,10 @@ LEVELS = {
     "exception": "error",
     "critical": "critical",
 }
+#: `word` of each kind of record, which begins its events -> `name`, the field that says which one a line is about.
+KINDS = {kind.word: kind.name for kind in (PAYMENT, PRINT_JOB)}
+#: What passes that field.
+NAMED = re.compile(r"\w+(\.\w+)*\.named\(")
 #: Keywords that are no fields of a line.
 NO_FIELDS = {"exc_info"}
 
@@ -56,20 +63,30 @@ def lines(text: str, name: str) -> Iterator[Line]:
             continue
         place = f"{name}:{node.lineno}"
         plain |= {id(user) for user in ast.walk(node.func) if isinstance(user, ast.Name) and user.id == "log"}
-        first = node.args[0] if len(node.args) == 1 else None
-        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        events = _events(node.args[0]) if len(node.args) == 1 else {}
+        if not events:
             raise NotPlain(f"{place}: the event of a log line is one literal text, its fields are keywords")
-        names = {keyword.arg for keyword in node.keywords}
-        yield Line(
-            place,
-            first.value,
-            frozenset(LEVELS[method] for method in methods),
-            frozenset(name for name in names if name is not None) - NO_FIELDS,
-            None in names,
-        )
+        levels = frozenset(LEVELS[method] for method in methods)
+        names = {keyword.arg for keyword in node.keywords if keyword.arg is not None} - NO_FIELDS
+        loose = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg is None]
+        for event, kinds in events.items():
+            named = kinds if any(NAMED.match(text) for text in loose) else ()
+            is_open = any(not NAMED.match(text) for text in loose)
+            yield Line(place, event, levels, frozenset({*names, *named}), open=is_open)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id == "log" and isinstance(node.ctx, ast.Load) and id(node) not in plain:
             raise NotPlain(f"{name}:{node.lineno}: call log.LEVEL(…) here, or (log.A if … else log.B)(…)")
+
+
+def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
+    """Return the events that a text may be, each with the fields that may name a record; none where it is not plain."""
+    match text:
+        case ast.Constant(value=str() as event):
+            return {event: tuple(KINDS.values())}
+        case ast.JoinedStr(values=[ast.FormattedValue(value=ast.Attribute(attr="word")), ast.Constant(value=rest)]):
+            return {f"{word}{rest}": (name,) for word, name in KINDS.items()}
+        case _:
+            return {}
 
 
 def _methods(function: ast.expr) -> set[str] | None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from posd.logs.events import EVENTS, Event
-from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, Limit
+from posd.logs.events import EVENTS, LogEvent
+from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 from tests.logs.found import PACKAGE
 
 PAGE = PACKAGE.parent / "docs" / "logs.md"
@@ -48,6 +48,7 @@ GROUPS = {
     "posd": "The daemon",
     "config": "The configuration",
     "log": "The log",
+    "manager": "The service manager",
     "payment": "Payments",
     "webhook": "Callbacks of terminals",
     "print": "Print jobs",
@@ -76,17 +77,17 @@ def _group(group: str) -> Iterator[str]:
     yield ""
 
 
-def at_most(event: str, row: Event) -> str:
+def at_most(event: str, row: LogEvent) -> str:
     """Write the limit of an event."""
     limit = LIMITS.get(event, TROUBLE if SEVERE & set(row.levels) else None)
-    if limit is None or event == "log.collapsed":
+    if limit is None or event in ("log.collapsed", "log.dropped"):
         return ""
     if event in OWN_WAY:
         return OWN_WAY[event]
     return _words(limit, row)
 
 
-def _words(limit: Limit, row: Event) -> str:
+def _words(limit: LineLimit, row: LogEvent) -> str:
     per = {MINUTE: "a minute", HOUR: "an hour"}[limit.seconds]
     by = [f"`{field}`" for field in limit.by if field in row.fields]
     return f"{limit.lines} {per}" + (f", each {' '.join(by)}" if by else "")

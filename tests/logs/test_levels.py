@@ -122,7 +122,7 @@ logging.getLogger("library").error("cannot read somebody@example.com")
     assert ended.stderr == b""
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [line["event"] for line in lines] == ["posd.internal_error"] * 2 + ["posd.library"] * 2
-    assert lines[2]["detail"] == "cannot read %r"
+    assert lines[2]["detail"] == "cannot read …"
     assert lines[2]["exception"][0]["type"] == "ValueError"
     assert "somebody" not in ended.stdout.decode()
     assert "4711" not in ended.stdout.decode()

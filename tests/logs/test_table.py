@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from posd.logs.events import EVENTS, Event
+from posd.logs.events import EVENTS, LogEvent
 from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
@@ -47,7 +47,7 @@ def test_an_event_has_the_row_that_the_code_asks_for() -> None:
 
 
 @every(("event", "row"), EVENTS.items(), ids=EVENTS)
-def test_a_row_can_be_used(event: str, row: Event) -> None:
+def test_a_row_can_be_used(event: str, row: LogEvent) -> None:
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
     assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs/output.py"
     assert set(re.findall(r"{(\w*)}", row.says)) <= set(row.fields)
@@ -98,4 +98,11 @@ def test_lines_are_found_as_they_are() -> None:
     assert list(lines(text, "x.py")) == [
         Line("x.py:1", "a.b", frozenset({"error", "warning"}), frozenset({"c"}), open=False),
         Line("x.py:3", "c.d", frozenset({"error"}), frozenset(), open=True),
+    ]
+
+
+def test_a_line_of_either_kind_of_record_is_found_once_for_each() -> None:
+    assert list(lines('log.info(f"{kind.word}.sent", **self.kind.named(identity), terminal=t)', "x.py")) == [
+        Line("x.py:1", "payment.sent", frozenset({"info"}), frozenset({"transaction", "terminal"}), open=False),
+        Line("x.py:1", "print.sent", frozenset({"info"}), frozenset({"print_job", "terminal"}), open=False),
     ]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Schema = dict[str, Any]
-#: Compares two kinds that stand somewhere, and yields what is broken.
-Compare = Callable[[str, Schema, Schema], Iterator[str]]
 
 #: Limits: by how a limit can be drawn closer. A new limit is a closer one.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")

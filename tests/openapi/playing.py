@@ -14,7 +14,7 @@ import httpx2
 from zeroconf.asyncio import AsyncZeroconf
 
 from posd.base.times import iso
-from posd.clock.rules import Kept
+from posd.clock.rules import StoredClock
 from posd.storage import marks
 from posd.terminals.commission import Commission
 from tests.e2e.test_backup import posd_command
@@ -67,14 +67,16 @@ WRONG: dict[str, str | dict[str, Any]] = {
     "commission_terminal": BY_ANA | {"proven": ["abort", "refund"]},
     "read_feed": "?limit=0",
     "list_quarantine": "?limit=0",
-    "get_report": "?shift=soon",
+    "get_report": "?since=2026-11-20T00:00:00Z&until=2025-11-20T00:00:00Z",
     "list_shifts": "?limit=0",
-    "close_shift": {"after": 812, "up_to": 1204, "payments": []},
+    "close_shift": {"note": "late shift"},
     "back_up": {"keep": 14},
     "confirm_restore": {"operator": "Ana"},
     "prune": {"older_than_days": -1},
     "confirm_clock": {"note": "by the phone"},
 }
+#: What names something that is not there, by call, where that is no id in the path.
+ABSENT = {"get_report": "?shift=99"}
 #: Longest that a step may take, in seconds: then it is stuck.
 STUCK_SECONDS = 60.0
 
@@ -458,7 +460,8 @@ class Day:
             if "not_found" in json.dumps(operation["responses"].get("404", "")):
                 example = operation.get("requestBody", {"content": {"application/json": {"examples": {"x": {}}}}})
                 body = next(iter(example["content"]["application/json"]["examples"].values())).get("value")
-                await self.refused("not_found", method, path, body, admin=admin)
+                absent = path + ABSENT.get(operation["operationId"], "")
+                await self.refused("not_found", method, absent, body, admin=admin)
         await asyncio.gather(*(self.stalled(*row) for row in self.paths()))
 
     async def stalled(self, method: str, path: str, operation: dict[str, Any]) -> None:
@@ -586,7 +589,7 @@ class Day:
         """Have posd believe, at its next start, that it was so late already: the clock is behind."""
         with closing(sqlite3.connect(self.daemon.database)) as db, db:
             marks.clear(db, marks.CLOCK)
-            marks.add(db, iso(at), marks.CLOCK, Kept(at, at))
+            marks.add(db, iso(at), marks.CLOCK, StoredClock(at, at))
 
     def profile_changed(self) -> None:
         """Have a terminal be one that was commissioned by another profile than it has now."""

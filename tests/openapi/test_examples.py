@@ -60,8 +60,7 @@ def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation
     if "base_url" in body:  # one of those that claim to be the terminal: here it is the one in the configuration
         known = httpx2.get(f"{gateway.till}/v1/terminals/{SERIAL}", timeout=STUCK_SECONDS).json()
         body |= {"base_url": known["base_url"]}
-    if "up_to" in body:  # this feed has not come so far
-        body |= {"after": 0, "up_to": 0}
+    body |= dict.fromkeys({"after", "up_to"} & body.keys(), 0)  # this feed has not come so far
     if "path" in body:
         Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
     with httpx2.Client(timeout=STUCK_SECONDS) as client:

@@ -8,14 +8,14 @@ import pytest
 from posd.base.json_types import encode
 from posd.payments import documents, entries
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.search_reply import Found, NoAnswer, Nothing
+from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
 from posd.printing import documents as print_views
 from posd.printing import entries as print_entries
-from posd.printing.model import PrintAttentionCode, PrintStatus, Report
-from posd.printing.wire import Answered
+from posd.printing.model import JobReport, PrintAttentionCode, PrintStatus
 from posd.printing.wire import NoAnswer as NoPollAnswer
+from posd.printing.wire import PollAnswered
 from posd.records.model import Phase
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.openapi import released
 from tests.openapi.described import Described
 
@@ -45,14 +45,14 @@ LINES: list[tuple[Any, dict[str, Any]]] = [
     ),
     (entries.Interrupted(), {"kind": "interrupted"}),
     (
-        entries.Searched(NoAnswer("HTML", 200)),
+        entries.Searched(SearchFailed("HTML", 200)),
         {"kind": "search", "result": "no_answer", "http_status": 200, "reason": "HTML"},
     ),
-    (entries.Searched(Found(())), {"kind": "search", "result": "found", "http_status": None, "reason": None}),
-    (entries.Searched(Nothing()), {"kind": "search", "result": "none", "http_status": None, "reason": None}),
+    (entries.Searched(SearchHit(())), {"kind": "search", "result": "found", "http_status": None, "reason": None}),
+    (entries.Searched(SearchMiss()), {"kind": "search", "result": "none", "http_status": None, "reason": None}),
     (entries.AbortRequested(probe=True), {"kind": "abort_requested", "probe": True, "uid": None}),
     (
-        entries.AbortAnswered(Lost("reset")),
+        entries.AbortAnswered(ReplyLost("reset")),
         {"kind": "abort_answered", "answer": "unknown", "http_status": None, "reason": "reset"},
     ),
     (
@@ -87,7 +87,7 @@ PRINT_LINES: list[tuple[Any, dict[str, Any]]] = [
     (print_entries.Turn(), {"kind": "turn"}),
     (print_entries.Turn("https://192.0.2.1"), {"kind": "turn", "sent_to": "https://192.0.2.1"}),
     (
-        print_entries.Created(Lost("reset")),
+        print_entries.Created(ReplyLost("reset")),
         {"kind": "attempt", "judgement": "in_doubt", "http_status": None, "reason": "reset"},
     ),
     (print_entries.Interrupted(in_line=True), {"kind": "interrupted", "in_line": True}),
@@ -101,7 +101,7 @@ PRINT_LINES: list[tuple[Any, dict[str, Any]]] = [
             "body": {"printJobId": "j", "status": "FAILED", "errorCode": "E"},
         },
     ),
-    (print_entries.Polled(Answered(Report("PENDING"))), {"kind": "poll", "status": "PENDING", **NO_ERRORS}),
+    (print_entries.Polled(PollAnswered(JobReport("PENDING"))), {"kind": "poll", "status": "PENDING", **NO_ERRORS}),
     (
         print_entries.Polled(NoPollAnswer("HTML", 404)),
         {"kind": "poll", "answer": {"type": "no_answer", "reason": "HTML", "status": 404}},

@@ -29,16 +29,12 @@ ELSEWHERE: dict[str, str] = {
     "start_print_job draining": "tests/e2e/test_stop.py",
     "reconcile_transaction draining": "tests/e2e/test_stop.py",
     "list_events draining": "tests/web/test_streams.py",
+    "read_feed forbidden": "metadata on the feed socket: tests/e2e/test_feed_socket.py",
     "read_feed draining": "tests/web/test_streams.py",
     "back_up draining": "it breaks off (Stopped): tests/store/test_backup.py",
     "prune draining": "it breaks off (Stopped): tests/store/test_retention.py",
     "abort_transaction terminal_offline": "tests/e2e/test_abort.py",
     "resolve_transaction unknown_terminal": "a restore: tests/e2e/test_lost_payments.py",
-}
-#: Statuses likewise.
-STATUSES_ELSEWHERE = {
-    "get_health 503": "a broken disk: tests/power/test_disk_full.py",
-    "get_metrics 4xx": "the handler refuses nothing of its own: see the calls of /v1",
 }
 #: Fields that are never seen with a value here: prefix or suffix -> where they are.
 UNSEEN: dict[str, str] = {
@@ -48,6 +44,7 @@ UNSEEN: dict[str, str] = {
     "Claim.": "announcements: tests/terminals/test_discovery_changes.py, tests/terminals/test_fleet.py",
     "ConfigurationError.": "a reload that is refused: tests/e2e/test_reload.py",
     "ConfigurationState.refused": "a reload that is refused: tests/e2e/test_reload.py",
+    "Correction.": "what was counted changes: tests/store/test_shifts.py, tests/store/test_report.py",
     "CutOff.": "a reader that takes nothing: tests/web/test_streams.py",
     "DaemonStatus.relay": "there is none yet",
     "Difference.": "a damaged database: tests/e2e/test_reprocess.py",
@@ -65,6 +62,7 @@ UNSEEN: dict[str, str] = {
     "LaterPrintLine.": "lines of later versions",
     ".records_missing_from": "a restore: tests/e2e/test_back_in_time.py",
     ".records_missing_until": "a restore: tests/e2e/test_back_in_time.py",
+    "PaymentReport.terminal": "one terminal alone: tests/e2e/test_report.py",
     "ProblemDraining.": "see ELSEWHERE",
     "ProblemForbidden.next_step": "no call for operators starts anything",
     "ProblemNotConfigured.": "the profile has every operation",
@@ -75,7 +73,13 @@ UNSEEN: dict[str, str] = {
     "ProblemStorageUnavailable.": "see ELSEWHERE",
     "ProofLine.": "tests/openapi/test_lines.py",
     "PruneProgress.doing": "a run takes a moment here: tests/e2e/test_retention.py",
+    "ReadLine.": "it takes ten minutes: tests/e2e/test_unread.py",
     "ReappliedLine.": "tests/openapi/test_lines.py",
+    "ReportPayment.": "a longer course: tests/store/test_report.py",
+    "ReportSum.starts_at": "an hour of a day: tests/store/test_report.py",
+    "ReservedSum.": "what has become of a reservation: tests/store/test_report.py",
+    "ShiftCorrection.": "what was counted changes: tests/store/test_shifts.py",
+    "ShiftPayment.": "what was counted changes: tests/store/test_shifts.py",
     "RefusedConfiguration.": "a reload that is refused: tests/e2e/test_reload.py",
     "Refusals.": "tests/e2e/test_distrust.py",
     "SilentLine.": "tests/openapi/test_lines.py",
@@ -83,6 +87,7 @@ UNSEEN: dict[str, str] = {
     "Terminal.in_fleet": "announcements: tests/terminals/test_fleet.py",
     "TerminalStatus.commission_lapsed": "the configuration has to change: tests/e2e/test_commission.py",
     "TerminalStatus.in_fleet": "it lists the fleet alone",
+    "Totals.currency": "a terminal that names one: tests/e2e/test_money_adds_up.py",
     "UnansweredPollLine.": "tests/openapi/test_lines.py",
 }
 

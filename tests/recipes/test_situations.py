@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from posd.client import PaymentStore, StoredPayment
-from posd.simulator.payment import Hand
+from posd.simulator.payment import ManualControl
 from tests.recipes.counter import Counter
 from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
@@ -239,12 +239,12 @@ async def test_the_button_is_too_late(counter: Counter) -> None:
     async with counter.recipe("abort_button.py", identity, BY_HAND) as recipe:
         await recipe.says("press Enter")
         await counter.pass_time()
-        assert counter.terminal.terminal.hand(Hand.PRESENT_CARD)
+        assert counter.terminal.terminal.hand(ManualControl.PRESENT_CARD)
         await counter.pass_time()
         await counter.daemon.wait_for(identity, lambda payment: payment["status"] == "APPROVAL_REQUESTED")
         recipe.type("")
         await recipe.says("It cannot be canceled: ")
-        assert counter.terminal.terminal.hand(Hand.APPROVE)
+        assert counter.terminal.terminal.hand(ManualControl.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said[-1] == f"PAID {BY_HAND}"
@@ -307,10 +307,10 @@ async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, 
         await counter.daemon.kill()
         await recipe.says("One moment")
         await counter.daemon.start()
-        assert counter.terminal.terminal.hand(Hand.PRESENT_CARD)
+        assert counter.terminal.terminal.hand(ManualControl.PRESENT_CARD)
         await counter.pass_time()
         await recipe.says("Asking the bank")
-        assert counter.terminal.terminal.hand(Hand.APPROVE)
+        assert counter.terminal.terminal.hand(ManualControl.APPROVE)
         await counter.pass_time()
         assert await recipe.ends() == 0
     # How it stood between two others need not be told.

@@ -65,8 +65,12 @@ class NatsServer:
 
     def reload(self) -> None:
         """Have it read its configuration again."""
+        self.send(signal.SIGHUP)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGHUP)
+        self._process.send_signal(number)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it with a signal."""

@@ -13,7 +13,7 @@ import trustme
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from posd.collect.queue import Queue, connected
+from posd.collect.queue import StreamConsumer, connected
 from posd.config.schema import CollectConfig
 from posd.relay.stream import EXPECTED, ONCE
 from tests.relay.lane import Lane
@@ -60,7 +60,7 @@ class Office:
             await visitor.client.close()
 
     @asynccontextmanager
-    async def queue(self, user: str) -> AsyncIterator[Queue]:
+    async def queue(self, user: str) -> AsyncIterator[StreamConsumer]:
         """Connect as `posd collect` does."""
         config = CollectConfig(
             servers=(self.server.url,), stream=STREAM, credentials_file=None, user=user,

@@ -138,6 +138,12 @@ async def test_metadata_goes_along_where_it_is_asked_for_alone(own: Shop, tmp_pa
         payment = await own.started(metadata={"ticket": 7})
         await payment.end()
         for settings, wanted in (("", None), ("metadata = true", {"ticket": 7})):
+            (own.daemon.config_file.parent / "config.d").mkdir(exist_ok=True)
+            (own.daemon.config_file.parent / "config.d" / "relay.toml").write_text(f"[relay]\n{settings}\n")
+            assert own.daemon.process is not None
+            lines = len(own.daemon.lines)
+            own.daemon.process.send_signal(signal.SIGHUP)
+            await own.daemon.log_line("config.loaded", after=lines)
             lane = Lane(own.daemon, server, settings)
             await lane.once()
             last = [change for change in sent(await lane.messages()) if change["id"] == payment.identity][-1]

@@ -11,7 +11,7 @@ import pytest_asyncio
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from posd.collect.queue import Queue
+from posd.collect.queue import StreamConsumer
 from tests.relay.lane import sent
 from tests.relay.nats_server import STREAM
 from tests.relay.office import PATIENCE_SECONDS, Delivered, Office, made, open_office
@@ -174,7 +174,7 @@ async def test_another_lane_s_name_with_its_own_password_lets_nobody_in(office: 
             pass
 
 
-async def read_all(office: Office, queue: Queue) -> None:
+async def read_all(office: Office, queue: StreamConsumer) -> None:
     """Take and acknowledge all that is there."""
     taken = 0
     while messages := await queue.take(seconds=0.2):

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from posd.config.schema import RelayConfig
-from posd.relay.stream import NotLast, connected
+from posd.relay.stream import SubjectMoved, connected
 from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import NatsServer, nats_server
 from tests.support.events import APPROVED
@@ -120,7 +120,7 @@ async def test_a_publish_that_comes_late_is_not_stored(lane: Lane, shop: Shop) -
         certificate=None, private_key=None, ca_file=None, metrics_listen=None, batch=1, state_seconds=1, metadata=False,
     )  # fmt: skip
     async with connected(config, lane.subject, "_I.m1.x") as stream:
-        with pytest.raises(NotLast):
+        with pytest.raises(SubjectMoved):
             await stream.publish(b"{}", last["sequence"] - 1)
         assert (await stream.last()).sequence == last["sequence"]
 

@@ -21,10 +21,10 @@ from posd.payments.start import Payments
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.start import Printing
-from posd.printing.turns import Turns
+from posd.printing.turns import PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
-from posd.terminals.claims import Announcement
+from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import PATIENCE_SECONDS
@@ -44,7 +44,7 @@ class Inside:
     store: Store
     payments: Payments
     aborts: Aborts
-    turns: Turns
+    turns: PrintTurns
     printing: Printing
     foreign: sqlite3.Connection
 
@@ -106,7 +106,7 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
-        fleet, outstanding, turns = Fleet(config.terminals, config.profiles), CallsInFlight(), Turns()
+        fleet, outstanding, turns = Fleet(config.terminals, config.profiles), CallsInFlight(), PrintTurns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(store, fleet, urls, outstanding, UTC, now)
         aborts = Aborts(store, fleet, outstanding, now)

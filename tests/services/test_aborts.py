@@ -44,7 +44,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         aborts = Aborts(store, fleet, outstanding, now)
         await payments.start(identity, BODY)
         asked = await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer")
-        assert asked.status == 200
+        assert asked.result.status == 200
 
         with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # what the writer waits for, while the two gather behind it
@@ -60,7 +60,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
             assert len(store._writer._waiting) == 2
             other.execute("ROLLBACK")
         assert await busy
-        assert (await final).status == 200
+        assert (await final).result.status == 200
         with pytest.raises(Problem, match="the acquirer was already asked"):
             await abort
         assert await store.read(rows.leases) == {}

@@ -16,11 +16,11 @@ from structlog.typing import EventDict
 from posd.payments import journal, record, rows
 from posd.payments.address_changes import AddressChanges
 from posd.payments.model import AttentionCode, Result, Transaction
-from posd.payments.record import Begun, CallsInFlight, begin, move
+from posd.payments.record import CallsInFlight, Recorded, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
 from posd.storage.store import Store
-from posd.storage.writer import Change
+from posd.storage.writer import RecordedChange
 from posd.terminals.interfaces import Interfaces
 
 #: An address of every machine, and one of none (RFC 5737).
@@ -87,8 +87,8 @@ async def world(home: Path) -> AsyncIterator[World]:
     """Open a database for the block."""
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     news = asyncio.Event()
-    store.hub.listen(lambda _changes: news.set(), Change)
-    store.hub.listen_later(record.tell, record.Moved)
+    store.hub.listen(lambda _changes: news.set(), RecordedChange)
+    store.hub.listen_later(record.tell, record.TransactionChanged)
     try:
         yield World(home, store, AddressChanges(store, Interfaces(), CallsInFlight(), now), news)
     finally:
@@ -158,7 +158,7 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         async with looking(here):
             before = await here.until(marked, lost)
         closed = dismissed(before, AttentionCode.ADDRESS_CHANGED, now())
-        await here.store.write(lambda unit: move(unit, before, closed, Begun("acknowledge"), CallsInFlight()))
+        await here.store.write(lambda unit: move(unit, before, closed, Recorded("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
             await here.until(later, lost)  # it was recorded after the other, and is looked at after it

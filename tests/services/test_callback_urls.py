@@ -64,13 +64,18 @@ async def test_what_the_configuration_names_is_no_address_of_this_machine_to_loo
     assert (callback.url.startswith("https://pos.example/posd/webhooks/"), callback.host) == (True, None)
 
 
-def test_the_key_is_made_once_and_is_private_under_any_umask(tmp_path: Path) -> None:
+def test_the_key_is_made_once_on_the_disk_and_is_private_under_any_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "callback.key"
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
     before = os.umask(0)
     try:
         made = load_keys(path, may_make=True)
     finally:
         os.umask(before)
+    assert [item.parent for item in synced] == [tmp_path, tmp_path.parent], "the file, and then its name in the folder"
     assert path.stat().st_mode & 0o777 == 0o600
     assert [len(key) for key in made] == [32]
     assert load_keys(path, may_make=True) == made

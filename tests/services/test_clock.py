@@ -14,7 +14,7 @@ from posd.clock.clock import LOOK_SECONDS, MOST_STRETCHES, WallClock, last_confi
 from posd.clock.rules import CATCH_UP, Doubt, Kernel
 from posd.storage import changes
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 LIMIT = timedelta(seconds=300)
@@ -67,8 +67,8 @@ def machine(tmp_path: Path) -> Machine:
 async def record(store: Store, at: datetime) -> None:
     """Record a change as a payment does."""
 
-    def work(unit: Unit) -> None:
-        changes.record(unit, Change(0, iso(at), "transaction", "id", "intent", "starting", None, None, ()))
+    def work(unit: WriteTransaction) -> None:
+        changes.record(unit, RecordedChange(0, iso(at), "transaction", "id", "intent", "starting", None, None, ()))
 
     await store.write(work)
 

@@ -33,9 +33,9 @@ async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(
 
     marking = asyncio.create_task(conflicts.run())
     await store.read(lambda _db: None)  # what is open was read before, by the same connection
-    fleet.addresses.says_it_is(SERIAL, URL, OTHER)
+    fleet.addresses.record_other_identity(SERIAL, URL, OTHER)
     await asyncio.sleep(0)  # its word is on its way to the disk
-    await store.write(lambda _unit: fleet.addresses.says_it_is(SERIAL, URL, None))
+    await store.write(lambda _unit: fleet.addresses.record_other_identity(SERIAL, URL, None))
     async with asyncio.timeout(10):
         while (await store.read(terminal_addresses.read))[SERIAL].other_serial is not None:
             await store.write(lambda _unit: None)

@@ -6,12 +6,13 @@ import pytest
 
 from posd.base import limits
 from posd.base.problems import Problem
-from posd.httpd.senders import Sender
-from posd.records.intake import Intake
-from posd.storage.files import FreeSpace
+from posd.httpd.peers import SocketPeer
+from posd.records.quotas import Quotas
+from posd.records.quotas import sender as budget_of
+from posd.storage.database_files import FreeSpace
 
 MIB = limits.MIB
-TILL, OTHER, ANOTHER_USER = Sender(10, 1000), Sender(11, 1000), Sender(12, 1001)
+TILL, OTHER, ANOTHER_USER = SocketPeer(10, 1000), SocketPeer(11, 1000), SocketPeer(12, 1001)
 
 
 class Clock:
@@ -32,21 +33,21 @@ class Disk(FreeSpace):
         return self.found
 
 
-def use_up(intake: Intake, sender: Sender) -> None:
+def use_up(intake: Quotas, sender: SocketPeer) -> None:
     starts = intake.print_jobs
     for _ in range(limits.PRINT_JOBS_OF_PROCESS.value // (200_000 + limits.START_BYTES)):
-        starts.require(sender, 200_000, "cannot print")
-        starts.take(sender, 200_000)
+        starts.require(sender, 200_000 + limits.START_BYTES, "cannot print")
+        starts.take(sender, 200_000 + limits.START_BYTES)
     with pytest.raises(Problem):
-        starts.require(sender, 200_000, "cannot print")
+        starts.require(sender, 200_000 + limits.START_BYTES, "cannot print")
 
 
 def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not() -> None:
     clock = Clock()
-    intake = Intake(clock=clock)
+    intake = Quotas(clock=clock)
     use_up(intake, TILL)
     with pytest.raises(Problem) as refused:
-        intake.print_jobs.require(TILL, 200_000, "cannot print")
+        intake.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
     problem = refused.value
     assert (problem.code, problem.status) == ("limit_reached", 429)
     assert problem.extra["limit"] == "print_jobs_of_process"
@@ -54,15 +55,15 @@ def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not()
     intake.print_jobs.require(OTHER, 200_000, "cannot print")
     intake.payments.require(TILL, 200_000, "cannot start")  # printing without end stops no payment
     clock.now += problem.extra["retry_after_seconds"]
-    intake.print_jobs.require(TILL, 200_000, "cannot print")
+    intake.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
     assert intake.reached.counts["print_jobs_of_process"] == 2
 
 
 def test_a_user_whose_processes_have_started_too_much_is_refused_and_another_is_not() -> None:
-    intake = Intake(clock=Clock())
+    intake = Quotas(clock=Clock())
     for pid in range(100, 104):
-        use_up(intake, Sender(pid, 1000))
-    for sender in (OTHER, Sender(0, 1000)):  # a process that the kernel does not name is counted by its user
+        use_up(intake, SocketPeer(pid, 1000))
+    for sender in (OTHER, SocketPeer(0, 1000)):  # a process that the kernel does not name is counted by its user
         with pytest.raises(Problem) as refused:
             intake.print_jobs.require(sender, 200_000, "cannot print")
         assert refused.value.extra["limit"] == "print_jobs_of_user"
@@ -71,12 +72,13 @@ def test_a_user_whose_processes_have_started_too_much_is_refused_and_another_is_
 
 def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -> None:
     clock = Clock()
-    intake = Intake(clock=clock)
-    for _ in range(255):
-        assert intake.limit_of_event("SN-1", MIB) is None
-        intake.keep_event("SN-1", MIB)
-    intake.keep_event("SN-1", MIB)
-    assert intake.limit_of_event("SN-1", 100) is limits.EVENTS_OF_TERMINAL
+    intake = Quotas(clock=clock)
+    for budget in ("SN-1", budget_of("SN-1", updates_terminal=False)):
+        for _ in range(255):
+            assert intake.limit_of_event(budget, MIB) is None
+            intake.keep_event(budget, MIB)
+        intake.keep_event(budget, MIB)
+        assert intake.limit_of_event(budget, 100) is limits.EVENTS_OF_TERMINAL
     assert intake.limit_of_event("SN-2", MIB) is None
     assert intake.limit_of_body("SN-1", MIB) is None
     for _ in range(64):
@@ -101,7 +103,7 @@ def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -
 def test_a_disk_that_is_nearly_full_is_kept_for_payments_and_then_for_their_events(
     free: int, size: int, extras: bool, payments: bool
 ) -> None:
-    intake = Intake(free=Disk(free, size), clock=Clock())
+    intake = Quotas(free=Disk(free, size), clock=Clock())
     assert (intake.limit_of_body("SN-1", 100) is None) is extras
     assert intake.limit_of_event("SN-1", 100) is None
     for limit, allowed in ((limits.FREE_FOR_EXTRAS, extras), (limits.FREE_FOR_PAYMENTS, payments)):

@@ -13,10 +13,10 @@ import pytest
 
 from posd.base.times import iso
 from posd.daemon import presence
-from posd.daemon.downtime import Absence, Cause
-from posd.daemon.presence import BEAT_SECONDS, Clock, Presence
+from posd.daemon.downtime import Absence, DowntimeCause
+from posd.daemon.presence import BEAT_SECONDS, Presence, PresenceClock
 from posd.payments.model import OperationType, Outcome, Result, Transaction
-from posd.payments.record import Begun, CallsInFlight, begin, move
+from posd.payments.record import CallsInFlight, Recorded, begin, move
 from posd.records.model import Phase
 from posd.storage.store import Store
 
@@ -48,7 +48,7 @@ class Machine:
     async def daemon(self) -> AsyncIterator[tuple[Store, Presence]]:
         """Run what matters here of a daemon."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
-        clock = Clock(lambda: self.wall, lambda: self.awake, lambda: self.elapsed)
+        clock = PresenceClock(lambda: self.wall, lambda: self.awake, lambda: self.elapsed)
         presence = Presence(store, self.alive, lambda: self.accepting, clock)
         try:
             await presence.begin()
@@ -75,7 +75,7 @@ class Machine:
         nothing = dict.fromkeys(Outcome.__struct_fields__[:11])
         outcome = Outcome(**nothing | {"result": Result.CANCELED, "decided_at": iso(self.wall), "evidence": ()})  # type: ignore[arg-type]
         after = msgspec.structs.replace(payment, phase=Phase.FINAL, outcome=outcome, updated_at=iso(self.wall))
-        await store.write(lambda unit: move(unit, payment, after, Begun("event:TERMINAL_CANCELED"), CallsInFlight()))
+        await store.write(lambda unit: move(unit, payment, after, Recorded("event:TERMINAL_CANCELED"), CallsInFlight()))
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ async def found(presence: Presence) -> Absence | None:
     [
         (BEAT_SECONDS, 0, None),
         (BEAT_SECONDS, 200, None),
-        (BEAT_SECONDS, 600, Cause.SUSPENDED),
+        (BEAT_SECONDS, 600, DowntimeCause.SUSPENDED),
         (BEAT_SECONDS + 200, 0, None),
-        (BEAT_SECONDS + 600, 0, Cause.HELD_UP),
+        (BEAT_SECONDS + 600, 0, DowntimeCause.HELD_UP),
     ],
 )
 async def test_a_machine_that_sleeps_and_a_loop_that_stands_still(
-    machine: Machine, awake: float, suspended: float, cause: Cause | None
+    machine: Machine, awake: float, suspended: float, cause: DowntimeCause | None
 ) -> None:
     async with machine.daemon() as (store, presence):
         payment = await machine.pay(store)
@@ -131,7 +131,7 @@ async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Ma
         await presence.beat()
         absence = await found(presence)
         assert absence is not None
-        assert (absence.cause, absence.seconds) == (Cause.DEAF, 13 * BEAT_SECONDS)
+        assert (absence.cause, absence.seconds) == (DowntimeCause.DEAF, 13 * BEAT_SECONDS)
 
 
 async def test_an_absence_that_ended_under_a_wrong_clock_is_told_right_once_the_clock_is(machine: Machine) -> None:
@@ -147,7 +147,7 @@ async def test_an_absence_that_ended_under_a_wrong_clock_is_told_right_once_the_
         assert (wrong.seconds, wrong.until[:4]) == (None, "2021")
         machine.pass_by(60)
         machine.wall += timedelta(days=1826)
-        right = Absence(Cause.STOPPED, 7 * 86_400.0, iso(started), {payment.client_transaction_id: None})
+        right = Absence(DowntimeCause.STOPPED, 7 * 86_400.0, iso(started), {payment.client_transaction_id: None})
         assert await found(presence) == right
         assert presence.absences == 1
         await presence.beat()
@@ -191,7 +191,7 @@ async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: 
         machine.wall += timedelta(hours=1)
         absence = await found(presence)
         assert absence is not None
-        assert (absence.cause, absence.seconds) == (Cause.STOPPED, 3620)
+        assert (absence.cause, absence.seconds) == (DowntimeCause.STOPPED, 3620)
 
 
 async def test_a_clock_that_is_set_without_a_boot_changes_nothing(machine: Machine) -> None:
@@ -219,7 +219,7 @@ async def test_a_second_absence_adds_to_the_first(machine: Machine) -> None:
         await presence.beat()
         absence = await found(presence)
         assert absence is not None
-        assert (absence.cause, absence.seconds, presence.absences) == (Cause.SUSPENDED, 600, 2)
+        assert (absence.cause, absence.seconds, presence.absences) == (DowntimeCause.SUSPENDED, 600, 2)
         assert set(absence.payments) == {second.client_transaction_id, third.client_transaction_id}
     async with machine.daemon() as (store, presence):  # it is kept
         kept = await presence.look()

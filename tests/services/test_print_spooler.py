@@ -13,9 +13,9 @@ from posd.config import load
 from posd.printing import poll as spooler_module
 from posd.printing import record
 from posd.printing.model import PrintJob
-from posd.printing.poll import Spooler
-from posd.printing.schedule import CAUSED_PAUSE_SECONDS, Limits
-from posd.printing.turns import Turns
+from posd.printing.poll import PrintPoller
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, PollLimits
+from posd.printing.turns import PrintTurns
 from posd.records.model import Phase
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -42,14 +42,14 @@ def now() -> datetime:
 
 
 @asynccontextmanager
-async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
+async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]:
     """Make a spooler for one job that the terminal has; it is not adopted yet."""
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     await store.write(lambda unit: record.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profiles)
-    spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now, random.random)
+    spooler = PrintPoller(store, fleet, PrintTurns(), PollLimits(3600, 3600, 3600), now, random.random)
     try:
         yield spooler
     finally:

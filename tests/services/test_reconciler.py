@@ -14,10 +14,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import load
+from posd.payments import journal
 from posd.payments.abort import Aborts
-from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.entries import NothingHeard
+from posd.payments.model import AttentionCode
+from posd.payments.reconcile import Reconciler, ReconcileSettings
 from posd.payments.record import CallsInFlight, begin
-from posd.payments.schedule import Limits
+from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
 from posd.payments.wire import read_event
@@ -48,7 +51,7 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
     fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
     searching = Searching(store, fleet, "", outstanding, now)
     aborts = Aborts(store, fleet, outstanding, now)
-    settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)
+    settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=60, probe_with_abort=False)
     reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
     identities = [str(uuid4()) for _ in range(payments)]
     for identity in identities:
@@ -77,6 +80,13 @@ async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, tur
             running.cancel()
             done, _ = await asyncio.wait({running}, timeout=30)
             assert done
+
+
+async def test_of_a_payment_that_is_gone_meanwhile_nothing_is_recorded(tmp_path: Path) -> None:
+    async with asking(tmp_path) as house:
+        gone = str(uuid4())
+        await house.reconciler._record(gone, NothingHeard(AttentionCode.STALLED, 60.0))
+        assert await house.store.read(lambda db: list(journal.entries(db, gone))) == []
 
 
 async def some_turns(count: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from posd.payments.turns import Turns, always
+from posd.payments.call_turns import CallTurns, always
 from tests.services.test_reconciler import asking, some_turns
 
 
@@ -61,7 +61,7 @@ class Line:
     """Turns, and who has had one."""
 
     def __init__(self, places: int) -> None:
-        self.turns = Turns(places)
+        self.turns = CallTurns(places)
         self.had: list[str] = []
         self.waited_for: set[str] = set()
         self.ends: dict[str, asyncio.Event] = {}

@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
 from posd.base.problems import Problem
-from posd.payments import start as payments_module
 from posd.payments import transitions
 from posd.payments.model import Transaction
-from posd.payments.record import begin
+from posd.payments.record import CallsInFlight, begin
+from posd.payments.start import Payments
 from posd.payments.transitions import rebuild
 from posd.payments.wire import read_event
-from posd.printing import start as printing_module
 from posd.printing.model import PrintJob
+from posd.records import start as starting
+from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage import connection
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
@@ -39,8 +41,7 @@ async def print_it(inside: Inside, identity: str) -> tuple[PrintJob, bool]:
 
 @pytest.fixture
 async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inside]:
-    for module in (payments_module, printing_module):
-        monkeypatch.setattr(module, "RETRY_STORING_SECONDS", 0.01)
+    monkeypatch.setattr(starting, "RETRY_STORING_SECONDS", 0.01)
     async with composed(tmp_path) as parts:
         yield parts
 
@@ -69,8 +70,10 @@ async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_
         writer.write(http(409, b"busy"))
 
     inside.terminal.start = refuse
-    transaction, created = await inside.payments.start(identity, CHARGE)
+    with capture_logs() as lines:
+        transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, transaction.outcome, created) == (Phase.STARTING, None, True)
+    assert "payment.not_recorded" in {line["event"] for line in lines}
     with inside.store.hub.subscribe(identity) as changed:
         inside.unlock()
         await asyncio.wait_for(changed.wait(), 10)
@@ -90,8 +93,10 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
         raise LookupError("a fault")
 
     monkeypatch.setattr(transitions, "conclude_start", broken)
-    transaction, created = await inside.payments.start(identity, CHARGE)
+    with capture_logs() as lines:
+        transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, created) == (Phase.STARTING, True)
+    assert [line["transaction"] for line in lines if line["event"] == "posd.internal_error"] == [identity]
     with inside.store.hub.subscribe(identity) as changed:
         monkeypatch.undo()
         await asyncio.wait_for(changed.wait(), 10)
@@ -140,6 +145,43 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
     assert inside.terminal.starts_of(identity) == 1
 
 
+def another_till(inside: Inside, **parts: Any) -> Payments:
+    """Return the same use case with other parts around it."""
+    urls = CallbackUrls((b"k" * 32,), "", 1)
+    return Payments(inside.store, inside.fleet, urls, CallsInFlight(), UTC, **parts)
+
+
+async def test_no_start_is_recorded_in_a_file_that_lost_its_name_after_the_look_up(inside: Inside) -> None:
+    identity, aside = str(uuid4()), inside.database.with_name("aside.db")
+
+    def move_meanwhile(_db: object, _terminal: str) -> tuple[str, ...]:
+        if not aside.exists():
+            inside.database.rename(aside)
+        return ()
+
+    payments = another_till(inside, now=lambda: datetime.now(UTC), currencies=move_meanwhile)
+    with pytest.raises(Problem) as refused:
+        await payments.start(identity, CHARGE)
+    assert (refused.value.code, inside.terminal.requests) == ("storage_unavailable", [])
+    aside.rename(inside.database)
+    assert await inside.get(identity) is None
+
+
+async def test_a_start_is_late_by_the_clock_that_no_person_sets_although_the_wall_clock_stands(inside: Inside) -> None:
+    now, since_boot = datetime.now(UTC), iter([0.0, 59.0, 61.0])
+    payments = another_till(inside, now=lambda: now, elapsed=lambda: next(since_boot))
+    until = (now + timedelta(seconds=60)).isoformat()
+    with pytest.raises(Problem) as late:
+        await payments.start(str(uuid4()), CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
+    assert (late.value.code, inside.terminal.requests) == ("expired", [])
+
+
+async def test_of_an_id_that_is_not_known_no_abort_is_sent(inside: Inside) -> None:
+    with pytest.raises(Problem) as unknown:
+        await inside.aborts.abort(str(uuid4()), None)
+    assert (unknown.value.code, inside.terminal.requests) == ("not_found", [])
+
+
 @pytest.mark.slow
 async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Inside) -> None:
     identity = str(uuid4())
@@ -179,6 +221,8 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
     """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     identity = str(uuid4())
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
+    # So that the first one is settled when the second is recorded, and not before it.
+    monkeypatch.setattr(starting, "RETRY_STORING_SECONDS", 0.3)
 
     with (
         inside.locked_after("payment.commit_uncertain"),
@@ -189,11 +233,13 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
     # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
-    settling = set(inside.payments._running._tasks)
+    settling = set(inside.payments._starts.running._tasks)
     assert settling
+    meanwhile: list[Transaction | None] = []
 
     async def answer_when_that_is_over(request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.wait(settling)
+        meanwhile.append(await inside.get(identity))
         await inside.terminal.acknowledge(request, writer)
 
     inside.terminal.start = answer_when_that_is_over
@@ -201,6 +247,7 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
     await asyncio.sleep(0)  # it looks the id up, and then waits for the lock
     inside.unlock()
     transaction, created = await repeated
+    assert [item.phase for item in meanwhile if item] == [Phase.STARTING], "the till heard no not_started of it"
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
@@ -219,7 +266,7 @@ async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor
     assert codes == ("internal_error", "internal_error"), "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.printing.under_way("job-1"), "an operator cannot resolve it meanwhile"
     assert inside.terminal.prints == []
-    settling = set(inside.printing._running._tasks)
+    settling = set(inside.printing._starts.running._tasks)
     inside.unlock()
     await asyncio.wait(settling, timeout=PATIENCE_SECONDS)
     assert not inside.printing.under_way("job-1")

@@ -11,15 +11,15 @@ from posd.base.times import iso
 from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.reconcile import Reconciler, ReconcileSettings
 from posd.payments.record import CallsInFlight
-from posd.payments.schedule import Limits
+from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store
-from posd.terminals.claims import Announcement
+from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import answering, hanging_up
@@ -52,7 +52,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
         searching = Searching(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)
-        settings = Settings(Limits(3600, 3600, 3600), settle=0, probe_with_abort=True)
+        settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=0, probe_with_abort=True)
         reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
 
         async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -56,4 +56,4 @@ class Heard(Discovery):
             if info is None:
                 self._fleet.addresses.withdraw(name)
             else:
-                self._take(SERVICE, info)
+                self._take(info)

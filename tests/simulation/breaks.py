@@ -18,6 +18,7 @@ from posd.base import damaged_json
 from posd.clock import rules
 from posd.httpd import admission, server
 from posd.httpd import connection as http_connection
+from posd.logs.writer import LogWriter
 from posd.payments import (
     abort,
     chains,
@@ -38,9 +39,11 @@ from posd.payments import (
 from posd.printing import poll
 from posd.printing import start as print_start
 from posd.records import callback_urls
+from posd.records import inbox as callbacks
+from posd.records import start as starting
 from posd.storage import backup, changes, connection, store, writer
 from posd.terminals import attempt, identity
-from posd.upkeep import restore, retention, unseen
+from posd.upkeep import restore, restore_guard, retention
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,10 @@ _ALL: Final = (
         "writer",
         "Callers are answered when their functions have run, before the COMMIT is on disk.",
         Change(
-            writer.Writer._commit_in_place,
-            "written = await hand_over(self._connection, batch.commit)",
-            "hand_over(self._connection, batch.commit)\n"
-            "    written = Written(batch._results, batch._unit.changes, anything=True)",
+            writer.DatabaseWriter._commit_in_place,
+            "written = await run_on_db_thread(self._connection, batch.commit)",
+            "run_on_db_thread(self._connection, batch.commit)\n"
+            "    written = BatchResult(batch._results, batch._unit.changes, anything=True)",
         ),
     ),
     Break(
@@ -104,9 +107,9 @@ _ALL: Final = (
         "writer",
         "A COMMIT that fails is taken for one that went well.",
         Change(
-            writer.Batch.commit,
-            "return Written([outcome] * len(self._functions), distrusted=broken(error))",
-            "return Written(self._results, self._unit.changes, anything=wrote, distrusted=broken(error))",
+            writer.WriteBatch.commit,
+            "return BatchResult([outcome] * len(self._functions), distrusted=broken(error))",
+            "return BatchResult(self._results, self._unit.changes, anything=wrote, distrusted=broken(error))",
         ),
     ),
     Break(
@@ -114,19 +117,19 @@ _ALL: Final = (
         "writer",
         "Those who wait hear of a change before its COMMIT, look, and find nothing new.",
         Change(
-            writer.Writer._commit_in_place,
-            "written = await hand_over",
-            "self._publish(batch._unit.changes)\n    written = await hand_over",
+            writer.DatabaseWriter._commit_in_place,
+            "written = await run_on_db_thread",
+            "self._publish(batch._unit.changes)\n    written = await run_on_db_thread",
         ),
-        Change(writer.Writer._commit, "self._publish(written.changes)", "pass"),
+        Change(writer.DatabaseWriter._commit, "self._publish(written.changes)", "pass"),
     ),
     Break(
         "lost-wake-up",
         "writer",
         "A function that is handed over during a COMMIT waits until another one comes.",
-        Change(writer.Writer._run, "if not self._waiting:\n            self._wake.clear()\n", "pass\n"),
+        Change(writer.DatabaseWriter._run, "if not self._waiting:\n            self._wake.clear()\n", "pass\n"),
         Change(
-            writer.Writer._run,
+            writer.DatabaseWriter._run,
             "await self._commit(batch)\n",
             "await self._commit(batch)\n        self._wake.clear()\n",
         ),
@@ -138,7 +141,7 @@ _ALL: Final = (
         "What a log has that an earlier process left is taken for synced.",
         Change(
             connection.connect_again,
-            'if files.write_again(path.with_name(f"{path.name}-wal")) and not at_start:',
+            'if files.rewrite_and_fsync(path.with_name(f"{path.name}-wal")) and not at_start:',
             "if not at_start:",
         ),
     ),
@@ -211,10 +214,10 @@ _ALL: Final = (
         "What was `starting` at a crash is taken for not sent.",
         Change(
             recovery.recover,
-            "def work(unit: Unit)",
+            "def work(unit: WriteTransaction)",
             "from posd.payments.entries import Attempted\n"
             "    from posd.terminals.attempt import NotSent\n\n"
-            "    def work(unit: Unit)",
+            "    def work(unit: WriteTransaction)",
         ),
         Change(recovery.recover, "Interrupted()", 'Attempted(NotSent("posd was interrupted"))'),
     ),
@@ -250,19 +253,19 @@ _ALL: Final = (
         "sale-not-checked",
         "start",
         "A second payment of one sale is started on another terminal.",
-        Change(start.Payments._record_intent, "_refuse_sale(unit, transaction)", "None"),
+        Change(start.Payments._record_intent, "_refuse_sale(unit, transaction, chain)", "None"),
     ),
     Break(
         "id-reused",
         "start",
         "A known id with another amount is answered as if it were the same payment.",
-        Change(start.Payments._start, "require_same(", "(lambda *_, **__: None)("),
+        Change(starting.Starts._start, "require_same(", "(lambda *_, **__: None)("),
     ),
     Break(
         "lost-reply-not-started",
         "start",
         "A reply that is lost is taken for a request that was not sent.",
-        Change(attempt.judge_start, "return Doubtful(reason)", "return Unsent(reason)"),
+        Change(attempt.judge_start, "return Doubtful(reason)", "return NeverSent(reason)"),
     ),
     Break(
         "refusal-reopens",
@@ -306,7 +309,7 @@ _ALL: Final = (
         "event-of-another-payment",
         "inbox",
         "An event is applied to the payment of its address, also where it names another one.",
-        Change(inbox._read, 'if event.client_transaction_id not in (client_transaction_id, ""):', "if False:"),
+        Change(inbox._usable, 'if event.client_transaction_id not in (client_transaction_id, ""):', "if False:"),
     ),
     Break(
         "event-of-another-terminal",
@@ -330,19 +333,19 @@ _ALL: Final = (
         "repeats-recorded",
         "inbox",
         "An event that comes again is recorded again.",
-        Change(transitions.recognise, "return Seen.REPEATED if body in recorded else Seen.REUSED", "return Seen.NEW"),
+        Change(transitions.recognise, "if not recorded:", "if True:"),
     ),
     Break(
         "unstored-acknowledged",
         "inbox",
         "An event that could not be stored is answered 200.",
-        Change(inbox.Inbox.receive, "Receipt(503)", "Receipt(200)"),
+        Change(callbacks.CallbackInbox.commit, "CallbackResult.NOT_STORED", "CallbackResult.APPLIED"),
     ),
     Break(
         "good-event-refused",
         "inbox",
         "An event that cannot be stored now is answered 400, after which the terminal does not send it again.",
-        Change(inbox.Inbox.receive, "Receipt(503)", "Receipt(400)"),
+        Change(callbacks.CallbackInbox.commit, "CallbackResult.NOT_STORED", "CallbackResult.UNREADABLE"),
     ),
     Break(
         "damaged-event-refused",
@@ -480,15 +483,15 @@ _ALL: Final = (
         "sum-not-checked",
         "chains",
         "An operation may take more than what its original allows.",
-        Change(chains.place, "_refuse_excess(placed, original, beside, amounts)", "pass"),
+        Change(chains._place, "_refuse_excess(placed, original, beside, amounts)", "pass"),
     ),
     Break(
         "chain-not-checked",
         "chains",
         "An operation is started beside another one of its chain that has ended it, or is open.",
         Change(
-            chains.place,
-            "_refuse_beside(kind, beside, whole(unit.db, placed)[1:], repeat=placed.repeat)",
+            chains._place,
+            "_refuse_beside(kind, beside, chain[1:], repeat=placed.repeat)",
             "pass",
         ),
     ),
@@ -509,7 +512,11 @@ _ALL: Final = (
         "twin-followed",
         "identity",
         "A second device that says it is a terminal is followed although the first one answers.",
-        Change(identity.judge, "return Use.TRUSTED if seen.decided else Conflict.RIVALS", "return Use.NEW"),
+        Change(
+            identity.judge,
+            "return UsableAddress.TRUSTED if seen.decided else AddressConflict.RIVALS",
+            "return UsableAddress.NEW",
+        ),
     ),
     # The feed, and those who wait.
     Break(
@@ -560,14 +567,16 @@ _ALL: Final = (
         Change(
             print_start.Printing._attempt,
             'crash_point("print.replied")',
-            "if isinstance(attempt, Lost):\n        attempt = await self._fleet.contact.call(request)",
+            "if isinstance(attempt, ReplyLost):\n        attempt = await self._fleet.contact.call(request)",
         ),
     ),
     Break(
         "print-not-polled",
         "print",
         "A print job without a webhook is never asked for.",
-        Change(poll.Spooler._ask_next, "at, identity = line.due[0]", "return NEVER\n    at, identity = line.due[0]"),
+        Change(
+            poll.PrintPoller._ask_next, "at, identity = line.due[0]", "return NEVER\n    at, identity = line.due[0]"
+        ),
     ),
     # The listeners.
     Break(
@@ -575,7 +584,7 @@ _ALL: Final = (
         "httpd",
         "A connection on which nothing comes stays open.",
         Change(
-            http_connection.Idle._look,
+            http_connection.IdleTimeout._look,
             "if loop.time() >= over:\n        self.end()",
             "if loop.time() >= over:\n        pass",
         ),
@@ -584,13 +593,13 @@ _ALL: Final = (
         "keep-alive-short",
         "httpd",
         "A connection is ended as idle while its request is being answered.",
-        Change(http_connection.Idle.stop, "self._since = None", "pass"),
+        Change(http_connection.IdleTimeout.stop, "self._since = None", "pass"),
     ),
     Break(
         "no-places",
         "limits",
         "Strangers on the LAN may open any number of connections.",
-        Change(admission.Gate.admit, "if not all(share.has_room(now) for share in shares):", "if False:"),
+        Change(admission.AdmissionGate.admit, "if not all(share.has_room(now) for share in shares):", "if False:"),
     ),
     Break(
         "log-floods",
@@ -606,7 +615,7 @@ _ALL: Final = (
         "tasks-leak",
         "limits",
         "The connections that have ended are never forgotten.",
-        Change(server.Listener._forget, "del self._connections[task]", "pass"),
+        Change(server.HttpListener._forget, "del self._connections[task]", "pass"),
     ),
     # The clock.
     Break(
@@ -639,9 +648,9 @@ _ALL: Final = (
         "inbox",
         "An event that cannot be used is refused, and its bytes are thrown away.",
         Change(
-            inbox.Inbox._quarantine,
-            "if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, came):",
-            "if False:",
+            callbacks.CallbackInbox.refuse,
+            "elif not quarantine.put(unit, self.kind.channel, identity, reason, came):",
+            "elif False:",
         ),
     ),
     Break(
@@ -659,8 +668,8 @@ _ALL: Final = (
         "restore",
         "A database that was restored goes on under the old database_id.",
         Change(
-            restore.Restore.prepare,
-            "database_id.renew(db, mark.at, taken.first_seq, database_id.Cause.RESTORED)",
+            restore.Restore._prepare,
+            "database_id.renew(db, mark.at, taken.first_seq, database_id.IdentityCause.RESTORED)",
             "pass",
         ),
     ),
@@ -668,7 +677,7 @@ _ALL: Final = (
         "going-back-not-noticed",
         "witness",
         "A database that has gone back in time is used like any other.",
-        Change(unseen._compare, "if why is not None:", "if False:"),
+        Change(restore_guard._compare, "if why is not None:", "if False:"),
     ),
     Break(
         "certificate-not-renewed",
@@ -683,7 +692,7 @@ _ALL: Final = (
         "The stop does not wait for the starts that are under way.",
         Change(
             start.Payments.drain,
-            "await self._running.wait(seconds)\n    self._fleet.hurry()\n    await self._running.wait()",
+            "await self._starts.running.wait(seconds)\n    self._fleet.hurry()\n    await self._starts.running.wait()",
             "pass",
         ),
     ),
@@ -698,7 +707,20 @@ _ALL: Final = (
         "witness-dropped",
         "witness",
         "The witness of the payments that were started is not read at the start.",
-        Change(unseen.Unseen._read, "left = self._file.read()", "left = None"),
+        Change(restore_guard.RestoreGuard._read, "left = self._file.read()", "left = None"),
+    ),
+    # The log.
+    Break(
+        "log-written-in-place",
+        "log",
+        "Who logs a line writes it, and waits for the log's reader.",
+        Change(LogWriter.put, "self._changed.notify_all()", 'self._write(memoryview(b"".join(lines)))'),
+    ),
+    Break(
+        "dropped-lines-not-told",
+        "log",
+        "Lines of the log for which there is no room are dropped and not counted.",
+        Change(LogWriter.put, "self.dropped += 1", "pass"),
     ),
 )
 

@@ -43,7 +43,7 @@ FOREIGN: Final = b"SN-FOREIGN"
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
 #: Faults by which it may not end all in its time at a stop.
-UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "sync-error-kill", "no-descriptors")
+UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
 #: By which a stream says that it ends (docs/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: So long before a stop a call has come for certain, in seconds.

@@ -99,10 +99,10 @@ WHY: Final[Mapping[str, str]] = {
     "log: certificate.not_renewed": _CERTIFICATE,
     "log: certificate.refused": _CERTIFICATE,
     "log: certificate.ends": _CERTIFICATE,
+    "log: certificate.ca_lost": _CERTIFICATE,
     "log: terminal.commission_lapsed": "no terminal is commissioned here",
     "log: discovery.unavailable": "zeroconf is not simulated",
     "log: interfaces.unreadable": "the addresses can always be read",
-    "log: print.unknown_command": "the print jobs are of one command",
 }
 
 

@@ -17,6 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from posd.base import files
 from tests.simulation import vfs
 from tests.simulation.recorded import BLOCK, DISK_BYTES, File, Recorded
 
@@ -28,6 +29,7 @@ _FILES = 1 << 20
 # The system's own.
 _open, _write, _truncate, _unlink, _replace = os.open, os.write, os.truncate, os.unlink, os.replace
 _fsync, _statvfs = os.fsync, os.statvfs
+_reserve = files.reserve
 
 
 class Disk(Recorded):
@@ -61,6 +63,7 @@ class Disk(Recorded):
         for name, function in functions.items():
             self._replaced[name] = getattr(os, name)
             setattr(os, name, function)
+        files.reserve = self._reserves
         return self
 
     def __exit__(
@@ -68,6 +71,7 @@ class Disk(Recorded):
     ) -> None:
         for name, function in self._replaced.items():
             setattr(os, name, function)
+        files.reserve = _reserve
         self._vfs.remove()
         if error is None:
             self._tell_raised()
@@ -126,13 +130,20 @@ class Disk(Recorded):
         content = bytes(data)
         appends = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND
         offset = file.size if appends else os.lseek(descriptor, 0, os.SEEK_CUR)
-        if refused := self.refusal("write", file.name, offset + len(content) > file.size):
+        if refused := self.refusal("write", file.name, offset + len(content) > max(file.size, file.reserved)):
             raise _error(refused)
         written = _write(descriptor, content)
         file.write(offset, content[:written])
         file.recorded = True
         self.written_bytes += written
         return written
+
+    def _reserves(self, descriptor: int, size: int) -> bool:
+        file = self._file(descriptor)
+        if isinstance(file, File) and not self.dead and not (self.full and size > file.reserved):
+            file.reserved = size
+            return True
+        return False
 
     def _syncs(self, descriptor: int) -> None:
         found = self._file(descriptor)

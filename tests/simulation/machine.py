@@ -22,6 +22,7 @@ from tempfile import gettempdir, mkdtemp
 from typing import Any
 from unittest.mock import patch
 
+import aiosqlite
 import structlog
 
 from posd import tls
@@ -34,13 +35,14 @@ from posd.payments import transitions
 from posd.records.callback_urls import make_key
 from posd.storage import checkpoint
 from posd.terminals.discovery import Discovery
-from posd.terminals.interfaces import Interface, Snapshot
-from posd.tls import issue
+from posd.terminals.interfaces import Interface, InterfaceSnapshot
+from posd.tls import authority, issue
 from posd.upkeep.restore import Restore
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
 from tests.simulation.network import Network
 from tests.simulation.plan import BORN
+from tests.simulation.still import Log, Manager, log_of
 
 #: Where the machines' files lie: in memory, where the system has such a place.
 MEMORY = Path("/dev/shm")
@@ -114,7 +116,7 @@ def certificate_files(made: datetime) -> Path:
     directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
     _certificates.append(directory)
     atexit.register(remove_certificates)
-    with patch.object(issue, "_now", lambda: made):
+    with patch.object(authority, "now", lambda: made):
         tls.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
 
@@ -185,6 +187,8 @@ class Machine:
         self.write_configuration()
         self.disk = Disk(base / "state", self.random, lambda: self.clocks.now().timestamp())
         self.task: asyncio.Task[None] | None = None
+        self.still_log: Log | None = None
+        self.manager: Manager | None = None
         self.addresses = {"eth0": frozenset({self.network.machine})}
         self._changed = asyncio.Event()
         self._boot = 1
@@ -196,6 +200,7 @@ class Machine:
         self.power_fails = False
         self.operations = 0
         self._connections: list[sqlite3.Connection] = []
+        self._threads: list[aiosqlite.Connection] = []
 
     @property
     def till_socket(self) -> str:
@@ -255,13 +260,16 @@ class Machine:
                         self.disk.on_operation = None
             finally:
                 _sink.take = lambda _level, _fields: None
+                self.log_goes_on()
+                if self.manager is not None:
+                    self.manager.close()
                 rmtree(self.home, ignore_errors=True)
                 gc.unfreeze()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Know the connections that the daemon has to its database: the kernel closes them when it is killed."""
-        connect = sqlite3.connect
+        connect, begin = sqlite3.connect, aiosqlite.Connection.__init__
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
             made: sqlite3.Connection = connect(*arguments, **options)
@@ -269,7 +277,12 @@ class Machine:
                 self._connections.append(made)
             return made
 
-        with patch.object(sqlite3, "connect", connected):
+        def begun(connection: aiosqlite.Connection, *arguments: Any, **options: Any) -> None:
+            begin(connection, *arguments, **options)
+            if LIFE.get():
+                self._threads.append(connection)
+
+        with patch.object(sqlite3, "connect", connected), patch.object(aiosqlite.Connection, "__init__", begun):
             yield
 
     def _take(self, level: str, fields: dict[str, Any]) -> None:
@@ -277,10 +290,28 @@ class Machine:
         if self.network.is_dead(life):
             return
         line = Line(life, self.loop.time(), level, fields.pop("event"), fields)
+        if self.still_log is not None:
+            self.still_log.put(line.event)
+        if self.manager is not None:
+            self.manager.read()
         if line.event == "posd.started":
             self.started.set()
         self.lines.append(line)
         self.on_line(line)
+
+    def log_stands_still(self) -> None:
+        """Have nobody read the log."""
+        self.still_log = log_of(os.getpid())
+
+    def log_goes_on(self) -> tuple[int, str | None]:
+        """Read the log again; see `Log.end`."""
+        log, self.still_log = self.still_log, None
+        return (0, None) if log is None else log.end()
+
+    def manager_stands_still(self) -> None:
+        """Have the service manager read nothing."""
+        self.manager = self.manager or Manager(self.home)
+        self.manager.stand_still()
 
     def _operation(self, kind: str, name: str) -> None:
         self.operations += 1
@@ -332,6 +363,9 @@ class Machine:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+        for begun in self._threads:
+            begun._connection = None  # else it warns, when it is collected, that nobody has closed it
+        self._threads.clear()
         if self.disk.open_files():
             gc.collect()
         if left := self.disk.open_files():
@@ -442,12 +476,12 @@ class Machine:
 
     # Surroundings.
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> InterfaceSnapshot:
         found = [
             Interface(name, index, addresses, running=bool(addresses))
             for index, (name, addresses) in enumerate(self.addresses.items(), 1)
         ]
-        return Snapshot(frozenset(found))
+        return InterfaceSnapshot(frozenset(found))
 
     async def _reports(self) -> AsyncIterator[None]:
         while True:
@@ -462,7 +496,7 @@ class Machine:
         """Be `posd tls renew`, the one program that the daemon runs."""
         assert "renew" in arguments, arguments
         with (
-            patch.object(issue, "_now", self.clocks.now),
+            patch.object(authority, "now", self.clocks.now),
             patch.object(issue, "local_addresses", lambda: [self.network.machine]),
         ):
             try:

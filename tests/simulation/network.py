@@ -546,7 +546,8 @@ class Network:
         return Listening(self, (host, port), socket.AF_INET)
 
     def unix_socket(self, path: Any, _group: str = "") -> Any:
-        """Return a Unix socket bound there."""
+        """Return a Unix socket bound there; a file stands for it."""
+        path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 
     def serve(self, host: str, port: int, handler: Callable[[End], None]) -> Listening:

@@ -59,6 +59,7 @@ FAULTS: Final[Mapping[str, float]] = {
     "disk-full": 0.4,
     "disk-error": 0.6,
     "disk-slow": 0.5,
+    "disk-still": 0.3,
     "link-down": 1.2,
     "links-down": 0.3,
     "link-cut": 1.5,
@@ -79,6 +80,8 @@ FAULTS: Final[Mapping[str, float]] = {
     "machine-moves": 0.3,
     "crowd": 0.15,
     "sync-error-kill": 1.0,
+    "log-still": 0.5,
+    "manager-still": 0.3,
 }
 
 

@@ -42,11 +42,12 @@ _replace, _unlink = os.replace, os.unlink  # the system's own: a disk that is in
 class File:
     """A file as it is for certain, and what was done since: (offset, data), or (length, None) for a truncation.
 
-    `size` is how long it is for processes. `recorded`: all that is written to it is recorded. `whole`: what is certain
-    and what was done since make up what processes see; no longer so after a sync that failed.
+    `size` is how long it is for processes, `reserved` how long it can be on a full disk. `recorded`: all that is
+    written to it is recorded. `whole`: what is certain and what was done since make up what processes see; no longer
+    so after a sync that failed.
     """
 
-    __slots__ = ("certain", "inode", "name", "recorded", "size", "stat", "unsynced", "whole")
+    __slots__ = ("certain", "inode", "name", "recorded", "reserved", "size", "stat", "unsynced", "whole")
 
     def __init__(self, name: str, inode: int = 0, content: bytes = b"") -> None:
         self.name = name
@@ -54,6 +55,7 @@ class File:
         self.certain = bytearray(content)
         self.unsynced: list[tuple[int, bytes | None]] = []
         self.size = len(content)
+        self.reserved = 0
         self.recorded = False
         self.whole = True
         self.stat: os.stat_result | None = None  # of when the process died, or the file lost its name

@@ -19,6 +19,23 @@ with applied("stale-reads"):
 """
 
 
+STILL = """
+from dataclasses import replace
+from tests.simulation.breaks import applied
+from tests.simulation.plan import Fault, make_plan
+from tests.simulation.world import World
+
+faults = Fault(1, 3.0, "log-still", 0, 400.0, 1), Fault(2, 5.0, "manager-still", 0, 100.0, 1)
+plan = replace(make_plan(2, 20, ()), faults=(*faults, Fault(3, 30.0, "restart", 0, 10.0, 1)))
+sound = World(plan, until_failure=True).run()
+met = {name for name, _ in sound.seen}
+print(sound.failures, met & {"log: log.dropped", "log: manager.not_reading"})
+for name in ("log-written-in-place", "dropped-lines-not-told"):
+    with applied(name):
+        print(World(plan, until_failure=True).run().failures)
+"""
+
+
 def test_each_deliberate_fault_still_fits_the_product() -> None:
     assert len(BREAKS) >= 30
     for name in BREAKS:
@@ -30,6 +47,15 @@ def test_a_run_finds_a_deliberate_fault() -> None:
     """It is a process of its own: a run that ends in the middle leaves much behind."""
     done = subprocess.run([sys.executable, "-c", STALE_READS], capture_output=True, text=True, check=True, timeout=300)
     assert "is not known any more" in done.stdout
+
+
+def test_a_log_and_a_manager_that_stand_still_hold_up_nothing_and_a_fault_there_is_found() -> None:
+    done = subprocess.run([sys.executable, "-c", STILL], capture_output=True, text=True, check=True, timeout=300)
+    sound, *broken = done.stdout.splitlines()
+    assert sound.startswith("[] {"), sound
+    assert sound.count("log: ") == 2, sound
+    assert "waits for a reader" in broken[0]
+    assert "told as dropped" in broken[1]
 
 
 @pytest.mark.slow

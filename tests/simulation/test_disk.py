@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
-from posd.storage import backup, files
+from posd.base import files
+from posd.storage import backup
 from posd.storage.connection import connect_again, connect_reader, connect_writer, open_database
 from posd.storage.errors import StoreError
-from posd.storage.placed import Placed
+from posd.storage.open_files import OpenFiles
 from tests.simulation import vfs
 from tests.simulation.disk import Disk
 from tests.simulation.recorded import Kind
@@ -66,7 +67,7 @@ def database(disk: Disk) -> Path:
         db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
     with closing(connect_writer(path)):
         pass
-    files.sync(path.parent)
+    files.sync_folder(path.parent)
     return path
 
 
@@ -179,7 +180,7 @@ def test_what_a_sync_that_failed_did_not_write_no_later_sync_writes(disk_of: Mak
     for seed in range(SEEDS):
         disk = disk_of(seed)
         path = disk.directory / "lines"
-        files.write_private(path, b"")
+        files.replace(path, b"")
         append(path, b"a" * 512 * 8)
         disk.fail_after(1, "sync")
         with pytest.raises(OSError, match="Input/output error"):
@@ -224,9 +225,9 @@ def test_a_name_whose_sync_was_a_lie_is_the_old_one_in_some_runs(disk_of: MakeDi
     for seed in range(SEEDS):
         disk = disk_of(seed)
         path = disk.directory / "key"
-        files.write_private(path, b"old")
+        files.replace(path, b"old")
         disk.lying_syncs = True
-        files.write_private(path, b"new")
+        files.replace(path, b"new")
         disk.crash(power=True)
         found.add(path.read_bytes())
     assert found >= {b"old", b"new"}
@@ -371,10 +372,10 @@ def test_a_file_is_replaced_whole_or_not_at_all_at_each_operation(disk_of: MakeD
         for seed in range(SEEDS // 2):
             disk = disk_of(seed)
             path = disk.directory / "key"
-            files.write_private(path, b"old")
+            files.replace(path, b"old")
             kill_before(disk, number)
             with suppress(OSError):
-                files.write_private(path, b"new" * 1000)
+                files.replace(path, b"new" * 1000)
             disk.on_operation = None
             disk.crash(power=True)
             found.append(path.read_bytes())
@@ -449,7 +450,7 @@ def test_what_was_open_before_the_crash_reaches_nothing_of_after(disk_of: MakeDi
         disk = disk_of(seed)
         path = database(disk)
         lines = path.with_name("lines")
-        files.write_private(lines, b"one")
+        files.replace(lines, b"one")
         with closing(connect_writer(path)) as db:
             add(db, 1)
             descriptor = os.open(lines, os.O_WRONLY | os.O_APPEND)
@@ -499,7 +500,7 @@ def test_a_backup_is_written_and_the_files_stay_where_they_are(disk: Disk) -> No
     path, target = disk.directory / "posd.db", disk.directory / "backups" / "one.db"
     target.parent.mkdir()
     with closing(open_database(path)) as db:
-        placed = Placed(path)
+        placed = OpenFiles(path)
         placed.note()
         db.execute("CREATE TABLE more (a)")
         assert placed.missing_now() is None
@@ -537,7 +538,7 @@ def test_each_operation_is_told_before_it_is_done(disk: Disk) -> None:
     ]
     assert (disk.written_bytes - written, disk.syncs - syncs) == (32 + 24 + 1024 + 1024, 5)
     told.clear()
-    files.write_private(path.with_name("key"), b"secret")
+    files.replace(path.with_name("key"), b"secret")
     assert [(kind, name) for kind, name, _ in told] == [("sync", "key.new"), ("rename", "key.new"), ("sync", "")]
 
 
@@ -568,7 +569,7 @@ def test_files_elsewhere_and_times_are_the_system_s(disk: Disk, tmp_path: Path) 
     with closing(connect_writer(elsewhere)) as db:
         db.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)")
         add(db, 1)
-    files.write_private(tmp_path / "key", b"secret")
+    files.replace(tmp_path / "key", b"secret")
     assert os.statvfs(tmp_path).f_blocks
     assert rows(elsewhere) == [1]
     assert told == []

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import aiosqlite.core
 
+from posd.storage import backup
 from tests.simulation.loop import VirtualLoop
 
 
@@ -59,8 +61,17 @@ class _Thread:
         """It has ended."""
 
 
+class _Look:
+    """Takes the place of a thread that looks at a folder, which takes no time."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **_options: Any) -> None:
+        """Take what a thread takes."""
+        self.start = partial(target, *args)
+
+
 @contextmanager
 def without_threads(loop: VirtualLoop) -> Iterator[None]:
     """Have aiosqlite's connections take steps of this loop."""
-    with patch.multiple(aiosqlite.core, SimpleQueue=lambda: _Queue(loop), Thread=_Thread):
+    of_connections = patch.multiple(aiosqlite.core, SimpleQueue=lambda: _Queue(loop), Thread=_Thread)
+    with of_connections, patch.object(backup, "Thread", _Look):
         yield

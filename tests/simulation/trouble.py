@@ -83,6 +83,33 @@ async def _disk_slow(world: "World", fault: Fault) -> None:
     world.slower = 1.0
 
 
+async def _disk_still(world: "World", fault: Fault) -> None:
+    """Let nothing end that the disk was asked for, until it goes on."""
+    world.still_until = world.loop.time() + fault.seconds
+    await asyncio.sleep(fault.seconds)
+
+
+async def _log_still(world: "World", fault: Fault) -> None:
+    """Let nobody read the log: what has no room is dropped, counted, and told when somebody reads again."""
+    if world.machine.still_log is not None:
+        return
+    world.machine.log_stands_still()
+    await asyncio.sleep(fault.seconds)
+    dropped, wrong = world.machine.log_goes_on()
+    if dropped:
+        world.seen("log", "log.dropped")
+    if wrong is not None:
+        world.checks.fail(wrong)
+
+
+async def _manager_still(world: "World", fault: Fault) -> None:
+    """Let the service manager read nothing."""
+    world.machine.manager_stands_still()
+    await asyncio.sleep(fault.seconds)
+    if world.machine.manager is not None:
+        world.machine.manager.go_on()
+
+
 async def _link_down(world: "World", fault: Fault) -> None:
     way = world.network.way(_terminal(world, fault).address)
     way.up = False
@@ -286,6 +313,7 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "disk-full": _disk_full,
     "disk-error": _disk_error,
     "disk-slow": _disk_slow,
+    "disk-still": _disk_still,
     "link-down": _link_down,
     "links-down": _links_down,
     "link-cut": _link_cut,
@@ -307,4 +335,6 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     "machine-moves": _machine_moves,
     "crowd": _crowd,
     "sync-error-kill": _sync_error_kill,
+    "log-still": _log_still,
+    "manager-still": _manager_still,
 }

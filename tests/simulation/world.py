@@ -56,7 +56,8 @@ FAILING_SECONDS: Final = 120.0
 HOLDS_UP: Final = frozenset(
     {
         *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
-        *("disk-full", "disk-error", "disk-slow", "sync-error-kill", "links-down", "machine-moves", "no-descriptors"),
+        *("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill"),
+        *("links-down", "machine-moves", "no-descriptors"),
     }
 )
 HOLDS_UP_ONE: Final = frozenset(
@@ -116,6 +117,8 @@ class World:
         self.backups: list[Path] = []
         self.done = 0
         self.slower = 1.0
+        #: Until when the disk stands still.
+        self.still_until = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
         self.seen_pairs: Counter[tuple[str, str]] = Counter()
@@ -253,7 +256,8 @@ class World:
     def _step_seconds(self) -> float:
         self._steps += 1
         low, high = self.plan.disk
-        return (low + (high - low) * mixed(self.plan.seed, self._steps)) * self.slower
+        still = max(0.0, self.still_until - self.loop.time())
+        return still + (low + (high - low) * mixed(self.plan.seed, self._steps)) * self.slower
 
     # The run.
 
@@ -397,6 +401,10 @@ class World:
         metrics = (await self.person.call("GET", "/v1/metrics")).body.decode()
         self.checks.nothing_left(terminals, metrics, transactions)
         await machine.stop()
+        if machine.manager is not None:
+            machine.manager.read()
+            if machine.manager.heard.get("STOPPING") != "1":
+                self.checks.fail(f"the service manager reads again, and has heard {machine.manager.heard}")
         self.checks.disk()
 
     def _line(self, line: Any) -> None:

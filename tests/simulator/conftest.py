@@ -50,8 +50,6 @@ Script = Callable[[dict[str, Any]], int | None]
 class Delivery:
     """One POST as it reached the receiver."""
 
-    at: float
-    path: str
     headers: dict[str, str]
     raw: bytes
     event: dict[str, Any]
@@ -106,8 +104,7 @@ class Receiver:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         raw = await reader.readexactly(int(headers["content-length"]))
         event = json.loads(raw, parse_float=Decimal)
-        now = asyncio.get_running_loop().time()
-        self.deliveries.append(Delivery(now, head[0].split()[1], headers, raw, event))
+        self.deliveries.append(Delivery(headers, raw, event))
         async with self._changed:
             self._changed.notify_all()
         if self.silent:
@@ -232,32 +229,25 @@ async def client(client_tls: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient
         yield made
 
 
-@pytest.fixture
-async def till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
-    """A till with a terminal that runs the default scenario unless told otherwise."""
-    async with Simulator(settings()) as terminal:
-        yield Till(terminal, client)
+def terminal_with(**changes: Any) -> Any:
+    """Return a fixture: a till with a terminal of these settings."""
+
+    @pytest.fixture
+    async def made(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
+        async with Simulator(settings(**changes)) as terminal:
+            yield Till(terminal, client)
+
+    return made
 
 
-@pytest.fixture
-async def quick_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
-    """A till for many payments one after the other: each takes some 10 ms."""
-    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
-        yield Till(terminal, client)
-
-
-@pytest.fixture
-async def slow_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
-    """A till whose terminal leaves a test time to act between two states, and waits for an abort for ever."""
-    async with Simulator(settings(speed=SLOW_SPEED, wait_seconds=0)) as terminal:
-        yield Till(terminal, client)
-
-
-@pytest.fixture
-async def virtual_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
-    """A till with a terminal whose time passes only when the test lets it."""
-    async with Simulator(settings(virtual=True)) as terminal:
-        yield Till(terminal, client)
+#: The default scenario, unless told otherwise.
+till = terminal_with()
+#: For many payments one after the other: each takes some 10 ms.
+quick_till = terminal_with(speed=QUICK_SPEED)
+#: A test has time to act between two states, and the terminal waits for an abort for ever.
+slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
+#: Time passes only when the test lets it.
+virtual_till = terminal_with(virtual=True)
 
 
 class Stage:
@@ -277,14 +267,6 @@ class Stage:
         file = write(self._directory, text)
         async with Simulator(self._settings(scenario_file=file, **changes)) as terminal:
             yield Till(terminal, self._client)
-
-    async def told(self, till: Till, **fields: Any) -> list[dict[str, Any]]:
-        """Pay, and return the events that have come once the payment is over and they are all delivered."""
-        await till.charge(events_webhook_url=self.receiver.url, **fields)
-        await till.terminal.ledger.wait_for("over")
-        queued = till.terminal.ledger.of("event")
-        await self.receiver.until(lambda: len(self.receiver.deliveries) >= len(queued))
-        return [delivery.event for delivery in self.receiver.deliveries]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posd.simulator.clock import VirtualClock
-from posd.simulator.delivery import Item, Poster, Queue, Sender
+from posd.simulator.delivery import Poster, Queue, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
 from tests.simulator.conftest import Receiver, Script
@@ -39,7 +39,7 @@ class Delivering:
         """Queue an event, return its id; `say` tells the receiver what to answer, where the test's receiver listens."""
         event_id = event_id or str(uuid.uuid4())
         body = json.dumps({"event_id": event_id, "client_transaction_id": transaction, "status": "X", "say": say})
-        self.sender.submit(Item(event_id, transaction, "X", url or self.receiver.url, body, **fields))
+        self.sender.submit(QueuedEvent(event_id, transaction, "X", url or self.receiver.url, body, **fields))
         return event_id
 
     def attempts(self, event_id: str) -> list[dict[str, Any]]:

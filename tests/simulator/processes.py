@@ -12,8 +12,6 @@ from tests.support import forks
 
 Line = dict[str, Any]
 Process = forks.Process | asyncio.subprocess.Process
-#: Real seconds that no start of a process takes.
-A_WHILE = 600.0
 #: Longest real seconds for the next line; the first one comes when the process is ready.
 PATIENCE = 30.0
 
@@ -64,15 +62,3 @@ def lines_of(ledger: Path, kind: str, **fields: Any) -> list[Line]:
     assert text[-1:] in ("", "\n")
     wanted = {"kind": kind} | fields
     return [line for line in map(json.loads, text.splitlines()) if wanted.items() <= line.items()]
-
-
-def put_back(queue: Path, seconds: float) -> None:
-    """Put the attempts in the journal of a queue back in time; forward, where the number is below 0.
-
-    A process takes its time to start, and at the speed of tests the 15 minutes of an event may be over by then.
-    """
-    journal = [json.loads(line) for line in queue.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    for change in journal:
-        if change["op"] == "attempt":
-            change["at"] -= seconds
-    queue.write_text("".join(json.dumps(change) + "\n" for change in journal))

@@ -41,7 +41,7 @@ class Restarted:
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run the next process; it may die at a point of its code."""
         files = ("--state", str(self.state), "--ledger", str(self.ledger))
-        given = ("--no-mdns", "--http", *self.options, *files, *options)
+        given = ("--http", *self.options, *files, *options)
         async with simulate(*given, tmp=self.tmp, kill_at=kill_at) as (process, ready):
             self.base_url = ready["base_url"]
             yield process

@@ -1,70 +1,14 @@
 """Scenario files: those that ship can all be read, and what is wrong in one's own is said by name."""
 
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from posd.simulator import SettingsError
-from posd.simulator.operations import FINALS, Status
-from posd.simulator.scenario import DEFAULT_SCENARIO, Scenario, by_amount, payments, read, text
+from posd.simulator.operations import FINALS
+from posd.simulator.scenario import Scenario, read
 from tests.simulator.own import APPROVED, A, step, write
 from tests.support.tables import every
-
-#: The scenarios that tests, the demonstration and shops have known from the beginning.
-OLD = {
-    "approve-contactless",
-    "approve-chip-pin",
-    "approve-third-presentation",
-    "decline",
-    "reject-before-card",
-    "reject-after-card",
-    "cancel-by-cardholder",
-    "wait-for-abort",
-}
-
-
-def test_what_ships() -> None:
-    assert payments().keys() >= OLD | {"by-hand", DEFAULT_SCENARIO}
-    assert list(payments()) == sorted(payments())
-    for name, scenario in payments().items():
-        assert text(name).startswith("summary = ")
-        for words in (scenario.summary, scenario.when):
-            assert words[0].isupper(), (name, words)
-            assert words.endswith("."), (name, words)
-
-
-def test_each_amount_chooses_one_scenario_and_is_a_test_amount() -> None:
-    amounts = [Decimal(item.amount) for item in payments().values() if item.amount is not None]
-    assert len(amounts) == len(set(amounts))
-    assert all(Decimal("9000.01") <= amount <= Decimal("9000.99") for amount in amounts)
-    for name, scenario in payments().items():
-        if scenario.amount is not None:
-            assert by_amount(Decimal(scenario.amount), payments()) == name
-    assert by_amount(9000, payments()) is None
-
-
-def test_what_begins_before_the_start_has_no_amount() -> None:
-    assert not [name for name, item in payments().items() if item.out_of_reach and item.amount is not None]
-
-
-@every("name", sorted(payments()))
-def test_a_rejection_says_why(name: str) -> None:
-    """An event that lacks its failure is made so by `remove`, not by leaving it out."""
-    failure = None
-    for item in payments()[name].steps:
-        failure = item.failure or failure
-        assert failure or item.status not in (Status.DECLINED, Status.TERMINAL_REJECTED)
-
-
-@every("name", sorted(payments()))
-def test_the_money_that_a_scenario_expects_is_what_its_steps_move(name: str) -> None:
-    """Unless an abort or the terminal's refusal comes between."""
-    scenario = payments()[name]
-    approvals = sum(item.status == Status.APPROVAL and not item.restates for item in scenario.steps)
-    untouched = scenario.start.runs and scenario.till.abort is None and not scenario.out_of_reach
-    assert scenario.expect.charges == approvals or (not untouched and scenario.expect.charges == 0)
-
 
 WRONG = [
     ("steps = 1", "steps"),

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from tests.simulator.conftest import QUICK_SPEED, Receiver, Till
+from tests.simulator.conftest import QUICK_SPEED, Till
 
 MakeSettings = Callable[..., Settings]
 Event = dict[str, Any]
@@ -41,53 +41,6 @@ class Chain:
         assert event["status"] == "APPROVAL"
         self.references[named] = event["raw_response"]["transaction_reference"]
         return event
-
-
-async def test_a_pre_authorization_is_renewed_twice_captured_and_voided(quick_till: Till, receiver: Receiver) -> None:
-    """Over HTTP, with every reference held against the request that sent it and the event that brought it."""
-    steps = (
-        ("pre-auth", None, 10.00, "PREAUTH"),
-        ("re-auth", "pre-auth", 12.50, "REAUTHORIZATION"),
-        ("re-auth", "re-auth", 15.05, "REAUTHORIZATION"),
-        ("capture", "re-auth", 14.99, "CAPTURE"),
-        ("void", "capture", None, "VOID"),
-    )
-    newest: dict[str | None, str | None] = {None: None}
-    references: list[str] = []
-    for name, original, amount, word in steps:
-        sent = newest[original]
-        fields: dict[str, Any] = {"amount": None if amount is None else {"subtotal_iva0": amount}}
-        event = await quick_till.run(name, transaction_reference=sent, events_webhook_url=receiver.url, **fields)
-        await receiver.wait_for(4 * len(references) + 4)
-        assert receiver.deliveries[-1].event["event_id"] == event["event_id"]
-        assert (event["status"], event["operation"]["type"]) == ("APPROVAL", word)
-        assert event["operation"].get("transaction_reference") == (sent if name in ("re-auth", "capture") else None)
-        assert event["raw_response"]["authorized_amount"] == str(amount or 14.99).ljust(4, "0")
-        newest[name] = event["raw_response"]["transaction_reference"]
-        references.append(newest[name])
-    assert len(set(references)) == len(steps)
-    ledger = quick_till.terminal.ledger
-    assert [(line["operation"], line["transaction_reference"]) for line in ledger.of("start")] == [
-        ("pre-auth", None),
-        ("re-auth", references[0]),
-        ("re-auth", references[1]),
-        ("capture", references[2]),
-        ("void", references[3]),
-    ]
-    finals = [(line["operation"], line["transaction_reference"]) for line in ledger.of("final", charged=True)]
-    assert finals == [(name, reference) for (name, *_), reference in zip(steps, references, strict=True)]
-
-
-async def test_a_charge_is_tipped_and_voided(quick_till: Till) -> None:
-    chain = Chain(quick_till)
-    (charge,) = await chain.run("c=charge", amount={"iva": 1.25, "subtotal_iva": 10.4})
-    (tip,) = await chain.run("t=post-tip c", amount={"tip": 2.05})
-    (void,) = await chain.run("v=void c", amount=None)
-    assert [event["operation"]["type"] for event in (charge, tip, void)] == ["CHARGE", "POST_TIP", "VOID"]
-    assert [event["raw_response"]["authorized_amount"] for event in (charge, tip, void)] == ["11.65", "2.05", "11.65"]
-    assert void["operation"]["amount"] == charge["operation"]["amount"]
-    assert len(set(chain.references.values())) == 3
-    assert not any("transaction_reference" in event["operation"] for event in (charge, tip, void))
 
 
 #: Operation -> the operations whose approvals it can be done to.
@@ -203,19 +156,6 @@ async def test_chains_that_fit(quick_till: Till, steps: str) -> None:
     assert len(events) == len(set(chain.references.values())) == steps.count("=")
 
 
-async def test_a_reference_is_taken_in_any_case_and_reported_as_it_was_sent(quick_till: Till) -> None:
-    chain = Chain(quick_till)
-    await chain.run("p=pre-auth")
-    chain.references["p"] = chain.references["p"].upper()
-    (first,) = await chain.run("r=re-auth p")
-    assert first["operation"]["transaction_reference"] == chain.references["p"]
-    assert (await chain.attempt("capture p")).json()["code"] == SUPERSEDED
-    chain.references["r"] = chain.references["r"].upper()
-    (second,) = await chain.run("c=capture r")
-    assert second["operation"]["transaction_reference"] == chain.references["r"]
-    assert (await chain.attempt("void r")).json()["code"] == CAPTURED
-
-
 @pytest.mark.parametrize("scenario", ["decline", "reject-before-card", "cancel-by-cardholder"])
 async def test_what_was_not_approved_has_changed_nothing(quick_till: Till, scenario: str) -> None:
     chain = Chain(quick_till)
@@ -238,21 +178,6 @@ async def test_a_void_without_an_amount_has_that_of_its_original(quick_till: Til
     assert void["operation"]["amount"] == capture["operation"]["amount"]
     assert void["raw_response"]["authorized_amount"] == "11.6001"
     assert quick_till.terminal.ledger.of("final")[-1]["amount"] == quick_till.terminal.ledger.of("final")[-2]["amount"]
-
-
-async def test_a_void_that_ends_otherwise_shows_the_originals_amount_too(quick_till: Till) -> None:
-    chain = Chain(quick_till)
-    (charge,) = await chain.run("c=charge", amount={"subtotal_iva0": 7.5})
-    fields = {"transaction_reference": chain.references["c"], "metadata": {"scenario": "cancel-by-cardholder"}}
-    void = await quick_till.run("void", amount=None, **fields)
-    assert (void["status"], void["operation"]["amount"]) == ("TERMINAL_CANCELED", charge["operation"]["amount"])
-
-
-async def test_a_void_with_an_amount_has_its_own(quick_till: Till) -> None:
-    chain = Chain(quick_till)
-    await chain.run("c=charge", amount={"subtotal_iva0": 7.5})
-    (void,) = await chain.run("v=void c", amount={"subtotal_iva0": 2.25})
-    assert void["raw_response"]["authorized_amount"] == void["operation"]["amount"]["subtotal_iva0"] == "2.25"
 
 
 async def test_chains_go_on_after_a_restart(settings: MakeSettings, client: httpx2.AsyncClient) -> None:

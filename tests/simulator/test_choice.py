@@ -1,7 +1,6 @@
 """Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option."""
 
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,35 +47,15 @@ async def test_who_chooses_and_in_which_order(stage: Stage) -> None:
         assert await chosen(till, metadata=METADATA) == ("decline", "metadata")
 
 
-async def test_the_amount_of_a_scenario_of_ones_own_counts_before_those_that_ship(stage: Stage) -> None:
-    async with stage.plays('amount = "9000.06"\n' + steps(A, CANCELED)) as till:
-        assert await chosen(till, amount=AMOUNT) == ("own", "amount")
-
-
 @pytest.mark.parametrize("amount", [{"subtotal_iva0": 9000}, {"subtotal_iva0": 9000.061}, {"subtotal_iva0": 90.06}])
 async def test_other_amounts_choose_nothing(till: Till, amount: dict[str, Any]) -> None:
     assert await chosen(till, amount=amount) == ("approve-contactless", "option")
-
-
-async def test_the_tip_that_the_cardholder_adds_does_not_choose(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient
-) -> None:
-    async with Simulator(settings(tip=Decimal("0.05"))) as terminal:
-        assert await chosen(Till(terminal, client), amount=AMOUNT) == (BY_AMOUNT, "amount")
 
 
 async def test_a_start_that_is_refused_does_not_use_up_what_was_armed(till: Till) -> None:
     till.terminal.terminal.arm("decline")
     assert (await till.post(b"{")).status_code == 400
     assert await chosen(till) == ("decline", "armed")
-
-
-async def test_what_was_armed_can_be_taken_back(till: Till) -> None:
-    till.terminal.terminal.arm("decline")
-    till.terminal.terminal.arm(None)
-    assert await chosen(till) == ("approve-contactless", "option")
-    with pytest.raises(KeyError):
-        till.terminal.terminal.arm("declined")
 
 
 async def test_a_scenario_that_begins_before_the_start_is_begun_when_it_is_armed(

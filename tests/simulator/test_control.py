@@ -11,10 +11,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from posd.simulator import Settings, SettingsError, Shop
-from posd.simulator.control import HELP, Control
-from posd.simulator.payment import Hand
-from posd.simulator.scenario import payments, prints
+from posd.simulator import Settings, TerminalGroup
+from posd.simulator.control import Control
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
 from tests.simulator.processes import simulate, until
@@ -26,7 +24,7 @@ JSON = {"content-type": "application/json"}
 class Developer:
     """Calls the control API of a shop with one terminal."""
 
-    def __init__(self, shop: Shop, control: Control, client: httpx2.AsyncClient) -> None:
+    def __init__(self, shop: TerminalGroup, control: Control, client: httpx2.AsyncClient) -> None:
         self.terminal = shop.terminals[SERIAL]
         self.till = Till(self.terminal, client)
         self.printer = PrintTill(self.terminal, client)
@@ -57,7 +55,7 @@ class Developer:
 
 @asynccontextmanager
 async def controlled(wanted: Settings, client: httpx2.AsyncClient) -> AsyncIterator[Developer]:
-    async with Shop([wanted]) as shop, Control(shop, "127.0.0.1", 0) as control:
+    async with TerminalGroup([wanted]) as shop, Control(shop, "127.0.0.1", 0) as control:
         yield Developer(shop, control, client)
 
 
@@ -93,11 +91,6 @@ async def test_a_payment_by_hand(developer: Developer, receiver: Receiver) -> No
     assert hands == [("present-card", True), ("cancel", False), ("approve", True)]
 
 
-async def test_every_hand_is_there_and_says_where_it_is_not_possible(developer: Developer) -> None:
-    for hand in Hand:
-        assert await developer.refused(f"/terminals/SN%2F1/{hand}") == (409, "NOT_NOW")
-
-
 async def test_the_switches(developer: Developer) -> None:
     first = developer.terminal.base_url
     assert (await developer.do("unplug"))["plugged"] is False
@@ -124,53 +117,6 @@ async def test_the_switches(developer: Developer) -> None:
         "payment": None,
         "waiting_events": 0,
     }
-
-
-async def test_paper(developer: Developer) -> None:
-    await developer.printer.create("job-1", "out-of-paper")
-    await developer.terminal.ledger.wait_for("printing")
-    await developer.do("paper")
-    await developer.printer.ended("job-1")
-    (printed,) = await developer.get("/terminals/SN%2F1/prints")
-    assert printed["print_job_id"] == "job-1"
-
-
-async def test_a_scenario_that_begins_before_the_start_has_begun_when_the_call_is_answered(
-    developer: Developer,
-) -> None:
-    assert (await developer.do("scenario", name="terminal-away"))["plugged"] is False
-    assert (await developer.do("scenario", name="certificate-expired"))["certificate"] == "expired"
-    state = await developer.do("scenario", name=None)
-    assert (state["plugged"], state["certificate"]) == (True, "own")
-
-
-async def test_the_scenario_of_the_next_print_job(developer: Developer) -> None:
-    """It is for one job, counts before the job's reference, is kept over a power cut and can be taken back."""
-    state = await developer.do("scenario", name="print:fails")
-    assert (state["armed"], state["armed_print"]) == (None, "fails")
-    await developer.do("power-off")
-    await developer.do("power-on")
-    assert (await developer.printer.create("job-0", document=None)).status_code == 422
-    await developer.printer.create("job-1", "completes")
-    await developer.printer.ended("job-1", "FAILED")
-    await developer.printer.create("job-2")
-    await developer.printer.ended("job-2")
-    await developer.do("scenario", name="print:stuck")
-    assert (await developer.do("scenario", name=None))["armed_print"] is None
-    wrong = await developer.refused("/terminals/SN%2F1/scenario", {"name": "print:decline"})
-    assert wrong == (404, "UNKNOWN_SCENARIO")
-
-
-async def test_the_catalogue_and_the_help(developer: Developer) -> None:
-    listed = await developer.get("/scenarios")
-    assert {item["name"] for item in listed if item["kind"] == "payment"} == set(payments())
-    assert {item["name"] for item in listed if item["kind"] == "print"} == set(prints())
-    by = {"amount", "metadata", "external_reference"}
-    assert {"name", "kind", "summary", "when", *by} == set(listed[0])
-    answer = await developer.client.get(developer.url)
-    assert answer.text == HELP
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert all(f"/{hand} " in HELP for hand in Hand)
 
 
 async def test_virtual_time(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> None:
@@ -212,15 +158,6 @@ async def test_what_it_refuses(developer: Developer, settings: Callable[..., Set
     assert (await developer.client.post(developer.url + "/clock", content=b"{", headers=JSON)).status_code == 422
     assert (await developer.client.get(developer.url + "/terminals/SN-2")).json()["code"] == "UNKNOWN_TERMINAL"
     assert (await developer.client.get(developer.url + "/terminals/SN%2F1/unplug")).json()["code"] == "HTTP_405"
-
-
-async def test_over_plain_http_there_is_no_certificate_to_change(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient
-) -> None:
-    async with controlled(settings(serial=SERIAL, certificate=None, private_key=None), client) as developer:
-        wanted = {"which": "expired"}
-        assert await developer.refused("/terminals/SN%2F1/certificate", wanted) == (409, "NOT_POSSIBLE")
-        assert (await developer.get("/terminals/SN%2F1"))["certificate"] is None
 
 
 #: Headers of a call, and the code with which it is refused; None: it is let through.
@@ -271,14 +208,8 @@ async def test_no_page_in_a_browser_can_drive_it(developer: Developer) -> None:
         assert (await developer.client.get(developer.url + "/terminals", headers=headers)).status_code == 403
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "localhost"])
-async def test_it_listens_on_loopback_alone(settings: Callable[..., Settings], host: str) -> None:
-    with pytest.raises(SettingsError, match="loopback"):
-        Control(Shop([settings()]), host, 0)
-
-
 async def test_as_a_process(tmp_path: Path) -> None:
-    options = ("--http", "--no-mdns", "--terminals", "2", "--virtual", "--control", "127.0.0.1:0")
+    options = ("--http", "--terminals", "2", "--virtual", "--control", "127.0.0.1:0")
     async with (
         simulate(*options, tmp=tmp_path) as (process, ready),
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,

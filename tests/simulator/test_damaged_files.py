@@ -9,6 +9,7 @@ import pytest
 
 from posd.simulator import Ledger, SettingsError
 from posd.simulator.record import Final, Record
+from tests.support.tables import every
 
 
 def final(transaction: str, number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -43,16 +44,6 @@ def finals_in(path: Path) -> list[str]:
     return [line["event_id"] for line in map(json.loads, path.read_text().splitlines()) if line["kind"] == "final"]
 
 
-def test_the_newest_final_of_each_comes_back_after_a_restart(tmp_path: Path) -> None:
-    first, other, second = final("a", 1), approval("b"), approval("A", 2)
-    record = Record(made(tmp_path / "record", first, other, second))
-    assert record.newest("a") == record.newest("A") == line_of(second)
-    assert record.newest("B") == line_of(other)
-    assert record.newest("c") is None
-    assert list(record.finals()) == [("charge", first), ("charge", other), ("charge", second)]
-    record.close()
-
-
 @pytest.mark.parametrize("cut", [1, 2, 30])
 def test_a_final_cut_short_by_a_kill_never_was_and_the_next_one_is_whole(tmp_path: Path, cut: int) -> None:
     path = made(tmp_path / "record", final("a"), final("b"))
@@ -80,28 +71,12 @@ def test_the_ledger_gets_the_finals_that_it_lacks_once(tmp_path: Path) -> None:
         ledger.add_missing(record.finals())
         ledger.close()
     record.close()
+    assert path.stat().st_mode & 0o777 == 0o600
     first, second = map(json.loads, path.read_text().splitlines())
     money = {"charged": True, "amount": 5, "transaction_reference": "r", "ticket_number": "t"}
     assert money.items() <= first.items()
     assert (first["operation"], first["status"], first["event_id"]) == ("charge", "APPROVAL", "a-0")
     assert dict.fromkeys(money) | {"charged": False} == {name: second[name] for name in money}
-
-
-def test_the_same_final_twice_in_the_record_is_twice_in_the_ledger(tmp_path: Path) -> None:
-    """A seed gives a payment that is made again after a restart the ids that it had before."""
-    record = Record(made(tmp_path / "record", approval("a"), approval("a")))
-    path = tmp_path / "ledger"
-    for missing in (1, 0):
-        ledger = Ledger(path)
-        if missing:
-            ledger.add_final("charge", approval("a"))
-            ledger.close()
-            ledger = Ledger(path)
-        ledger.add_missing(record.finals())
-        assert len(ledger.of("final")) == missing
-        ledger.close()
-    assert finals_in(path) == ["a-0", "a-0"]
-    record.close()
 
 
 def test_a_ledger_line_cut_short_by_a_kill_is_taken_off_and_a_final_is_added_anew(tmp_path: Path) -> None:
@@ -121,16 +96,16 @@ def test_a_ledger_line_cut_short_by_a_kill_is_taken_off_and_a_final_is_added_ane
     record.close()
 
 
-def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+@every(
+    ("content", "said"),
+    [
+        ("first\nlast line without an end", r"notes is no ledger.*--ledger"),
+        ('{"at":"2026-11-01T00:00:00.000Z","kind":"final"\n', r"notes is damaged.*--ledger"),
+    ],
+)
+def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "notes"
-    path.write_text("first\nlast line without an end")
-    with pytest.raises(SettingsError, match=r"notes is no ledger.*--ledger"):
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=said):
         Ledger(path)
-    assert path.read_text() == "first\nlast line without an end"
-
-
-def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "ledger"
-    path.write_text('{"at":"2026-11-01T00:00:00.000Z","kind":"final"\n')
-    with pytest.raises(SettingsError, match=r"ledger is damaged.*--ledger"):
-        Ledger(path)
+    assert path.read_text() == content

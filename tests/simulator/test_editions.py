@@ -14,10 +14,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.simulator import Settings, SettingsError, Simulator
+from posd.simulator import Settings, Simulator
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, request
 from tests.support.signing import Signer
-from tests.support.tables import every, try_each
 
 BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
@@ -163,21 +162,6 @@ async def test_the_newer_edition_refuses_by_a_link_failure(calling: Calling) -> 
     assert (scenario.status_code, scenario.json()["code"]) == (429, "TER-")
 
 
-async def test_the_older_edition_refuses_by_code_and_message(calling: Calling) -> None:
-    async with calling() as caller:
-        answer = await caller.call("POST /async/charge", {})
-    assert answer.json() == {"code": "INVALID_REQUEST", "message": "client_transaction_id must be a UUID"}
-
-
-@pytest.mark.parametrize("edition", PATHS)
-async def test_a_refusal_of_a_scenario_that_has_a_type_is_a_link_failure(calling: Calling, edition: str) -> None:
-    async with calling(edition=edition) as caller:
-        body = request(metadata={"scenario": "refused-busy"})
-        link = (await caller.call("POST /async/charge", body)).json()
-    assert (link["type"], link["code"], link["message"]) == ("TERMINAL", "TER-003", "the terminal is busy")
-    assert link["object"]["client_transaction_id"] == body["client_transaction_id"]
-
-
 @pytest.mark.parametrize(("edition", "status"), [("classic", "APPROVED"), ("2026", "APPROVAL")])
 async def test_an_approval_says_so_in_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
     async with calling(edition=edition) as caller:
@@ -204,31 +188,6 @@ async def test_amounts_are_what_the_terminal_takes_them_for(calling: Calling) ->
         assert Decimal(final["amount"]) == Decimal(ledger), changes
         assert told["authorized_amount"] == told["additional_amounts"]["amount"] == authorized, changes
         assert event["operation"]["amount"]["subtotal_iva0"] == subtotal, changes
-
-
-async def test_a_void_and_a_restart_leave_the_units_as_they_are(tmp_path: Path, client: httpx2.AsyncClient) -> None:
-    settings = Settings(
-        state=tmp_path, mdns=False, speed=QUICK_SPEED, amount_unit="hundredths", ledger_file=tmp_path / "ledger.jsonl"
-    )
-    async with Simulator(settings) as terminal:
-        charged = await Caller(terminal, client).charge(amount={"iva": 250, "extra_taxes": {"ice": 50}})
-    settings.ledger_file.unlink()  # type: ignore[union-attr]
-    async with Simulator(settings) as terminal:
-        (again,) = terminal.ledger.of("final")
-        body = {**ASK, "transaction_reference": charged["transaction_reference"]}
-        await Caller(terminal, client).call("POST /async/void", body)
-        voided = await terminal.ledger.wait_for("final", operation="void")
-    assert charged["amount"] == again["amount"] == voided["amount"] == Decimal(3)
-
-
-@every("unit", ["whole", "hundredths"])
-async def test_a_fraction_is_refused_where_numbers_are_whole(calling: Calling, unit: str) -> None:
-    async with calling(amount_unit=unit) as caller:
-        answer = await caller.call("POST /async/charge", request(amount={"iva": 1.0, "extra_taxes": {"ice": 0.5}}))
-        whole = await caller.call("POST /async/charge", request(amount={"iva": 1.0}))
-    assert (answer.status_code, answer.json()["type"], answer.json()["code"]) == (422, "PARAMETER", "PAR-")
-    assert answer.json()["param"] == "amount.extra_taxes.ice"
-    assert whole.status_code == 200
 
 
 @pytest.mark.parametrize("replies", [False, True])
@@ -287,25 +246,3 @@ async def test_a_wrong_clock_judges_dates_and_tells(calling: Calling, receiver: 
                 event = await caller.found(identity)
                 told = datetime.fromisoformat(event["occurred_at"]) - datetime.now(UTC)
                 assert abs(told.total_seconds() - offset) < PATIENCE
-
-
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"auth": "hmac"}, "needs a business-code"),
-    ({"business_code": CODE}, "no use without auth"),
-    ({"auth": "hmac", "business_code": CODE, "encrypt_replies": True}, "goes with auth hash-encrypt"),
-    ({"window_seconds": 0}, "window-seconds"),
-    ({"window_seconds": float("nan")}, "window-seconds"),
-    ({"minute_utc_offset": 1440}, "minute-utc-offset"),
-    ({"clock_offset": 1e12}, "clock-offset"),
-    ({"amount_unit": "whole", "tip": Decimal("0.5")}, "tip 0.5 must be a whole number"),
-]
-
-
-def test_settings_that_do_not_fit_are_refused_without_the_code(tmp_path: Path) -> None:
-    def check(changes: dict[str, Any], said: str) -> None:
-        with pytest.raises(SettingsError, match=said) as caught:
-            Settings(state=tmp_path, **changes)
-        assert CODE not in str(caught.value)
-
-    try_each([(said, {"changes": changes, "said": said}) for changes, said in WRONG], check)
-    assert CODE not in repr(Settings(state=tmp_path, auth="hmac", business_code=CODE))

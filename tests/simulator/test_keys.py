@@ -1,6 +1,5 @@
 """The keys of `posd simulate`, pressed on a real pseudo-terminal."""
 
-import json
 import os
 import pty
 import re
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import termios
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +24,7 @@ MANUAL = Path(__file__).parents[2] / "docs" / "simulator.md"
 #: Escape sequences of colours.
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LOCAL_MODES = 3
-OPTIONS = ("--http", "--no-mdns", "--listen", "127.0.0.1:0", "--speed", "1000")
+OPTIONS = ("--http", "--listen", "127.0.0.1:0", "--speed", "1000")
 #: The new process has the pseudo-terminal as its own, as from a shell.
 OWN_TERMINAL = ("setsid", "--ctty")
 
@@ -77,9 +75,6 @@ class Screen:
         if typing:
             self.press("s")
             self.settled(cooked=True)
-
-    def state(self) -> str:
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 @contextmanager
@@ -173,20 +168,6 @@ def test_ctrl_c_right_after_a_key_ends_it(tmp_path: Path, typing: bool) -> None:
         assert shown.modes == shown.before
 
 
-def test_digits_select_among_several(tmp_path: Path) -> None:
-    with screen("--terminals", "2", tmp=tmp_path) as shown:
-        shown.read_until("Terminals: 1 SN-0001   2 SN-0002")
-        shown.settled(cooked=False)
-        shown.press("u")
-        assert "SN-0001" in shown.read_until("off the network").splitlines()[-1]
-        shown.press("2")
-        shown.read_until("The keys are for SN-0002.")
-        shown.press("u")
-        assert "SN-0002" in shown.read_until("off the network").splitlines()[-1]
-        shown.press("3")  # there is no third
-        shown.read_until("Keys: p present card")
-
-
 def test_stopped_it_leaves_the_terminal_to_the_shell_and_takes_it_again(tmp_path: Path) -> None:
     with screen(tmp=tmp_path) as shown:
         shown.read_until("Ctrl-C ends\r\n")
@@ -200,28 +181,8 @@ def test_stopped_it_leaves_the_terminal_to_the_shell_and_takes_it_again(tmp_path
         shown.read_until("off the network")
 
 
-def test_in_the_background_it_runs_and_leaves_the_keys_alone(tmp_path: Path) -> None:
-    """A job that reads its terminal in the background is stopped by it."""
-    job = (*OWN_TERMINAL, "sh", "-c", 'set -m; "$@" & wait; echo ended', "sh")
-    with screen(tmp=tmp_path, before=job) as shown:
-        base_url = shown.base_url()
-        shown.read_until("Ctrl-C ends\r\n")
-        with urllib.request.urlopen(f"{base_url}/simulator/ledger", timeout=PATIENCE) as answer:
-            assert json.load(answer) == []
-        assert shown.modes == shown.before
-        (child,) = Path(f"/proc/{shown.process.pid}/task/{shown.process.pid}/children").read_text().split()
-        os.kill(int(child), signal.SIGTERM)
-        shown.read_until("ended")
-
-
 def test_the_manual_has_every_key_and_every_call() -> None:
     rows = re.findall(r"^\| `(.)` \| (.*?) \|", MANUAL.read_text(), re.MULTILINE)
     assert {letter for letter, _ in rows} == {*KEYS, SCENARIO_KEY, "?"}
     deeds = {deed for _, cells in rows for deed in re.findall(r"`([a-z-]+)`", cells)}
     assert deeds == {*re.findall(r"^POST /terminals/SERIAL/([a-z-]+)", HELP, re.MULTILINE)} == {*DEEDS}
-
-
-def test_without_a_person_there_are_no_keys(tmp_path: Path) -> None:
-    with screen("--json", tmp=tmp_path) as shown:
-        assert json.loads(shown.read_until("}"))["ready"] is True
-        assert shown.modes == shown.before

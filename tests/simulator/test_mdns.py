@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import pytest
 from zeroconf import ServiceStateChange
@@ -48,57 +47,6 @@ async def test_the_terminal_is_announced_and_says_goodbye(settings: Callable[...
     finally:
         await browser.async_cancel()
         await browser_side.async_close()
-
-
-@pytest.mark.slow
-async def test_a_terminal_that_moves_is_announced_there_and_says_no_goodbye(settings: Callable[..., Settings]) -> None:
-    """The same when it loses network or power; a browser forgets it only when its records end."""
-    moving = f"{SERIAL}-3.{TYPE}"
-    changes: asyncio.Queue[ServiceStateChange] = asyncio.Queue()
-    ports: list[int | None] = []
-
-    def changed(zeroconf: object, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if name == moving:
-            changes.put_nowait(state_change)
-
-    browser_side = AsyncZeroconf(interfaces=["127.0.0.1"])
-    browser = AsyncServiceBrowser(browser_side.zeroconf, TYPE, handlers=[changed])
-
-    async def until_port(port: int | None) -> None:
-        async with asyncio.timeout(30):
-            while ports[-1:] != [port]:
-                assert await changes.get() is not ServiceStateChange.Removed
-                info = AsyncServiceInfo(TYPE, moving)
-                assert await info.async_request(browser_side.zeroconf, 30_000)
-                ports.append(info.port)
-
-    try:
-        wanted = settings(serial=f"{SERIAL}-3", mdns=True, mdns_interfaces=("127.0.0.1",))
-        async with Simulator(wanted) as terminal:
-            for away, back in (
-                (None, None),
-                (terminal.unplug, terminal.plug),
-                (terminal.power_off, terminal.power_on),
-            ):
-                if away is not None and back is not None:
-                    await away()
-                    await terminal.move()
-                    await back()
-                await until_port(urlsplit(terminal.base_url).port)
-            assert len(set(ports)) == 3
-            assert changes.empty()
-        async with asyncio.timeout(30):
-            while await changes.get() is not ServiceStateChange.Removed:
-                pass
-    finally:
-        await browser.async_cancel()
-        await browser_side.async_close()
-
-
-async def test_a_stop_during_the_registration_leaves_nothing(settings: Callable[..., Settings]) -> None:
-    async with Simulator(settings(serial=f"{SERIAL}-2", mdns=True, mdns_interfaces=("127.0.0.1",))):
-        began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 15
 
 
 async def test_an_interface_that_is_not_there_is_reported_and_the_terminal_runs(

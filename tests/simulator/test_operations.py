@@ -13,7 +13,7 @@ import pytest
 
 from posd.simulator import Settings, Simulator
 from posd.simulator.operations import OPERATIONS
-from tests.simulator.conftest import ABORT, LOCAL, QUICK_SPEED, SEARCH, Receiver, Till, request
+from tests.simulator.conftest import LOCAL, QUICK_SPEED, Receiver, Till, request
 
 MakeSettings = Callable[..., Settings]
 SERIAL = "SN-0001"
@@ -21,7 +21,6 @@ CLOUD = {name: path.replace("/async/", f"/{SERIAL}/async/") for name, path in LO
 CLOUD_ABORT = f"/terminal/v1/{SERIAL}/sync/abort"
 CLOUD_SEARCH = f"/terminal/v1/{SERIAL}/sync/transaction_search_online"
 WAYS = [(mode, name, path) for mode, paths in (("local", LOCAL), ("cloud", CLOUD)) for name, path in paths.items()]
-TAXES = {"airport_tax": "0", "iac": "0", "ice": "0", "travel_agency": "0"}
 
 
 @dataclass(frozen=True)
@@ -98,22 +97,6 @@ async def test_it_is_acknowledged_run_and_reported_by_its_words(
     assert (final["charged"], final["transaction_reference"]) == (True, raw["transaction_reference"])
 
 
-@pytest.mark.quick(7)
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize(("scenario", "status"), [("decline", "DECLINED"), ("reject-after-card", "TERMINAL_REJECTED")])
-async def test_what_is_not_approved_has_no_reference_of_its_own(
-    quick_till: Till, name: str, scenario: str, status: str
-) -> None:
-    reference = await original(quick_till, name)
-    event = await quick_till.run(name, transaction_reference=reference, metadata={"scenario": scenario})
-    assert event["status"] == status
-    assert "raw_response" not in event
-    sent = event.get("operation", {}).get("transaction_reference")
-    assert sent == (reference if ROWS[name].reports_reference and "operation" in event else None)
-    (final,) = quick_till.terminal.ledger.of("final", operation=name, status=status)
-    assert (final["charged"], final["amount"], final["transaction_reference"]) == (False, None, None)
-
-
 @pytest.mark.parametrize("name", ON_THEIR_OWN)
 async def test_a_reference_is_refused_where_none_belongs(till: Till, name: str) -> None:
     reference = str(uuid.uuid4())
@@ -151,23 +134,6 @@ async def test_an_amount_is_needed_but_for_a_void(quick_till: Till, name: str, a
     assert taken or "amount" in answer.json()["message"]
 
 
-@pytest.mark.parametrize("name", ROWS)
-async def test_a_wrong_amount_is_refused_everywhere(quick_till: Till, name: str) -> None:
-    reference = await original(quick_till, name)
-    answer = await quick_till.start(name, transaction_reference=reference, amount={"iva": "1.20"})
-    assert answer.status_code == 422
-    assert "amount.iva" in answer.json()["message"]
-
-
-@pytest.mark.parametrize("name", ROWS)
-async def test_a_body_that_is_no_request_is_refused_everywhere(till: Till, name: str) -> None:
-    answer = await till.post(b"{", LOCAL[name])
-    assert (answer.status_code, answer.json()["code"]) == (400, "MALFORMED_JSON")
-    (start,) = till.terminal.ledger.of("start")
-    claimed = (start["operation"], start["client_transaction_id"], start["transaction_reference"])
-    assert claimed == (name, None, None)
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ROWS)
 async def test_every_operation_is_the_only_one_and_can_be_aborted(slow_till: Till, name: str) -> None:
@@ -181,20 +147,6 @@ async def test_every_operation_is_the_only_one_and_can_be_aborted(slow_till: Til
     assert (await slow_till.abort()).status_code == 200
     final = await slow_till.terminal.ledger.wait_for("final", status="TERMINAL_CANCELED")
     assert (final["operation"], final["charged"]) == (name, False)
-
-
-async def test_abort_and_search_have_cloud_paths_too(slow_till: Till, client: httpx2.AsyncClient) -> None:
-    base_url = slow_till.terminal.base_url
-    body = request(metadata={"scenario": "wait-for-abort"})
-    assert (await slow_till.post(json.dumps(body).encode(), CLOUD["charge"])).status_code == 200
-    assert (await client.post(base_url + CLOUD_ABORT)).status_code == 200
-    await slow_till.terminal.ledger.wait_for("final", status="TERMINAL_CANCELED")
-    assert (await client.post(base_url + CLOUD_ABORT)).json()["code"] == "NOTHING_RUNNING"
-    search = json.dumps({"client_transaction_id": body["client_transaction_id"]}).encode()
-    found = await slow_till.post(search, CLOUD_SEARCH)
-    assert [event["status"] for event in found.json()] == ["TERMINAL_CANCELED"]
-    assert found.content == (await slow_till.search_for(search)).content
-    assert slow_till.terminal.searches == [search.decode()] * 2
 
 
 @pytest.mark.quick(10)
@@ -213,19 +165,6 @@ async def test_a_cloud_path_of_another_terminal_leads_nowhere(
     assert (len(slow_till.terminal.requests), slow_till.terminal.searches) == (1, [])
     kinds = [entry["kind"] for entry in slow_till.terminal.ledger if entry["kind"] != "event"]
     assert kinds == ["start"]  # neither aborted nor searched
-
-
-@pytest.mark.quick(11)
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        *(("GET", path) for path in (*LOCAL.values(), *CLOUD.values(), CLOUD_ABORT, CLOUD_SEARCH, SEARCH)),
-        ("POST", ABORT),
-    ],
-)
-async def test_another_method_is_refused(till: Till, client: httpx2.AsyncClient, method: str, path: str) -> None:
-    answer = await client.request(method, till.terminal.base_url + path)
-    assert (answer.status_code, answer.json()["code"]) == (405, "HTTP_405")
 
 
 @pytest.mark.parametrize("serial", ["a/b", "ñ 1", "100%", "?#", "sync", "a/async"])

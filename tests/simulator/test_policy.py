@@ -3,9 +3,14 @@
 The tables of the spec stand here once more, on their own: nothing is taken from the code that is tested.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
 import pytest
@@ -13,6 +18,8 @@ import pytest
 from posd.simulator.clock import VirtualClock
 from tests.simulator.conftest import Receiver
 from tests.simulator.policy import START, Book, Delivering, delivering
+from tests.support.connections import Connections
+from tests.support.ports import reserve
 
 #: Spec 6.2, by the outcome of the consumer endpoint.
 RETRIED = (408, 429, 500, 502, 503, 504)
@@ -43,10 +50,6 @@ def refuse_always(_: dict[str, Any]) -> int:
     return 503
 
 
-def test_the_delays_of_the_formula() -> None:
-    assert DELAYS == [2, 4, 8, 16, 32, 60, 60, 60, 60]
-
-
 @pytest.mark.slow
 async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds(post: Delivering) -> None:
     """Ten attempts at exact moments, and never another one; the jitter is spread over its whole range."""
@@ -68,40 +71,6 @@ async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds
     for quarter in range(4):  # 180 of them: none of the quarters of the range is empty
         assert any(BASE * quarter / 4 <= jitter < BASE * (quarter + 1) / 4 for jitter in jitters)
     assert len(set(jitters)) == len(jitters)
-
-
-async def test_an_attempt_is_not_made_a_moment_too_early(post: Delivering) -> None:
-    book = Book(post.clock, post.receiver, refuse_always)
-    event = post.submit("transaction")
-    await post.clock.advance(0)
-    (line,) = post.attempts(event)
-    await post.clock.advance(line["retry_in_seconds"] - 0.002)
-    assert len(book.arrivals) == 1
-    await post.clock.advance(0.004)
-    assert len(book.arrivals) == 2
-
-
-@pytest.mark.slow
-async def test_fifteen_minutes_end_it_before_the_tenth_attempt_where_attempts_take_long(
-    tmp_path: Path, pem: dict[str, Path], receiver: Receiver
-) -> None:
-    """A receiver that never answers: each attempt takes 100 s of the terminal's time, so that eight can begin."""
-    receiver.silent = True
-    clock = VirtualClock(START, speed=1000)
-    async with delivering(tmp_path, pem["ca"], clock, receiver, timeout=0.1) as post:
-        events = [post.submit(f"transaction-{number}") for number in range(2)]
-        await clock.advance(24 * 3600)
-        for event in events:
-            lines = post.attempts(event)
-            assert {line["result"] for line in lines} == {"timeout"}
-            assert post.dropped(event) == ["window_exhausted"]
-            begins, at = [], 0.0
-            for line in lines:
-                begins.append(at)
-                at += 100 + (line["retry_in_seconds"] or 0)
-            assert len(begins) == 8
-            assert begins[-1] <= WINDOW < begins[-1] + 100 + CAP
-            assert lines[-1]["retry_in_seconds"] is None
 
 
 @pytest.mark.parametrize(("away_until", "tried"), [(WINDOW - 1, True), (WINDOW + 1, False)])
@@ -143,6 +112,7 @@ async def test_an_event_that_was_never_tried_waits_for_the_network_as_long_as_it
 
 async def test_which_answers_are_retried(post: Delivering) -> None:
     """Each status that the spec names to an event of its own, and others; what it does not name is not retried."""
+    post.receiver.location = post.receiver.url + "/elsewhere"  # it is not followed
     book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
     statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
     statuses += [425, 426, 451, 499, 501, 505, 507, 511, 599]
@@ -195,13 +165,6 @@ async def test_what_goes_alone_waits_for_no_other_and_holds_no_other_up(post: De
     assert [line["again"] for line in post.attempts(again)] == [True]
 
 
-async def test_what_is_due_later_in_its_order_holds_up_what_follows(post: Delivering) -> None:
-    book = Book(post.clock, post.receiver, lambda _: 200)
-    events = [post.submit("transaction", due=post.clock.after(20)), post.submit("transaction")]
-    await post.clock.advance(60)
-    assert book.arrivals == [(20, event) for event in events]
-
-
 async def test_the_queue_outlives_the_terminal_with_counts_window_and_order(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
@@ -246,36 +209,89 @@ async def test_the_window_goes_on_while_the_terminal_is_off(
     assert (tmp_path / "queue.jsonl").read_bytes() == b""
 
 
-async def test_a_terminal_that_starts_off_the_network_delivers_once_it_is_on_it(
-    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
-) -> None:
-    book = Book(clock, receiver, lambda _: 200)
-    async with delivering(tmp_path, pem["ca"], clock, receiver, paused=True) as post:
-        events = [post.submit("transaction") for _ in range(3)]
-        await clock.advance(60)
-    async with delivering(tmp_path, pem["ca"], clock, receiver, paused=True) as post:
-        await clock.advance(60)
-        assert book.arrivals == []
-        post.sender.resume()
-        await clock.advance(0)
-    assert book.arrivals == [(120, event) for event in events]
+Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@pytest.mark.slow
-async def test_the_same_seed_gives_the_same_moments(
+async def read_request(reader: asyncio.StreamReader) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+
+
+async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close with RST as soon as something comes."""
+    await reader.read(1)
+    writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(65536):
+        pass
+
+
+async def hang_up_after_the_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+
+
+#: How a connection fails: the receiver's behaviour, whether within TLS, the word of the ledger.
+FAILURES: dict[str, tuple[Behaviour, bool, str]] = {
+    "reset in the handshake": (reset, False, "connection_reset"),
+    "silent in the handshake": (say_nothing, False, "timeout"),
+    "closed after the request": (hang_up_after_the_request, True, "connection_reset"),
+    "reset after the request": (reset, True, "connection_reset"),
+    "silent after the request": (say_nothing, True, "timeout"),
+}
+
+
+@asynccontextmanager
+async def failing(behaviour: Behaviour, context: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """Serve connections that fail; give the URL."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await behaviour(reader, writer)
+
+    connections = Connections(connected)
+    server = await asyncio.start_server(connections, "127.0.0.1", 0, ssl=context)
+    try:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+    finally:
+        await connections.close(server)
+
+
+async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -> None:
+    event = post.submit(f"transaction-{word}", url=url, **fields)
+    await post.clock.advance(10)
+    lines = post.attempts(event)
+    assert {line["result"] for line in lines} == {word}
+    assert len(lines) >= 2
+    for line, delay in zip(lines, DELAYS, strict=False):
+        assert delay <= line["retry_in_seconds"] <= delay + BASE
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_connection_that_fails_is_retried(
+    tmp_path: Path,
+    pem: dict[str, Path],
+    clock: VirtualClock,
+    receiver: Receiver,
+    server_tls: ssl.SSLContext,
+    failure: str,
+) -> None:
+    behaviour, within_tls, word = FAILURES[failure]
+    timeout = 0.5 if word == "timeout" else 30.0
+    async with (
+        failing(behaviour, server_tls if within_tls else None) as url,
+        delivering(tmp_path, pem["ca"], clock, receiver, timeout=timeout) as post,
+    ):
+        await assert_retried(post, url, word)
+
+
+async def test_a_receiver_that_is_away_or_has_no_address_or_is_not_trusted_is_retried(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
-    """Nothing depends on how long the network really took."""
-    seen = []
-    for run in range(2):
-        state = tmp_path / str(run)
-        state.mkdir()
-        book = Book(clock, receiver, refuse_always)
-        began = clock.now() - START
-        async with delivering(state, pem["ca"], clock, receiver) as post:
-            for number in range(3):
-                post.submit(f"transaction-{number}", event_id=f"event-{number}")
-            await clock.advance(3600)
-        seen.append([(round(at - began, 6), event) for at, event in book.arrivals])
-    assert seen[0] == seen[1]
-    assert len(seen[0]) == 30
+    async with delivering(tmp_path, pem["ca"], clock, receiver) as post:
+        await assert_retried(post, f"https://127.0.0.1:{reserve()}/hook", "unreachable")
+        await assert_retried(post, "https://consumer..invalid/hook", "dns_failure")
+        await assert_retried(post, post.receiver.url, "tls_failure", distrusted=True)
+        assert post.receiver.deliveries == []

@@ -6,19 +6,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import httpx2
 import pytest
 from click import unstyle
-from click.testing import CliRunner
 
-from posd.cli.simulate import simulate as command
-from posd.cli.simulate.words import MAX_PAPER_LINES, as_words
+from posd.cli.simulate.words import as_words
 from tests.simulator.conftest import PATIENCE
 from tests.simulator.printers import PRINT, PRINT_JOB, creation
-from tests.simulator.processes import lines_of, next_line, until
+from tests.simulator.processes import lines_of, until
 from tests.simulator.restarted import Restarted
 from tests.support.slow import chosen_quick, first_quick
 
@@ -85,16 +81,6 @@ async def test_jobs_survive_a_restart_but_those_that_are_forgotten(shop: PrintSh
     assert sorted(shop.told()) == ["done", "empty", "lost", "waiting"]
 
 
-async def test_a_job_that_is_stuck_is_stuck_again(shop: PrintShop) -> None:
-    async with shop.terminal("--print-scenario", "stuck") as process:
-        assert await shop.create("job-1") == 202
-        await until(process, "printing")
-        await kill(process)
-    async with shop.terminal() as process:
-        await until(process, "printing", print_job_id="job-1")
-        assert await shop.status("job-1") == "IN_PROGRESS"
-
-
 #: Where the process dies in the middle of a job: the point and the number of its passage. What the world knows then:
 #: whether the terminal knows the job, whether it had ended, whether that is in the ledger.
 POINTS: list[tuple[str, int, bool, bool, bool]] = [
@@ -138,81 +124,7 @@ async def test_killed_at_an_exact_point_of_a_job(
     )
 
 
-@pytest.mark.slow  # four processes
-async def test_killed_again_and_again_every_job_is_printed_once(shop: PrintShop) -> None:
-    rng, created = Random(5), []
-    for _ in range(3):
-        async with shop.terminal("--speed", "300") as process:
-            for _ in range(4):
-                created.append(f"job-{len(created)}")
-                assert await shop.create(created[-1]) == 202
-            for _ in range(rng.randrange(2, 16)):
-                await next_line(process)
-            await kill(process)
-    async with shop.terminal("--speed", "300") as process:
-        created.append("last")
-        assert await shop.create("last") == 202
-        await until(process, "printed", print_job_id="last")
-        assert await shop.prints() == created
-    assert [line["print_job_id"] for line in lines_of(shop.ledger, "printed")] == created
-    assert [line["print_job_id"] for line in lines_of(shop.ledger, "print")] == created
-    assert len(set(shop.told())) == len(shop.told())
-
-
-def test_a_file_that_is_no_list_of_jobs_is_told(tmp_path: Path) -> None:
-    (tmp_path / "prints.jsonl").write_text('{"op":"state","slip":"unknown","status":"COMPLETED"}\n')
-    before = signal.getsignal(signal.SIGTERM)
-    options = ["--no-mdns", "--http", "--listen", "127.0.0.1:0", "--state", str(tmp_path)]
-    result = CliRunner().invoke(command, options)
-    signal.signal(signal.SIGTERM, before)
-    assert result.exit_code == 2
-    assert "line 1 of" in result.stderr
-    assert "--state" in result.stderr
-
-
-def test_the_help_tells_of_printing() -> None:
-    text = CliRunner().invoke(command, ["--help"]).output
-    assert "--print-scenario" in text
-    assert "print:NAME" in text
-
-
-def test_a_wrong_scenario_is_exit_2() -> None:
-    result = CliRunner().invoke(command, ["--print-scenario", "x"])
-    assert result.exit_code == 2
-    assert "no print scenario x; posd simulate --list" in result.stderr
-
-
-MARGIN = "\n" + " " * 24 + "|"
 CREATED = {"kind": "print", "access_mode": "local", "http_status": 202, "code": None, "scenario": "completes"}
-PRINTED = {"kind": "printed", "status": "COMPLETED", "error_code": None}
-WEBHOOK = {"kind": "print_webhook", "status": "COMPLETED"}
-#: An entry of the ledger, and the end of the lines that a person reads; None: nothing.
-TOLD: list[tuple[dict[str, Any], str | None]] = [
-    (CREATED, "receipt-  print receipt-0001 answered 202, scenario completes"),
-    (
-        CREATED | {"http_status": None, "access_mode": "cloud"},
-        "print receipt-0001 over the cloud path not answered, connection closed, scenario completes",
-    ),
-    (CREATED | {"http_status": 422, "code": "PRINT_REFUSED"}, "print receipt-0001 answered 422, PRINT_REFUSED"),
-    (
-        CREATED | {"http_status": 400, "code": "MALFORMED_JSON", "print_job_id": None},
-        "  print of no job answered 400, MALFORMED_JSON",
-    ),
-    (PRINTED | {"text": "MY SHOP\n\nTotal 1"}, f"printed: receipt-0001{MARGIN} MY SHOP{MARGIN}{MARGIN} Total 1"),
-    (PRINTED | {"text": "\n".join("x" * (MAX_PAPER_LINES + 2))}, f"x{MARGIN} ... and 2 more lines"),
-    (PRINTED | {"status": "FAILED", "error_code": "PAPER_JAM", "text": None}, "not printed: receipt-0001, PAPER_JAM"),
-    (WEBHOOK | {"call": 1, "result": 200}, "  told COMPLETED: 200"),
-    (WEBHOOK | {"call": 2, "result": 204}, "  told COMPLETED once more: 204"),
-    (WEBHOOK | {"call": 1, "result": 403}, "  told COMPLETED: 403, not tried again"),
-    (WEBHOOK | {"call": 1, "result": "timeout"}, "  told COMPLETED: timeout, not tried again"),
-    ({"kind": "print_poll", "http_status": 200, "status": "PENDING"}, None),
-]
-
-
-@pytest.mark.parametrize(("entry", "end"), TOLD, ids=range(len(TOLD)))
-def test_what_a_person_is_told(entry: dict[str, Any], end: str | None) -> None:
-    told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "receipt-0001"} | entry)
-    assert told is None if end is None else unstyle(told or "").endswith(end)
 
 
 def test_what_a_stranger_sends_does_not_steer_the_screen() -> None:

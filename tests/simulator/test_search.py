@@ -1,25 +1,18 @@
 """The online search: what the terminal knows, at every moment, over restarts."""
 
-import asyncio
-import itertools
 import json
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.operations import FINALS
-from posd.simulator.scenario import payments
-from tests.simulator.conftest import Receiver, Till
+from tests.simulator.conftest import Till
 
 MakeSettings = Callable[..., Settings]
 #: Letters in it, so that upper and lower case differ.
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
-OTHER = "7f3cabcd-0000-4000-8000-00000000000e"
 #: One scenario for each final.
 ENDINGS = {
     "approve-contactless": "APPROVAL",
@@ -42,60 +35,6 @@ async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
     assert (answer.status_code, answer.content) == (200, b"[]")
     (line,) = till.terminal.ledger.of("search")
     assert (line["client_transaction_id"], line["http_status"], line["found"]) == (UUID, 200, 0)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("scenario", [*ENDINGS, "approve-third-presentation"])
-async def test_it_knows_a_payment_from_the_acquirer_on_and_then_its_final(
-    virtual_till: Till, receiver: Receiver, scenario: str
-) -> None:
-    """Search again and again, and hold each answer against the ledger, which has its own line for each of them."""
-    metadata = {"scenario": scenario}
-    await virtual_till.charge(client_transaction_id=UUID, metadata=metadata, events_webhook_url=receiver.url)
-    answers: list[list[dict[str, Any]]] = []
-    for spelling in itertools.cycle([UUID, UUID.upper()]):
-        answers.append((await virtual_till.search(spelling)).json())
-        assert (await virtual_till.search(OTHER)).json() == []
-        if answers[-1] and answers[-1][0]["status"] in FINALS:
-            break
-        await virtual_till.advance(0.7)
-    steps = [step.status for step in payments()[scenario].steps]
-    await receiver.wait_for(len(steps))
-    delivered = {delivery.event["event_id"]: delivery.event for delivery in receiver.deliveries}
-
-    seen: set[str | None] = set()
-    status, event_id, index = None, None, 0
-    for line in virtual_till.terminal.ledger:
-        if line["kind"] in ("event", "final"):
-            status, event_id = line["status"], line["event_id"]
-        elif line["kind"] == "search" and line["client_transaction_id"] != OTHER:
-            known = status == "APPROVAL_REQUESTED" or status in FINALS
-            assert answers[index] == ([delivered[event_id]] if known else []), status
-            assert line["found"] == len(answers[index])
-            seen.add(status)
-            index += 1
-    assert index == len(answers)
-    assert seen == {None, *steps}
-
-
-@pytest.mark.parametrize(("scenario", "status"), ENDINGS.items())
-async def test_the_answer_is_the_final_event_byte_for_byte(
-    till: Till, receiver: Receiver, scenario: str, status: str
-) -> None:
-    amount = {"subtotal_iva0": 10.5, "iva": 1.25}
-    transaction = await pay(till, scenario, amount=amount, events_webhook_url=receiver.url)
-    last = (await receiver.wait_for(len(payments()[scenario].steps)))[-1]
-    answer = await till.search(transaction)
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.content == b"[" + last.raw + b"]"
-    assert answer.json()[0]["status"] == status
-
-
-async def test_it_is_known_without_a_webhook_too(till: Till) -> None:
-    (event,) = (await till.search(await pay(till))).json()
-    assert event["raw_response"]["authorized_amount"] == 5
-    assert "events_webhook_url" not in event["operation"]
-    assert till.terminal.ledger.of("event") == []
 
 
 async def test_of_an_id_that_was_taken_twice_it_tells_the_newest(slow_till: Till) -> None:
@@ -158,16 +97,3 @@ async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_n
         assert {transaction: (await till.search(transaction)).content for transaction in told} == told
         assert (await till.search(UUID)).content == b"[]"
         assert terminal.ledger.of("final") == []  # a ledger in memory has what happens in its time
-
-
-async def test_it_answers_while_the_terminal_is_used_by_many(till: Till) -> None:
-    transactions = [await pay(till, "cancel-by-cardholder") for _ in range(5)]
-    unknown = [str(uuid.uuid4()) for _ in range(5)]
-    answers = await asyncio.gather(*(till.search(item) for item in [*transactions, *unknown]))
-    found = [event["client_transaction_id"] for answer in answers for event in answer.json()]
-    assert found == transactions
-
-
-async def test_the_record_is_for_its_owner_alone(till: Till, tmp_path: Path) -> None:
-    await pay(till)
-    assert (tmp_path / "transactions.jsonl").stat().st_mode & 0o777 == 0o600

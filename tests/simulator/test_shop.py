@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from posd.simulator import Settings, SettingsError, Shop
-from posd.simulator.payment import Hand
-from tests.simulator.conftest import Receiver, Till
+from posd.simulator import Settings, SettingsError, TerminalGroup
+from tests.simulator.conftest import Till
 from tests.simulator.printers import PrintTill
 from tests.simulator.processes import lines_of, simulate
 from tests.support.ports import reserve
@@ -39,7 +38,7 @@ async def test_each_terminal_has_its_own_payments_ledger_and_paper(
     several: Callable[..., list[Settings]], client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     serials = ("A", "B", "C")
-    async with Shop(several(*serials)) as shop:
+    async with TerminalGroup(several(*serials)) as shop:
         tills = {serial: Till(terminal, client) for serial, terminal in shop.terminals.items()}
         answers = await asyncio.gather(*(till.charge() for till in tills.values()))
         assert [answer.json()["terminal"]["serialNumber"] for answer in answers] == list(serials)
@@ -59,43 +58,13 @@ async def test_each_terminal_has_its_own_payments_ledger_and_paper(
         assert identity in [line["client_transaction_id"] for line in finals]
 
 
-async def test_they_share_one_virtual_time(
-    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, receiver: Receiver
-) -> None:
-    async with Shop(several("A", "B", virtual=True)) as shop:
-        assert shop.virtual_clock is not None
-        for terminal in shop.terminals.values():
-            await Till(terminal, client).charge(events_webhook_url=receiver.url)
-        assert receiver.deliveries == []
-        await shop.virtual_clock.advance(60)
-        assert len(receiver.deliveries) == 8
-        assert [terminal.ledger.of("final")[0]["charged"] for terminal in shop.terminals.values()] == [True, True]
-        before = shop.clock.now()
-        await shop.virtual_clock.advance(900)
-        assert shop.clock.now() == before + 900
-
-
-async def test_a_hand_is_on_one_terminal_alone(
-    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, receiver: Receiver
-) -> None:
-    async with Shop(several("A", "B", scenario="by-hand")) as shop:
-        one, other = shop.terminals.values()
-        for terminal in (one, other):
-            await Till(terminal, client).charge(events_webhook_url=receiver.url)
-        await receiver.wait_for(2)
-        assert other.terminal.hand(Hand.CANCEL)
-        final = await other.ledger.wait_for("final")
-        assert final["status"] == "TERMINAL_CANCELED"
-        assert one.ledger.of("final") == []
-
-
 def test_a_serial_is_there_once_and_time_is_one_for_all(several: Callable[..., list[Settings]], settings: Make) -> None:
     with pytest.raises(SettingsError, match="serial A is there twice"):
-        Shop(several("A", "B", "A"))
+        TerminalGroup(several("A", "B", "A"))
     with pytest.raises(SettingsError, match="one time"):
-        Shop([settings(serial="A"), settings(serial="B", virtual=True)])
+        TerminalGroup([settings(serial="A"), settings(serial="B", virtual=True)])
     with pytest.raises(SettingsError):
-        Shop([])
+        TerminalGroup([])
 
 
 async def test_where_one_cannot_start_none_does(several: Callable[..., list[Settings]], settings: Make) -> None:
@@ -107,7 +76,7 @@ async def test_where_one_cannot_start_none_does(several: Callable[..., list[Sett
             settings(serial="B", state=second.state, port=taken.getsockname()[1]),
         ]
         with pytest.raises(SettingsError, match="--listen"):
-            async with Shop(wanted):
+            async with TerminalGroup(wanted):
                 pytest.fail("started")
     with socket.create_server(("127.0.0.1", port)):
         pass  # the first one is gone
@@ -117,7 +86,7 @@ async def test_as_a_process_with_directories_and_ledgers_by_serial(tmp_path: Pat
     port, ledgers = reserve(), tmp_path / "ledgers"
     serials = ("SN-1", "../SN/2")
     names = [name for serial in serials for name in ("--serial", serial)]
-    options = ("--http", "--no-mdns", "--listen", f"127.0.0.1:{port}", "--state", str(tmp_path / "state"))
+    options = ("--http", "--listen", f"127.0.0.1:{port}", "--state", str(tmp_path / "state"))
     async with (
         simulate(*options, *names, "--ledger", str(ledgers), tmp=tmp_path) as (process, first),
         httpx2.AsyncClient(trust_env=False) as client,

@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-import socket
 import uuid
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from posd.simulator.listener import bind
 from tests.simulator.conftest import CHARGE, Receiver, Till, request
 
 UUID = "7f3c0000-0000-4000-8000-000000000001"
@@ -77,15 +74,6 @@ async def test_what_is_not_as_the_spec_has_it_is_refused(till: Till, body: bytes
     assert (await till.charge()).status_code == 200  # a refusal does not occupy the terminal
 
 
-async def test_a_second_start_is_refused_while_one_runs(slow_till: Till) -> None:
-    assert (await slow_till.charge(metadata={"scenario": "wait-for-abort"})).status_code == 200
-    second = await slow_till.charge()
-    assert (second.status_code, second.json()["code"]) == (409, "TERMINAL_BUSY")
-    assert (await slow_till.abort()).status_code == 200
-    await slow_till.terminal.ledger.wait_for("final", status="TERMINAL_CANCELED")
-    assert (await slow_till.charge()).status_code == 200
-
-
 async def test_of_many_starts_at_once_one_is_taken(slow_till: Till) -> None:
     answers = await asyncio.gather(*(slow_till.charge(metadata={"scenario": "wait-for-abort"}) for _ in range(20)))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 19}
@@ -130,18 +118,6 @@ async def test_money_is_exact_from_the_request_to_the_event(
     assert str(line["amount"]) == total
 
 
-async def test_zero_taxes_are_left_out_of_the_event(till: Till, receiver: Receiver) -> None:
-    await till.charge(amount={"iva": 0, "subtotal_iva": 0.0, "subtotal_iva0": 5}, events_webhook_url=receiver.url)
-    amount = (await receiver.wait_for(4))[-1].event["operation"]["amount"]
-    assert set(amount) == {"currency", "subtotal_iva0", "tip", "extra_taxes"}
-
-
-async def test_metadata_comes_back_as_it_was_sent(till: Till, receiver: Receiver) -> None:
-    metadata: dict[str, Any] = {"reference": "ñ 😀", "n": [1, 2.50, None, True], "deep": {"a": {"b": "c"}}}
-    await till.charge(metadata=metadata, events_webhook_url=receiver.url)
-    assert (await receiver.wait_for(4))[-1].event["operation"]["metadata"] == metadata
-
-
 async def test_a_body_over_the_limit_is_refused_and_the_next_call_works(till: Till) -> None:
     answer = await till.post(b" " * 5_000_000)
     assert answer.status_code == 413
@@ -151,13 +127,3 @@ async def test_a_body_over_the_limit_is_refused_and_the_next_call_works(till: Ti
 async def test_other_paths_and_methods_are_answered_in_json(till: Till) -> None:
     assert (await till.get("/terminal/v1/nothing")).json()["code"] == "HTTP_404"
     assert (await till.get(CHARGE)).json()["code"] == "HTTP_405"
-
-
-def test_an_answer_does_not_wait_for_the_callers_acknowledgement() -> None:
-    with bind("127.0.0.1", 0) as listening:
-        listening.listen()
-        with socket.create_connection(listening.getsockname()):
-            listening.setblocking(True)
-            connection, _ = listening.accept()
-            with connection:
-                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

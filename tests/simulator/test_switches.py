@@ -3,21 +3,17 @@
 import asyncio
 import hashlib
 import json
-import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 import trustme
-from cryptography import x509
 
-from posd.simulator import Settings, SettingsError, Shop, Simulator
-from posd.simulator.network import NotPossible
-from posd.simulator.payment import Hand
+from posd.simulator import Settings, Simulator, TerminalGroup
+from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import Certificate
 from tests.simulator.conftest import SLOW_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
@@ -41,7 +37,7 @@ def kinds(terminal: Simulator, *wanted: str) -> list[str]:
 async def test_an_unplugged_terminal_refuses_calls_and_tells_all_in_order_once_it_is_back(
     settings: Callable[..., Settings], client: httpx2.AsyncClient, receiver: Receiver
 ) -> None:
-    async with Shop([settings(virtual=True, scenario="by-hand")]) as shop:
+    async with TerminalGroup([settings(virtual=True, scenario="by-hand")]) as shop:
         (terminal,) = shop.terminals.values()
         assert shop.virtual_clock is not None
         till = Till(terminal, client)
@@ -52,7 +48,7 @@ async def test_an_unplugged_terminal_refuses_calls_and_tells_all_in_order_once_i
         await terminal.unplug()  # it is so already
         assert await refused(till)
         assert not terminal.plugged
-        assert terminal.terminal.hand(Hand.APPROVE)
+        assert terminal.terminal.hand(ManualControl.APPROVE)
         await shop.virtual_clock.advance(600)
         assert [entry["charged"] for entry in terminal.ledger.of("final")] == [True]
         assert terminal.waiting_events == 3
@@ -78,7 +74,7 @@ async def test_a_terminal_that_loses_power_forgets_the_payment_and_nothing_else(
         owed, forgotten = request()["client_transaction_id"], request()["client_transaction_id"]
         await till.charge(client_transaction_id=owed, events_webhook_url=receiver.url)
         await receiver.wait_for(1)
-        assert terminal.terminal.hand(Hand.DECLINE)
+        assert terminal.terminal.hand(ManualControl.DECLINE)
         await terminal.ledger.wait_for("final", client_transaction_id=owed)
         await printer.create("before")
         await printer.ended("before")
@@ -105,26 +101,6 @@ async def test_a_terminal_that_loses_power_forgets_the_payment_and_nothing_else(
     assert [line["print_job_id"] for line in printed] == ["before", "after"]
 
 
-async def test_a_power_cycle_takes_the_terminals_time(quick_till: Till) -> None:
-    await quick_till.terminal.power_cycle(60)
-    assert not await refused(quick_till)
-    assert kinds(quick_till.terminal, "power_off", "power_on") == ["power_off", "power_on"]
-
-
-async def test_what_is_printed_while_there_is_no_network_is_not_told(
-    quick_till: Till, client: httpx2.AsyncClient, receiver: Receiver
-) -> None:
-    terminal = quick_till.terminal
-    printer = PrintTill(terminal, client)
-    await printer.create("job-1", "out-of-paper", webhookUrl=receiver.url)
-    await terminal.ledger.wait_for("printing")
-    await terminal.unplug()
-    terminal.put_paper_in()
-    assert (await printer.told("job-1"))["result"] == "unreachable"
-    assert [item["print_job_id"] for item in terminal.prints()] == ["job-1"]
-    assert receiver.deliveries == []
-
-
 async def test_a_moved_terminal_is_called_elsewhere(
     settings: Callable[..., Settings], client: httpx2.AsyncClient
 ) -> None:
@@ -140,44 +116,6 @@ async def test_a_moved_terminal_is_called_elsewhere(
             seen.append(terminal.base_url)
         assert [urlsplit(url).port for url in seen[1:]] == [*ports, ports[0]]
         assert [entry["base_url"] for entry in terminal.ledger.of("moved")] == seen[1:]
-
-
-async def test_it_moves_to_a_free_port_where_none_is_named_and_while_it_is_away_too(till: Till) -> None:
-    before = till.terminal.base_url
-    await till.terminal.unplug()
-    await till.terminal.move()
-    assert await refused(till)
-    await till.terminal.plug()
-    assert not await refused(till)
-    assert till.terminal.base_url != before
-
-
-async def test_a_port_that_another_program_has_is_said_and_the_terminal_stays_where_it_is(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
-    (tmp_path / "other").mkdir()
-    async with Simulator(settings(state=tmp_path / "other")) as other:
-        taken = urlsplit(other.base_url).port
-        async with Simulator(settings(move_ports=(taken,))) as terminal:
-            before = terminal.base_url
-            with pytest.raises(SettingsError, match=str(taken)):
-                await terminal.move()
-            assert terminal.base_url == before
-            assert not await refused(Till(terminal, client))
-
-
-async def test_an_address_that_was_taken_meanwhile_is_said_and_can_be_had_again_later(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient
-) -> None:
-    port = reserve()
-    async with Simulator(settings(port=port)) as terminal:
-        await terminal.unplug()
-        with socket.create_server(("127.0.0.1", port)):
-            with pytest.raises(SettingsError, match=str(port)):
-                await terminal.plug()
-            assert not terminal.plugged
-        await terminal.plug()
-        assert not await refused(Till(terminal, client))
 
 
 async def shown(terminal: Simulator, context: ssl.SSLContext) -> str:
@@ -224,60 +162,3 @@ async def test_certificates_as_a_client_sees_them(
         assert await shown(terminal, client_tls) == again != own  # a client that pins it anew finds it again
         told = [entry["which"] for entry in terminal.ledger.of("certificate")]
         assert told == [*list(VERDICTS)[1:], "changed", "own", "changed"]
-
-
-async def test_without_its_ca_a_changed_certificate_is_of_a_ca_that_no_client_knows(
-    till: Till, client_tls: ssl.SSLContext
-) -> None:
-    await till.terminal.show_certificate(Certificate.CHANGED)
-    assert "unable to get local issuer" in await shown(till.terminal, client_tls)
-    await till.terminal.unplug()
-    await till.terminal.show_certificate(Certificate.EXPIRED)
-    assert await refused(till)  # it is chosen, and shown once there is a network
-    await till.terminal.plug()
-    assert await shown(till.terminal, client_tls) != await shown(till.terminal, any_certificate())
-
-
-def any_certificate() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-async def test_the_made_certificates_say_what_they_are(till: Till, pem: dict[str, Path]) -> None:
-    own = x509.load_pem_x509_certificate(pem["certificate"].read_bytes())
-    await till.terminal.show_certificate(Certificate.SELF_SIGNED)
-    port = urlsplit(till.terminal.base_url).port
-    raw = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
-    made = x509.load_pem_x509_certificate(raw.encode())
-    assert made.issuer == made.subject == own.subject
-    names = x509.SubjectAlternativeName
-    assert made.extensions.get_extension_for_class(names).value == own.extensions.get_extension_for_class(names).value
-
-
-async def test_plain_http_shows_no_certificate(settings: Callable[..., Settings]) -> None:
-    async with Simulator(replace(settings(), certificate=None, private_key=None)) as terminal:
-        with pytest.raises(NotPossible, match="--http"):
-            await terminal.show_certificate(Certificate.EXPIRED)
-        assert terminal.certificate is None
-
-
-@pytest.mark.parametrize(
-    "names",
-    ["unplug plug", "power_off power_on", "unplug power_off move plug power_on unplug move power_off power_on plug"],
-)
-async def test_switches_that_are_pulled_at_once_leave_it_as_the_last_ones_say(
-    slow_till: Till, receiver: Receiver, names: str
-) -> None:
-    """In the middle of a payment: a connection is open, and an event is tried again and again."""
-    terminal = slow_till.terminal
-    receiver.answer = lambda _: 503
-    await slow_till.charge(events_webhook_url=receiver.url, metadata={"scenario": "by-hand"})
-    await receiver.wait_for(1)
-    async with asyncio.TaskGroup() as group:
-        for name in names.split():
-            group.create_task(getattr(terminal, name)())
-    assert (terminal.powered, terminal.plugged) == (True, True)
-    receiver.answer = lambda _: 200
-    assert not await refused(slow_till)
-    await terminal.ledger.wait_for("attempt", result=200)

@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.storage import backup
-from posd.upkeep.restore import Prepared, Restore
+from posd.upkeep.restore import Restore, RestorePlan
 from tests.store.filled import MORNING
 
 NOON = MORNING + timedelta(hours=2)
@@ -35,7 +35,7 @@ class State:
     def copy(self) -> Path:
         return self.home / "backup.db"
 
-    def restore(self, file: Path | None = None, *ids: Started, without: bool = False) -> Prepared:
+    def restore(self, file: Path | None = None, *ids: StartedPayment, without: bool = False) -> RestorePlan:
         with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
             named = {item.client_transaction_id: item for item in ids}
             prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None, named)

@@ -14,14 +14,14 @@ from posd.payments import journal, rows
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.lifecycle import Status
 from posd.payments.model import OperationType, Transaction
-from posd.payments.record import Begun, CallsInFlight, begin, move, record
-from posd.payments.transitions import Seen, advance
+from posd.payments.record import CallsInFlight, Recorded, begin, move, record
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
-from posd.records.came import Came
 from posd.records.model import Phase
+from posd.records.received_callback import ReceivedCallback
 from posd.storage.connection import open_database
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied
 from tests.support.events import APPROVED, body
 
@@ -60,8 +60,8 @@ class Filled:
             sent_to="https://127.0.0.1:1",
             **fields,
         )
-        begin(Unit(self.db), started, "intent")
-        rows.take_lease(Unit(self.db), started.terminal, identity)
+        begin(WriteTransaction(self.db), started, "intent")
+        rows.take_lease(WriteTransaction(self.db), started.terminal, identity)
         return identity
 
     def pay(self, number: int, statuses: Iterable[str] = FINAL, **fields: object) -> str:
@@ -72,22 +72,36 @@ class Filled:
             self.event(identity, status)
         return identity
 
+    def again(self, number: int, count: int, **changes: object) -> None:
+        """Record a payment so many times more, as it is but for its id and these columns."""
+        columns = ", ".join(rows.COLUMNS)
+        changed = {"client_transaction_id": "?"} | {key: repr(value) for key, value in changes.items()}
+        chosen = ", ".join(changed.get(column, column) for column in rows.COLUMNS)
+        self.db.executemany(
+            f"INSERT INTO transactions ({columns}) SELECT {chosen} FROM transactions WHERE client_transaction_id = ?",
+            [(f"{name(number)[:-6]}{item + 1:06}", name(number)) for item in range(count)],
+        )
+
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
         """Record what came of the start."""
         after = record(
-            Unit(self.db), self.get(identity), Attempted(attempt, errors_in_2xx=False), self.now(), CallsInFlight()
+            WriteTransaction(self.db),
+            self.get(identity),
+            Attempted(attempt, errors_in_2xx=False),
+            self.now(),
+            CallsInFlight(),
         )
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:
         """Record an event of it, in sequence."""
-        unit, before = Unit(self.db), self.get(identity)
+        unit, before = WriteTransaction(self.db), self.get(identity)
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
-        after, verdict = advance(before, event, seen=Seen.NEW, now=now)
+        after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=now)
         newest = rows.get_with_bodies(self.db, identity, event.event_id).newest
         seq = journal.append_event(unit, identity, event, verdict, iso(now), content, newest)
-        after = move(unit, before, after, Begun(f"event:{status}"), CallsInFlight())
+        after = move(unit, before, after, Recorded(f"event:{status}"), CallsInFlight())
         if status in (Status.APPROVAL, Status.DECLINED):
             journal.set_final(unit, identity, seq)
         self.free(after)
@@ -95,13 +109,13 @@ class Filled:
 
     def quarantine(self, identity: str, content: bytes = b"half a bo") -> None:
         """Refuse a callback of it."""
-        unit = Unit(self.db)
-        quarantine.put(unit, "transactions", identity, "no event", Came(content, "127.0.0.1", self.now()))
+        unit = WriteTransaction(self.db)
+        quarantine.put(unit, "transactions", identity, "no event", ReceivedCallback(content, "127.0.0.1", self.now()))
         record(unit, self.get(identity), Quarantined("no event"), self.now(), CallsInFlight())
 
     def free(self, after: Transaction) -> None:
         if after.phase is Phase.FINAL:
-            rows.give_up_leases(Unit(self.db), after.client_transaction_id)
+            rows.give_up_leases(WriteTransaction(self.db), after.client_transaction_id)
 
     def get(self, identity: str) -> Transaction:
         found = rows.get(self.db, identity)

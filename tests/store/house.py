@@ -6,6 +6,7 @@ runs by itself. A crash is `leave_to` and `die`: the files as they are on disk a
 """
 
 import asyncio
+import itertools
 import json
 import random
 import shutil
@@ -26,27 +27,28 @@ from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.entries import Entry, apply
+from posd.payments.entries import Entry, Unlikely, apply
 from posd.payments.inbox import Inbox
 from posd.payments.journal import Journaled, StoredEvent
 from posd.payments.model import Transaction
-from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.reconcile import Reconciler, ReconcileSettings
 from posd.payments.record import CallsInFlight
 from posd.payments.recovery import recover
-from posd.payments.reprocess import PaymentRecords, Report, report
-from posd.payments.schedule import Limits
+from posd.payments.reprocess import TransactionReport, payment_records, report
+from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.payments.transitions import RepeatedEvent, advance, rebuild, recognise
 from posd.payments.wire import read_event
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.quarantine import Reprocessing
+from posd.records.quotas import Quotas
 from posd.storage import changes
 from posd.storage.store import Store
-from posd.storage.writer import Change
-from posd.terminals.attempt import Attempt, Lost, NotSent
-from posd.terminals.client import Device
+from posd.storage.writer import RecordedChange
+from posd.terminals.attempt import Attempt, NotSent, ReplyLost
+from posd.terminals.client import TerminalAccess
 from posd.terminals.contact import Contact
 from posd.terminals.fleet import Fleet
 
@@ -75,10 +77,10 @@ confirmed = true
 class Network:
     """What the devices do. Starts are held back where `hold` names their id, until `reply` is called for it."""
 
-    start: Attempt = field(default_factory=lambda: Lost("reset"))
+    start: Attempt = field(default_factory=lambda: ReplyLost("reset"))
     hold: bool = False
-    abort: Attempt = field(default_factory=lambda: Lost("reset"))
-    search: Callable[[str], Attempt] = lambda _identity: Lost("reset")
+    abort: Attempt = field(default_factory=lambda: ReplyLost("reset"))
+    search: Callable[[str], Attempt] = lambda _identity: ReplyLost("reset")
     starts: Counter[str] = field(default_factory=Counter)
     aborts: int = 0
     held: dict[str, "asyncio.Future[Attempt]"] = field(default_factory=dict)
@@ -95,7 +97,7 @@ class Network:
         proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
-        """Take a request, in the manner of `Device.call`."""
+        """Take a request, in the manner of `TerminalAccess.call`."""
         attempt = await self._take(url, body)
         if not isinstance(attempt, NotSent):
             connected(PINNED)
@@ -121,9 +123,9 @@ class Network:
         self.held.pop(identity).set_result(attempt)
 
     def hurry(self) -> None:
-        """End all of them as `Device.hurry` does."""
+        """End all of them as `TerminalAccess.hurry` does."""
         for identity in list(self.held):
-            self.reply(identity, Lost("posd was stopped before the terminal answered"))
+            self.reply(identity, ReplyLost("posd was stopped before the terminal answered"))
 
 
 class WiredContact(Contact):
@@ -131,7 +133,7 @@ class WiredContact(Contact):
 
     network: Network
 
-    def device(self, serial: str) -> Device:
+    def device(self, serial: str) -> TerminalAccess:
         return self.network  # type: ignore[return-value]
 
 
@@ -169,13 +171,15 @@ class House:
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
         self.payments = Payments(store, self.fleet, urls, self.outstanding, UTC, clock)
         self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
-        self.aborts = Aborts(store, self.fleet, self.outstanding, clock)
-        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock)
-        settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
+        # Each look at the limit of calls is an hour later: how much is asked for is not what is tried here.
+        quotas = Quotas(clock=itertools.count(0.0, 3600.0).__next__)
+        self.aborts = Aborts(store, self.fleet, self.outstanding, clock, intake=quotas)
+        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock, intake=quotas)
+        settings = ReconcileSettings(ReconcileLimits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock, random.random)
         self.operators = Operators(store, self.fleet, self.outstanding, clock, lambda: None)
-        self.heard: list[Change] = []
-        store.hub.listen(self.heard.extend, Change)
+        self.heard: list[RecordedChange] = []
+        store.hub.listen(self.heard.extend, RecordedChange)
 
     @classmethod
     async def open(cls, home: Path, network: Network, clock: Clock) -> "House":
@@ -186,10 +190,10 @@ class House:
         house.reconciler.adopt(await recover(store, clock))
         return house
 
-    async def reprocess(self, merchant: str) -> Report:
+    async def reprocess(self, merchant: str) -> TransactionReport:
         """Reprocess under a configuration with that merchant."""
         inbox = Inbox(self.store, self.fleet, merchant, self.outstanding, self.clock)
-        done, quarantined = await Reprocessing(self.store, [PaymentRecords(inbox, self.outstanding)]).run()
+        done, quarantined = await Reprocessing(self.store, [payment_records(inbox, self.outstanding)]).run()
         return report(done[Channel.TRANSACTION], quarantined)
 
     async def close(self) -> None:
@@ -206,7 +210,7 @@ class House:
 
     async def die(self) -> None:
         """End without a goodbye."""
-        tasks = list(self.payments._running._tasks)
+        tasks = list(self.payments._starts.running._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -254,14 +258,15 @@ class Record:
             if isinstance(item, bytes):
                 event = read_event(item)
                 seen = recognise(item, [body for known, body in bodies if known == event.event_id])
-                assert seen is not Seen.REPEATED
+                assert seen is not RepeatedEvent.REPEATED
                 bodies.append((event.event_id, item))
                 transaction, verdict = advance(transaction, event, seen=seen, now=at)
                 verdicts.append(str(verdict))
             else:
                 transaction = apply(transaction, item, at)
                 notes += transaction == before
-            changes += transaction != before
+            # A check of an approval is recorded with its event, in one change.
+            changes += transaction != before and not isinstance(item, Unlikely)
         return Replayed(transaction, verdicts, changes, notes)
 
     def beginning(self) -> Transaction:
@@ -288,7 +293,7 @@ class Records:
 
     transactions: dict[str, Record]
     leases: dict[str, str]
-    feed: list[Change]
+    feed: list[RecordedChange]
 
 
 def _records(db: sqlite3.Connection) -> Records:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from posd.payments.lifecycle import FINALS
-from posd.storage.writer import Change
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.storage.writer import RecordedChange
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, Records
@@ -25,7 +25,7 @@ LIFECYCLES: tuple[Lifecycle, ...] = (
     ((ACK, None), (CANCELED, ACK)),
 )
 NO_REPLY: dict[str, Attempt] = {
-    "lost": Lost("reset"),
+    "lost": ReplyLost("reset"),
     "error": Replied(500, b"{}"),
     "late": Replied(408, b""),
     "html": Replied(200, b"<html>"),
@@ -38,14 +38,14 @@ NO_ANSWERS: dict[str, Attempt] = {
     "404": Replied(404, b""),
     "html": Replied(200, b"<html>"),
     "others": Replied(200, b'[{"client_transaction_id": "another"}]'),
-    "reset": Lost("reset"),
+    "reset": ReplyLost("reset"),
 }
 ABORTS: dict[str, Attempt] = {
     "taken": Replied(200, b"{}"),
     "nothing running": Replied(409, b""),
     "not taken": Replied(404, b""),
     "unreachable": NotSent("refused"),
-    "lost": Lost("reset"),
+    "lost": ReplyLost("reset"),
 }
 
 
@@ -140,9 +140,9 @@ def check_replay(records: Records) -> None:
         assert mine[-1].result == (row.outcome.result if row.outcome else None)
 
 
-def check_feed(records: Records, heard: Sequence[Change], *, since: int) -> None:
+def check_feed(records: Records, heard: Sequence[RecordedChange], *, since: int) -> None:
     """The feed is in order, and who has listened since a row hears of each further one, once."""
     assert [change.seq for change in records.feed] == list(range(1, len(records.feed) + 1))
     assert records.feed[since:] == [
-        Change(*(getattr(change, name) for name in Change.__struct_fields__)) for change in heard
+        RecordedChange(*(getattr(change, name) for name in RecordedChange.__struct_fields__)) for change in heard
     ]

@@ -5,11 +5,11 @@ import json
 from posd.base.times import iso
 from posd.printing import record, rows
 from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, Turn
-from posd.printing.model import PrintJob, Report, rebuild
-from posd.printing.wire import Answered, NoAnswer, read_webhook
+from posd.printing.model import JobReport, PrintJob, rebuild
+from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
 from posd.records.model import Phase
-from posd.storage.writer import Unit
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.storage.writer import WriteTransaction
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")
@@ -17,9 +17,13 @@ TAKEN = Replied(202, b"{}")
 #: What becomes of a job after it was recorded -> its entries. `{}` in a webhook stands for its id.
 STORIES: dict[str, tuple[Entry | str, ...]] = {
     "completed": (Created(TAKEN), "COMPLETED"),
-    "failed by poll": (Created(TAKEN), Polled(Answered(Report("IN_PROGRESS"))), Polled(Answered(Report("FAILED")))),
-    "open": (Created(TAKEN), Polled(Answered(Report("IN_PROGRESS")))),
-    "in doubt": (Created(Lost("reset")), Polled(NoAnswer("time-out"))),
+    "failed by poll": (
+        Created(TAKEN),
+        Polled(PollAnswered(JobReport("IN_PROGRESS"))),
+        Polled(PollAnswered(JobReport("FAILED"))),
+    ),
+    "open": (Created(TAKEN), Polled(PollAnswered(JobReport("IN_PROGRESS")))),
+    "in doubt": (Created(ReplyLost("reset")), Polled(NoAnswer("time-out"))),
     "refused": (Created(Replied(422, b"no paper size")),),
     "unsent": (Created(NotSent("connection refused")),),
     "waited": (Turn(), Created(TAKEN), "COMPLETED"),
@@ -52,7 +56,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
         sent_to="https://127.0.0.1:1",
         queued=queued,
     )
-    record.begin(Unit(filled.db), job, "intent")
+    record.begin(WriteTransaction(filled.db), job, "intent")
     return job
 
 
@@ -61,7 +65,7 @@ def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
-        job = record.record(Unit(filled.db), job, entry, filled.now())
+        job = record.record(WriteTransaction(filled.db), job, entry, filled.now())
     return job
 
 
@@ -75,8 +79,8 @@ def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob
     """Let a webhook come for a job that is not known."""
     body = webhook(identity, status)
     job = rebuild(read_webhook(body), identity, filled.now())
-    record.begin(Unit(filled.db), job, "orphan")
-    return record.record(Unit(filled.db), job, Called(body), filled.clock)
+    record.begin(WriteTransaction(filled.db), job, "orphan")
+    return record.record(WriteTransaction(filled.db), job, Called(body), filled.clock)
 
 
 def job_of(filled: Filled, identity: str) -> PrintJob:

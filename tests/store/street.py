@@ -89,7 +89,7 @@ class Street(RuleBasedStateMachine):
         """Let a callback come; `status` is the answer that it has to get."""
         known = data in payment.events
         before = self.run(self.house.dump()) if known else None
-        assert self.run(self.house.inbox.receive(payment.identity, data, "peer")).status == status
+        assert self.run(self.house.inbox.receive(payment.identity, data, "peer")).result.status == status
         if known:
             assert self.run(self.house.dump()) == before, "an exact repeat changes nothing"
         elif status == 200:

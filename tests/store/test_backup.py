@@ -1,26 +1,33 @@
 """An online backup: one moment of a database in use, whole or not there, with the keys in it."""
 
+import errno
+import gzip
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from posd.storage import backup, marks
-from posd.storage.backup import BadTarget, NotABackup, Stopped, Written
+from posd.storage.backup import BackupFolder, BackupStopped, BadTarget, NotABackup, Written
 from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.errors import StorageUnavailable
 from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling, name
+from tests.support.folders import folders_not_synced
 from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
 
 KEYS = (b"n" * 32, b"o" * 32)
 AT = "2026-11-20T12:00:00.000Z"
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tm
         os.umask(before)
     assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}
     assert (tmp_path / "b.db").stat().st_mode & 0o777 == 0o600
-    assert written == Written(str(tmp_path / "b.db"), (tmp_path / "b.db").stat().st_size, 5, AT)
+    assert written == Written(str(tmp_path / "b.db"), (tmp_path / "b.db").stat().st_size, 5, AT, synced=True)
     contents = backup.read(tmp_path / "b.db")
     assert (contents.made_at, contents.transactions, contents.keys) == (AT, 5, KEYS)
     report = verify(tmp_path / "b.db", lambda *_: None)
@@ -115,7 +122,7 @@ def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Pa
 
 
 def test_told_to_stop_it_stops_and_leaves_nothing(database: Path, tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(BackupStopped):
         write(database, tmp_path / "b.db", stop=True)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
@@ -130,7 +137,7 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
         return len(asked) > 2
 
     monkeypatch.setattr(backup, "OPERATIONS_AT_A_TIME", 100)
-    with pytest.raises(Stopped):
+    with pytest.raises(BackupStopped):
         backup.write(database, tmp_path / "b.db", KEYS, AT, stop)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
 
@@ -170,6 +177,100 @@ def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, 
     assert backup.read(tmp_path / "b.db").keys == KEYS
 
 
+#: A process that makes a backup beside three older ones, and prints the least that was free meanwhile, or why not.
+INTO = """
+import os, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from posd.storage import backup, errors
+home, least = Path(sys.argv[1]), []
+def look():
+    found = os.statvfs(home)
+    least.append(found.f_bavail * found.f_frsize)
+try:
+    backup.write_into(home / "posd.db", home / "backups", 14, [b"k" * 32], datetime.now(UTC), look)
+    print(min(least))
+except errors.StorageUnavailable as error:
+    print(error)
+"""
+MB = 1_000_000
+OLD = [f"posd-2020010{day}T000000Z.db" for day in (1, 2, 3)]
+
+
+@pytest.mark.quick(2)
+@pytest.mark.usefixtures("small_disks")
+@pytest.mark.parametrize(
+    ("more", "left"), [(8 * MB, OLD), (-2 * MB, OLD[1:]), (-6 * MB, OLD[2:]), (-9 * MB, OLD)], ids=str
+)
+def test_a_backup_leaves_the_room_for_the_payments_of_a_week_and_old_ones_go_first(
+    filled: Filled, database: Path, tmp_path: Path, more: int, left: list[str]
+) -> None:
+    filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    write(database, tmp_path / "b.db")
+    (tmp_path / "small").mkdir()
+    with small_disk(tmp_path, tmp_path / "small", "96m") as disk:
+        backups = disk.files / "backups"
+        backups.mkdir()
+        shutil.copyfile(database, disk.files / "posd.db")
+        for name in OLD:
+            (backups / name).write_bytes((tmp_path / "b.db").read_bytes() + bytes(4 * MB))
+        disk.fill(backup.SPARE_BYTES + more)
+        said = subprocess.run(
+            [str(disk.python), "-c", INTO, str(tmp_path / "small")], capture_output=True, text=True, check=True
+        ).stdout
+        names = sorted(path.name for path in backups.iterdir())
+        made = [name for name in names if name not in OLD]
+        assert [name for name in names if name in OLD] == left
+        if more == -9 * MB:  # not even without all but the newest: it keeps them
+            assert "free the disk" in said
+            assert made == []
+        else:
+            assert int(said) >= backup.SPARE_BYTES
+            assert len(made) == 1
+
+
+def test_the_room_for_a_week_is_that_of_the_last_one_with_payments(
+    filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "SPARE_BYTES", 0)
+    assert backup.room(database, tmp_path / "b.db").spare == backup.size(filled.db)
+    filled.clock += timedelta(days=8)
+    for number in range(5, 20):
+        filled.pay(number)
+    assert backup.room(database, tmp_path / "b.db").spare == backup.size(filled.db) * 15 // 20
+
+
+def test_a_compressed_one_is_small_and_is_read_like_another(filled: Filled, database: Path, tmp_path: Path) -> None:
+    for number in range(10, 200):
+        filled.pay(number)
+    plain = write(database, tmp_path / "b.db")
+    packed = backup.write_into(database, tmp_path / "all", 3, KEYS, NOON, lambda: False)
+    path = Path(packed.path)
+    assert (path.suffix, path.stat().st_mode & 0o777) == (".gz", 0o600)
+    assert packed.bytes == path.stat().st_size < plain.bytes / 4
+    assert gzip.decompress(path.read_bytes())[100:] == (tmp_path / "b.db").read_bytes()[100:]
+    shutil.copyfile(path, tmp_path / "renamed")
+    for each in (path, tmp_path / "renamed"):
+        with backup.unpacked(each) as file:
+            contents = backup.read(file)
+        assert (contents.transactions, contents.keys) == (plain.transactions, KEYS)
+        assert verify(each, lambda *_: None).counts == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[: len(content) // 2], lambda content: content[:50] + content[60:]]
+)
+def test_a_compressed_one_that_is_damaged_is_told(
+    database: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    first = Path(backup.write_into(database, tmp_path / "all", 1, KEYS, NOON, lambda: False).path)
+    first.write_bytes(damage(first.read_bytes()))
+    with pytest.raises(NotABackup):
+        verify(first, lambda *_: None)
+    second = backup.write_into(database, tmp_path / "all", 1, KEYS, NOON + timedelta(minutes=1), lambda: False)
+    assert (second.removed, second.unusable) == ([], [first.name])
+
+
 def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
     (home / "text").write_text("mine")
     (home / "empty").write_text("")
@@ -182,7 +283,7 @@ def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
     yield home / "text", "no backup of posd"
     yield home / "empty", "no backup of posd"
     yield home / "state" / "posd.db", "is the database itself"
-    yield home / "state" / "posd.db-wal", "no backup of posd"
+    yield home / "state" / "posd.db-wal", "posd's own"
     yield home / "link.db", "is the database itself"
     yield home / "hard.db", "is the database itself"
     yield home / ("n" * 256), "posd"
@@ -224,3 +325,83 @@ def test_it_holds_what_the_wal_holds(filled: Filled, database: Path, tmp_path: P
     write(database, tmp_path / "b.db")
     with closing(connect_reader(tmp_path / "b.db")) as db:
         assert db.execute("SELECT phase FROM transactions WHERE client_transaction_id = ?", (name(50),)).fetchone()
+
+
+#: Names that posd itself uses beside a database, and one in its folder of certificates.
+OWN = (
+    *("posd.db-wal", "posd.db-shm", "posd.db-journal", "posd.db.lock", "posd.db.alive", "posd.db.witness"),
+    *("posd.db.new", "posd.db.restoring", "posd.db.salvaged", "posd.db.sent", "posd.db.witness.new"),
+    *(
+        "posd.db.restored-20261120T104203Z",
+        "posd.db.replaced-20261120T104203Z",
+        "posd.db.replaced-20261120T104203Z-wal",
+    ),
+    *("callback.key", "callback.key.new", "tls", "tls/server.key"),
+)
+
+
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("through", ["state", "link"])
+def test_no_backup_takes_a_name_of_posds_own(database: Path, tmp_path: Path, own: str, through: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "state" / "tls").mkdir()
+    target = tmp_path / through / own
+    before = sorted(path.name for path in database.parent.iterdir())
+    with pytest.raises(BadTarget, match="posd's own"):
+        write(database, target)
+    with pytest.raises(BadTarget, match="posd's own"):
+        backup.write_into(database, target, 3, KEYS, NOON, lambda: False)
+    assert sorted(path.name for path in database.parent.iterdir()) == before
+
+
+def test_a_backup_beside_the_database_under_another_name_is_written(database: Path) -> None:
+    for other in ("posd-backup.db", "posd.db.2026-11-20", "backups.db"):
+        assert write(database, database.with_name(other)).transactions == 5
+
+
+def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
+    path = tmp_path / "posd-20200101T000000Z.db"
+    with filling(path) as filled:
+        filled.pay(1)
+        for minute in range(3):
+            backup.write_into(path, tmp_path, 1, KEYS, NOON + timedelta(minutes=minute), lambda: False)
+    assert path.exists()
+    assert len(list(tmp_path.glob(backup.NAMES))) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EIO])
+def test_a_backup_that_is_in_place_is_said_to_be_and_the_oldest_goes(
+    database: Path, tmp_path: Path, number: int
+) -> None:
+    """Whether the names in its folder can be synced or not: the share would fill with backups that were not made."""
+    with folders_not_synced(number):
+        written = write(database, tmp_path / "b.db")
+        rotated = [
+            backup.write_into(database, tmp_path / "all", 1, KEYS, NOON + timedelta(minutes=minute), lambda: False)
+            for minute in range(2)
+        ]
+    assert not written.synced
+    assert backup.read(tmp_path / "b.db").transactions == 5
+    assert [len(one.removed) for one in rotated] == [0, 1]
+    assert [path.name for path in (tmp_path / "all").iterdir()] == [Path(rotated[1].path).name]
+
+
+async def test_a_folder_of_backups_that_stands_still_holds_up_nothing_but_its_look(tmp_path: Path) -> None:
+    go, there = threading.Event(), [(1.0, tmp_path / "a.db")]
+    go.set()
+
+    def look(_folder: Path) -> tuple[float, Path]:
+        go.wait()
+        return there[-1]
+
+    folder = BackupFolder(tmp_path, look, seconds=0.01)
+    while await folder.newest() is None:
+        pass
+    go.clear()
+    there.append((2.0, tmp_path / "b.db"))
+    for _ in range(3):
+        assert await folder.newest() == there[0]
+    assert [thread.name for thread in threading.enumerate()].count("backups") == 1
+    go.set()
+    while await folder.newest() != there[1]:
+        pass

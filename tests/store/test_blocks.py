@@ -17,7 +17,7 @@ from posd.payments.wire import read_event
 from posd.storage import backup, numbers
 from posd.storage.connection import connect_reader, migrate, open_database
 from posd.storage.errors import StaleState
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge, retention_rows
 from posd.upkeep.verify import verify
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
@@ -35,7 +35,9 @@ def add(filled: Filled, number: int, content: bytes) -> int:
     identity = name(number)
     newest = rows.get_with_bodies(filled.db, identity, "").newest
     event = read_event(body(identity, "APPROVAL"))
-    return journal.append_event(Unit(filled.db), identity, event, Verdict.LATE, iso(filled.now()), content, newest)
+    return journal.append_event(
+        WriteTransaction(filled.db), identity, event, Verdict.LATE, iso(filled.now()), content, newest
+    )
 
 
 def place(db: sqlite3.Connection, number: int) -> tuple[int | None, list[tuple[int, int | None]]]:
@@ -98,7 +100,7 @@ def test_each_payment_finds_its_own_in_their_order_whatever_happened(steps: list
                 journal.scatter(db, name(number))
             elif what == "leave out":
                 given_out.append(numbers.newest(db, "events") + 10)
-                numbers.go_on_above(db, "events", given_out[-1])
+                numbers.advance_sequence(db, "events", given_out[-1])
             else:
                 journal.remove_events(db, name(number))
                 expected[number] = []
@@ -122,7 +124,7 @@ def test_a_number_is_not_given_out_again_when_the_newest_row_has_gone(filled: Fi
     filled.pay(1)
     (first,) = filled.db.execute(f"SELECT min(seq) FROM {table}").fetchone()
     assert first > before
-    numbers.go_on_above(filled.db, table, first + 10**6)
+    numbers.advance_sequence(filled.db, table, first + 10**6)
     filled.pay(2)
     assert numbers.newest(filled.db, table) > first + 10**6
 

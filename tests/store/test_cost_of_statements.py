@@ -17,35 +17,35 @@ from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Result
-from posd.payments.record import Begun, CallsInFlight, move
+from posd.payments.record import CallsInFlight, Recorded, move
 from posd.payments.wire import read_event
 from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
 from posd.records import pruned, quarantine
-from posd.records.came import Came
 from posd.records.model import Phase
+from posd.records.received_callback import ReceivedCallback
 from posd.storage import changes, marks
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 from tests.support.events import body
 from tests.support.tables import every
 
-#: Tables that do not grow with what is stored: a row for each terminal, for each restore, for each body that a person
-#: should look at, for each attention of a payment.
-SMALL = {"leases", "l", "marks", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
+#: Tables that do not grow with what is stored: a row for each terminal, for each approval that no till has read, for
+#: each body that a person should look at, for each attention of a payment.
+SMALL = {"leases", "l", "unread_approvals", "quarantine", "a", "CONSTANT", "sqlite_sequence"}
 #: What a view has found of one payment.
 FOUND = {"payment_events"}
-#: Reads the newest rows until one is too old, or but one of them.
-FROM_THE_END = re.compile(r"ORDER BY seq DESC")
+#: Reads the newest rows until one is too old, or so many of them.
+FROM_THE_END = re.compile(r"ORDER BY (seq DESC|rowid DESC LIMIT [0-9]+)")
 #: Reads the oldest rows until one is recent: what is old is removed, so that there are few.
 FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
 #: Sorts what belongs to one payment, or what is open or needs a person.
-SORTS = {"events of one", "open print jobs", "figures", "status"}
+SORTS = {"bodies", "events of one", "open print jobs", "figures", "status"}
 
 AT = "2026-11-20T10:00:05.000Z"
-CAME = Came(b"body", "p", parse_iso(AT), [(b"signature", b"x")])
+CAME = ReceivedCallback(b"body", "p", parse_iso(AT), [(b"signature", b"x")])
 Read = Callable[[sqlite3.Connection], Any]
 
 
@@ -70,14 +70,14 @@ def every_list() -> Iterator[tuple[str, Read]]:
     for first in (None, *payments):
         for second in (None, *payments):
             given = {key: payments[key] for key in (first, second) if key is not None}
-            page = lists.Page(limit=5, **given)
+            page = lists.TransactionQuery(limit=5, **given)
             yield f"list {first} {second}", lambda db, page=page: lists.read_page(db, page)  # type: ignore[misc]
-    metadata = lists.Page(limit=5, metadata={"ticket": "s"})
+    metadata = lists.TransactionQuery(limit=5, metadata={"ticket": "s"})
     yield "totals", lambda db: list(lists.read_totals(db, metadata))
     for first in (None, *prints):
         for second in (None, *prints):
             given = {key: prints[key] for key in (first, second) if key is not None}
-            jobs = print_listing.Page(limit=5, **given)
+            jobs = print_listing.PrintJobQuery(limit=5, **given)
             yield f"prints {first} {second}", lambda db, page=jobs: print_listing.read_page(db, page)  # type: ignore[misc]
 
 
@@ -87,7 +87,7 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
     return found
 
 
-def another_event(unit: Unit, number: int) -> int:
+def another_event(unit: WriteTransaction, number: int) -> int:
     """Record an event of a payment once more."""
     newest = rows.get_with_bodies(unit.db, name(number), "e").newest
     return journal.append_event(
@@ -96,11 +96,13 @@ def another_event(unit: Unit, number: int) -> int:
 
 
 #: Everything is old.
-OLD = retention.Age("9", retention.MAX_ROWID)
+OLD = retention.AgeLimit("9", retention.MAX_ROWID)
 
 READS: dict[str, Read] = dict(every_list()) | {
-    "ids that begin so": lambda db: lists.read_page(db, lists.Page(limit=5, id=name(3)[:13])),
-    "print jobs that begin so": lambda db: print_listing.read_page(db, print_listing.Page(limit=5, id="print-")),
+    "ids that begin so": lambda db: lists.read_page(db, lists.TransactionQuery(limit=5, id=name(3)[:13])),
+    "print jobs that begin so": lambda db: print_listing.read_page(
+        db, print_listing.PrintJobQuery(limit=5, id="print-")
+    ),
     "one": lambda db: transactions.get(db, name(2)),
     "open ones": transactions.open_ones,
     "called back": transactions.called_back,
@@ -113,8 +115,10 @@ READS: dict[str, Read] = dict(every_list()) | {
     "derived": lambda db: chains.derived_ids(db, payment(db)),
     "members": lambda db: chains.members(db, payment(db), "R"),
     "original": lambda db: chains.original_of(db, payment(db)),
-    "whole": lambda db: chains.whole(db, payment(db)),
+    "whole": lambda db: chains.ChainLinks(db, 300).whole(payment(db)),
     "a search's control": lambda db: rows.search_control(db, "SN-2"),
+    "an answer's unit": lambda db: rows.newest_answer_unit(db, "SN-2"),
+    "approvals": lambda db: rows.approvals(db, "SN-2", but=""),
     "a proven search": lambda db: rows.search_found_another(db, "SN-2", "search", name(2)),
     "bodies": lambda db: journal.event_bodies(db, name(2), "e"),
     "one with bodies": lambda db: rows.get_with_bodies(db, name(2), "e"),
@@ -128,8 +132,8 @@ READS: dict[str, Read] = dict(every_list()) | {
     "quarantine": lambda db: quarantine.page(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
-    "what is left of a removed payment": lambda db: pruned.payment(db, name(2)),
-    "what is left of a removed print job": lambda db: pruned.print_job(db, "p"),
+    "what is left of a removed payment": lambda db: pruned.PAYMENTS.find(db, name(2)),
+    "what is left of a removed print job": lambda db: pruned.PRINT_JOBS.find(db, "p"),
     "old payments": lambda db: retention.candidates(db, retention.TRANSACTIONS, retention.BEGINNING, "9", 20),
     "old print jobs": lambda db: retention.candidates(db, retention.PRINT_JOBS, retention.BEGINNING, "9", 20),
     "a chain that may go": lambda db: retention.chain_of(db, name(2), "9", lambda _identity: False),
@@ -144,6 +148,8 @@ READS: dict[str, Read] = dict(every_list()) | {
     "leases": rows.leases,
     "holder": lambda db: rows.lease_holder(db, "SN-1"),
     "restores": marks.unseen_restores,
+    "missing records": lambda db: marks.missing_records(db, ""),
+    "unread approvals": lambda db: rows.unread(db),
     "one print job": lambda db: print_jobs.get(db, "p"),
     "one print job in any letters": lambda db: print_jobs.find(db, "P"),
     "open print jobs": print_jobs.open_ones,
@@ -152,7 +158,7 @@ READS: dict[str, Read] = dict(every_list()) | {
     "webhooks of a print job": lambda db: print_jobs.callbacks(db, "p"),
 }
 #: What is done inside a commit, and reads on the way.
-WRITES: dict[str, Callable[[Unit], Any]] = {
+WRITES: dict[str, Callable[[WriteTransaction], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
     "an event": lambda unit: another_event(unit, 2),
     "events scattered": lambda unit: journal.scatter(unit.db, name(2)),
@@ -167,12 +173,13 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "a print removed": lambda unit: retention.remove_chain(unit, retention.PRINT_JOBS, "print-5", OLD, lambda _: False),
     "lines removed": lambda unit: retention.remove_lines(unit, [1, 2]),
     "refused bodies removed": lambda unit: quarantine.remove(unit, [1, 2]),
+    "an approval read": lambda unit: rows.remove_unread(unit, [name(2)]),
     "a change": lambda unit: move(
-        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), CallsInFlight()
+        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Recorded("r"), CallsInFlight()
     ),
 }
 EVERYTHING: dict[str, Read] = READS | {
-    word: lambda db, write=write: write(Unit(db))  # type: ignore[misc]
+    word: lambda db, write=write: write(WriteTransaction(db))  # type: ignore[misc]
     for word, write in WRITES.items()
 }
 
@@ -201,6 +208,8 @@ def fill(path: Path, ended: int) -> Path:
             filled.pay(number, sale=of_sale, metadata=msgspec.json.encode({"ticket": of_sale, "n": number}))
             job = print_intent(filled, f"print-{number}", number)
             happen(filled, job.print_job_id, *STORIES["completed"])
+        read = [name(number) for number in range(4, ended)]
+        rows.remove_unread(WriteTransaction(filled.db), read)
         for number in range(ended, ended + 4):
             filled.quarantine(filled.pay(number, OPEN))
             happen(filled, print_intent(filled, f"print-{number}", number).print_job_id, *STORIES["open"])

@@ -26,15 +26,15 @@ from posd.payments.entries import (
     apply,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
-from posd.payments.record import ALWAYS, Begun, CallsInFlight, begin, move, record
-from posd.payments.search_reply import Found, NoAnswer, Nothing
-from posd.payments.transitions import Seen, advance
+from posd.payments.record import ALWAYS, CallsInFlight, Recorded, begin, move, record
+from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
+from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.storage.writer import RecordedChange, WriteTransaction
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
 
@@ -53,7 +53,7 @@ async def write_down(store: Store, before: Transaction, entry: Entry, at: timede
 
 
 async def stored(store: Store) -> Transaction:
-    transaction = await store.read(partial(rows.get, client_transaction_id=IDENTITY))
+    transaction = await store.read(partial(rows.get, identity=IDENTITY))
     assert transaction is not None
     return transaction
 
@@ -62,32 +62,32 @@ async def entries(store: Store) -> list[journal.Journaled]:
     return await store.read(lambda db: list(journal.entries(db, IDENTITY)))
 
 
-async def history(store: Store) -> list[Change]:
+async def history(store: Store) -> list[RecordedChange]:
     return await store.read(partial(changes.after, seq=0, limit=100))
 
 
 async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction:
     """Record an event and its effect."""
     event = read(body)
-    after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
+    after, verdict = advance(before, event, seen=RepeatedEvent.NEW, now=NOW)
 
-    def work(unit: Unit) -> Transaction:
+    def work(unit: WriteTransaction) -> Transaction:
         newest = rows.get_with_bodies(unit.db, IDENTITY, event.event_id).newest
         journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body, newest)
-        return move(unit, before, after, Begun("event"), CallsInFlight())
+        return move(unit, before, after, Recorded("event"), CallsInFlight())
 
     return await store.write(work)
 
 
 PIECE = Evidence(kind=EvidenceKind.ABORT, at="t", status=409)
 EVERY = (
-    Attempted(Lost("reset")),
+    Attempted(ReplyLost("reset")),
     Attempted(Replied(409, b"\xff\x00", complete=False)),
     Attempted(NotSent("refused")),
     Interrupted(),
-    Searched(Found((content(CARD, ACK).decode(), "{ }"))),
-    Searched(Nothing()),
-    Searched(NoAnswer("HTTP 404", 404)),
+    Searched(SearchHit((content(CARD, ACK).decode(), "{ }"))),
+    Searched(SearchMiss()),
+    Searched(SearchFailed("HTTP 404", 404)),
     AbortRequested(probe=True),
     AbortRequested(probe=False, uid=0),
     AbortAnswered(Replied(200, b"{}")),
@@ -137,7 +137,7 @@ async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Tra
     [
         (AbortRequested(probe=True), "probe_requested"),
         (AbortAnswered(Replied(409, b"")), "abort:nothing_running"),
-        (Attempted(Lost("reset")), "in_doubt"),
+        (Attempted(ReplyLost("reset")), "in_doubt"),
     ],
 )
 async def test_what_was_done_is_told_where_it_changes_nothing_too(
@@ -154,25 +154,25 @@ async def test_a_search_that_brings_the_same_again_is_only_noted_as_the_newest(
     store: Store, begun: Transaction
 ) -> None:
     doubtful = await write_down(store, begun, Interrupted())
-    once = await write_down(store, doubtful, Searched(Nothing()))
-    again = await write_down(store, once, Searched(Nothing()), timedelta(seconds=7))
+    once = await write_down(store, doubtful, Searched(SearchMiss()))
+    again = await write_down(store, once, Searched(SearchMiss()), timedelta(seconds=7))
     assert again == await stored(store)
     assert again.last_search is not None
     assert (again.last_search.at, again.last_search.result) == (iso(LATER), SearchResult.NONE)
     assert (again.revision, again.updated_at) == (once.revision, once.updated_at)
     assert (len(await entries(store)), len(await history(store))) == (2, 3)
-    other = await write_down(store, again, Searched(NoAnswer("reset")))
+    other = await write_down(store, again, Searched(SearchFailed("reset")))
     assert (other.revision, len(await entries(store)), len(await history(store))) == (again.revision + 1, 3, 4)
 
 
 async def test_a_search_that_finds_something_new_is_written_down(store: Store, begun: Transaction) -> None:
-    first = await write_down(store, begun, Searched(Found((content(ACK).decode(),))))
-    second = await write_down(store, first, Searched(Found((content(CARD, ACK).decode(),))))
+    first = await write_down(store, begun, Searched(SearchHit((content(ACK).decode(),))))
+    second = await write_down(store, first, Searched(SearchHit((content(CARD, ACK).decode(),))))
     assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
 
 
 async def test_entries_know_how_many_events_came_before_them(store: Store, begun: Transaction) -> None:
-    transaction = await write_down(store, begun, Attempted(Lost("reset")))
+    transaction = await write_down(store, begun, Attempted(ReplyLost("reset")))
     transaction = await deliver(store, transaction, content(ACK))
     transaction = await write_down(store, transaction, AbortRequested(probe=False))
     transaction = await deliver(store, transaction, content(CARD, ACK))
@@ -195,4 +195,4 @@ async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store,
 
 
 async def test_a_new_database_can_be_derived_from_its_first_transaction_on(store: Store) -> None:
-    assert await store.read(journal.begins_after) == 0
+    assert await store.read(journal.first_complete_rowid) == 0

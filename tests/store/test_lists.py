@@ -17,11 +17,11 @@ from posd.base.json_types import encode
 from posd.base.times import iso
 from posd.payments import lists
 from posd.payments.model import OperationType, Outcome, Result, Transaction
-from posd.payments.record import Begun, CallsInFlight, begin, move
+from posd.payments.record import CallsInFlight, Recorded, begin, move
 from posd.records import pages
 from posd.records.model import Phase
 from posd.storage.connection import migrate
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from tests.store.test_transactions import NOW, starting
 from tests.store.test_words_of_metadata import MEMORY, back_to_10, in_memory
 
@@ -91,12 +91,12 @@ def store(db: sqlite3.Connection, number: int, item: Stored) -> Transaction:
         amount=encode(AMOUNTS[item.amount]),
         metadata=json.dumps(METADATA[item.metadata]).encode(),
     )
-    begin(Unit(db), first, "intent")
+    begin(WriteTransaction(db), first, "intent")
     if item.result is None:
         return first
     outcome = Outcome(item.result, None, None, None, None, None, None, AUTHORIZED[item.authorized], None, None, at, ())
     final = msgspec.structs.replace(first, phase=Phase.FINAL, outcome=outcome)
-    return move(Unit(db), first, final, Begun("end"), CallsInFlight())
+    return move(WriteTransaction(db), first, final, Recorded("end"), CallsInFlight())
 
 
 def fits(row: Transaction, filters: dict[str, Any]) -> bool:
@@ -120,7 +120,7 @@ def fits(row: Transaction, filters: dict[str, Any]) -> bool:
 
 def listed(db: sqlite3.Connection, filters: dict[str, Any]) -> list[str]:
     """Return the ids of all pages of two."""
-    page = lists.Page(limit=2, **filters)
+    page = lists.TransactionQuery(limit=2, **filters)
     found: list[str] = []
     while True:
         rows, cursor = lists.read_page(db, page)
@@ -159,7 +159,7 @@ def test_totals_are_the_sums_of_all_that_fits(payments: list[Stored], filters: d
                 for name, value in AMOUNTS[item.amount].items():
                     for part in value.values() if isinstance(value, dict) else [value]:
                         sums[key, "tips" if name == "tip" else "amount"] += scaled(part)
-        found = returned(lists.read_totals(db, lists.Page(limit=1, cursor=("", ""), **filters)))
+        found = returned(lists.read_totals(db, lists.TransactionQuery(limit=1, cursor=("", ""), **filters)))
         for row in found:
             key = row.type, row.result
             counts[key] -= row.count
@@ -179,7 +179,7 @@ def test_totals_are_in_the_order_of_types_and_results_with_what_is_open_last() -
     with in_memory() as db:
         for number, (kind, result) in enumerate(reversed(order)):
             store(db, number, Stored(0, 0, kind, result, 0, 0, 0))
-        found = returned(lists.read_totals(db, lists.Page(limit=1)))
+        found = returned(lists.read_totals(db, lists.TransactionQuery(limit=1)))
         assert [(row.type, row.result) for row in found] == order
 
 
@@ -187,7 +187,7 @@ def test_totals_of_many_take_many_steps() -> None:
     with in_memory() as db:
         for number in range(250):
             store(db, number, Stored(0, 0, OperationType.CHARGE, None, 0, 0, 0))
-        steps = list(lists.read_totals(db, lists.Page(limit=1)))
+        steps = list(lists.read_totals(db, lists.TransactionQuery(limit=1)))
         assert len(steps) == 2
 
 

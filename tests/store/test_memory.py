@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from posd.daemon import memory
-from posd.daemon.memory import MANY, Memory
+from posd.daemon.memory import MANY, MemoryTrimmer
 from posd.storage import changes
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 #: A long reason fills pages.
-CHANGE = Change(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
+CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())
 #: In seconds: a pause that is short, and how long to wait for what follows it.
 SHORT = 0.05
 PATIENCE = 10.0
@@ -43,7 +43,7 @@ def number(db: sqlite3.Connection) -> int:
 
 
 async def change(store: Store, count: int) -> None:
-    def work(unit: Unit) -> None:
+    def work(unit: WriteTransaction) -> None:
         for _ in range(count):
             changes.record(unit, CHANGE)
 
@@ -52,7 +52,7 @@ async def change(store: Store, count: int) -> None:
 
 @contextmanager
 def running(store: Store) -> Iterator[None]:
-    task = asyncio.create_task(Memory(store).run())
+    task = asyncio.create_task(MemoryTrimmer(store).run())
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ async def test_memory_is_given_back_in_a_pause_after_many_changes(store: Store) 
 
 
 async def test_it_waits_for_many_changes(store: Store) -> None:
-    held = Memory(store)
+    held = MemoryTrimmer(store)
     await change(store, MANY - 1)
     assert not held._many.is_set()
     await change(store, 1)

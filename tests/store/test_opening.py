@@ -4,14 +4,21 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from posd import tls
+from posd.client import PaymentStore, StoredPayment
+from posd.records.callback_urls import load_keys
 from posd.storage import connection
 from posd.storage.connection import connect_reader, lock, open_database, schema_version
 from posd.storage.errors import StoreError
 from posd.storage.store import Store
+from posd.upkeep.restore import Restore
+from tests.support.folders import folders_not_synced
 
 
 def test_the_file_is_private_under_any_umask(tmp_path: Path) -> None:
@@ -106,3 +113,93 @@ async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert "another posd is running" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     await store.close()
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+#: Opens the database as a daemon does, and says why it cannot.
+OPENS = """
+import asyncio, sys
+from pathlib import Path
+from posd.storage.errors import StoreError
+from posd.storage.store import Store
+
+async def opens(path):
+    store = await Store.open(path, path.with_name("posd.db.lock"))
+    await store.close()
+
+try:
+    asyncio.run(opens(Path(sys.argv[1])))
+except StoreError as error:
+    print(error)
+"""
+
+
+def opened(path: Path) -> str:
+    """Open a database in a process of its own; return why that cannot be, "" where it can."""
+    return subprocess.run([sys.executable, "-c", OPENS, str(path)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
+async def test_a_database_is_opened_once_whatever_its_path(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    path, other = tmp_path / "posd.db", tmp_path / "other" / "posd.db"
+    store = await Store.open(path, tmp_path / "posd.db.lock")
+    other.parent.mkdir()
+    link(other, path)
+    assert "another posd is running" in opened(other)
+    files = {item.name for item in other.parent.iterdir()}
+    assert files <= {"posd.db", "posd.db.lock"}, "a second log beside a second name would lose payments"
+    await store.close()
+
+
+@pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
+async def test_a_database_is_not_replaced_while_it_is_in_use_by_another_path(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    path, other = tmp_path / "posd.db", tmp_path / "other" / "posd.db"
+    store = await Store.open(path, tmp_path / "posd.db.lock")
+    other.parent.mkdir()
+    link(other, path)
+    with (
+        pytest.raises(StoreError, match="posd is running"),
+        Restore(other, other.with_name("posd.db.lock"), other.with_name("callback.key"), datetime.now(UTC)),
+    ):
+        pass
+    await store.close()
+
+
+def test_a_database_with_two_names_is_refused_until_it_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "posd.db"
+    assert opened(path) == ""
+    other = tmp_path / "copy.db"
+    other.hardlink_to(path)
+    assert f"find / -xdev -samefile {path}" in opened(path)
+    other.unlink()
+    assert opened(path) == ""
+
+
+async def test_the_lock_on_the_file_is_not_in_the_way_of_sqlites_own(tmp_path: Path) -> None:
+    path = tmp_path / "posd.db"
+    store = await Store.open(path, tmp_path / "posd.db.lock")
+    alone = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('PRAGMA journal_mode = DELETE')"
+    command = [sys.executable, "-c", alone, str(path)]
+    for _ in range(2):
+        assert "database is locked" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        await store.write(lambda unit: unit.db.execute("CREATE TABLE IF NOT EXISTS t (a)"))
+    await store.close()
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+
+
+async def test_a_file_system_that_cannot_sync_folders_is_no_hindrance(tmp_path: Path) -> None:
+    with folders_not_synced():
+        (tmp_path / "tls").mkdir()
+        tls.init(tmp_path / "tls", names=["localhost"], addresses=[])
+        keys = load_keys(tmp_path / "callback.key", may_make=True)
+        for _ in range(2):
+            store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
+            await store.close()
+        with Restore(
+            tmp_path / "posd.db", tmp_path / "lock", tmp_path / "callback.key", datetime.now(UTC)
+        ) as restoring:
+            restoring.prepare(None, lambda *_: None, {})
+            restoring.commit()
+        assert load_keys(tmp_path / "callback.key", may_make=False) == keys
+        PaymentStore(tmp_path / "till").save(StoredPayment("4b0d5b0c-7a9e-4a8e-9d7d-3d2a6b9f0c11", b"{}"))

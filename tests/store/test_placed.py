@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage.placed import TICK, WRITTEN, Placed
+from posd.storage.open_files import TICK, WRITTEN, OpenFiles
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def changed(folder: Path, at: int) -> None:
     os.utime(folder, ns=(at, at))
 
 
-def noted(path: Path) -> Placed:
-    placed = Placed(path)
+def noted(path: Path) -> OpenFiles:
+    placed = OpenFiles(path)
     placed.note()
     return placed
 

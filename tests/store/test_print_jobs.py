@@ -13,7 +13,7 @@ from posd.base.ids import Channel
 from posd.base.times import iso, parse_iso
 from posd.printing import documents, record
 from posd.printing import rows as print_jobs
-from posd.printing.documents import Page
+from posd.printing.documents import PrintJobQuery
 from posd.printing.entries import (
     Called,
     Created,
@@ -31,17 +31,17 @@ from posd.printing.entries import (
     replay,
 )
 from posd.printing.inbox import PrintInbox
-from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus, Report
-from posd.printing.reprocess import PrintRecords, derive, difference
+from posd.printing.model import JobReport, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.reprocess import derive, difference, print_records
 from posd.printing.reprocess import report as reported
-from posd.printing.wire import Answered, NoAnswer
+from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records import pages
 from posd.records.quarantine import Reprocessing
 from posd.storage import changes
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.storage.writer import WriteTransaction
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from posd.terminals.fleet import Fleet
 from tests.core.test_print_entries import called, polled
 from tests.core.test_printing import NOW, starting
@@ -51,11 +51,11 @@ ENTRIES: list[Entry] = [
     Turn(),
     Turn("https://192.0.2.9"),
     ACCEPTED,
-    Created(Lost("reset")),
+    Created(ReplyLost("reset")),
     Created(NotSent("no way")),
     Interrupted(in_line=True),
     Called(b'  {"printJobId":\t"job-1", "status": "FAILED", "errorCode": "E-7"}\n'),
-    Polled(Answered(Report("IN_PROGRESS", error_message="x"))),
+    Polled(PollAnswered(JobReport("IN_PROGRESS", error_message="x"))),
     Polled(NoAnswer("HTTP 404", 404)),
     Stuck(300.5),
     Quarantined("no JSON"),
@@ -117,7 +117,7 @@ async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
 async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
 
-    def fails(unit: Unit) -> None:
+    def fails(unit: WriteTransaction) -> None:
         record.record(unit, job, called("COMPLETED"), NOW)
         raise ValueError
 
@@ -193,7 +193,7 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
     """A thousand jobs of 240 KiB each that are open at a start, or listed, are not held in memory."""
     job = await begin(store)
     (found,) = await read(store, print_jobs.open_ones)
-    (listed,), _ = await read(store, lambda db: documents.read_page(db, Page(limit=9)))
+    (listed,), _ = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=9)))
     assert found == listed == msgspec.structs.replace(job, document=b"{}")
     await recorded(store, found, Interrupted(in_line=True))
     assert (await read(store, lambda db: print_jobs.get(db, "job-1"))).document == job.document
@@ -202,11 +202,11 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
 async def test_pages_survive_inserts(store: Store) -> None:
     for number in range(5):
         await begin(store, starting(print_job_id=f"job-{number}", created_at=iso(NOW + timedelta(seconds=number // 2))))
-    first, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=2)))
+    first, cursor = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=2)))
     assert [job.print_job_id for job in first] == ["job-4", "job-3"]
     await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
     place = pages.decode_cursor(cursor)
-    rest, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=9, cursor=place)))
+    rest, cursor = await read(store, lambda db: documents.read_page(db, PrintJobQuery(limit=9, cursor=place)))
     assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
     for text in ("x", "\xe9", "eA=="):
         with pytest.raises(ValueError):
@@ -221,7 +221,7 @@ async def test_pages_survive_inserts(store: Store) -> None:
         [Interrupted(in_line=True)],
         [Interrupted(in_line=False), called("JAMMED"), polled("COMPLETED"), called("FAILED")],
         [Created(Replied(409, b"no")), Quarantined("no JSON"), Reapplied(), called("COMPLETED")],
-        [Created(Lost("reset")), Resolved("Ana", "x", 7, PrintStatus.FAILED), called("COMPLETED")],
+        [Created(ReplyLost("reset")), Resolved("Ana", "x", 7, PrintStatus.FAILED), called("COMPLETED")],
     ],
     ids=["new", "printed", "in line", "interrupted", "refused", "resolved"],
 )
@@ -241,7 +241,7 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
     await store.write(
         lambda unit: unit.db.execute("UPDATE print_jobs SET status = 'FAILED', heard = 0 WHERE rowid = 1")
     )
-    printing = PrintRecords(PrintInbox(store, Fleet(()), lambda: NOW))
+    printing = print_records(PrintInbox(store, Fleet(()), lambda: NOW))
     done = (await Reprocessing(store, [printing]).run())[0][Channel.PRINT]
     report = reported(done)
     assert (report.print_jobs, report.differing) == (2, 1)

@@ -10,7 +10,7 @@ from posd.payments.model import Result, Transaction
 from posd.payments.record import begin
 from posd.payments.transitions import resolved
 from posd.storage.store import Store
-from posd.terminals.attempt import Refused
+from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 
@@ -97,7 +97,7 @@ async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
 async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) -> None:
     concluded = [
         resolved(ended(1), Result.APPROVED, "Ana", "slip", None, NOW),
-        reply(Refused(409, "busy"))(ended(2)),
+        reply(StartRefused(409, "busy"))(ended(2)),
     ]
     for item in concluded:
         await store.write(partial(begin, transaction=item, word="test"))

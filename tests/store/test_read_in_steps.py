@@ -10,10 +10,10 @@ import pytest
 from posd.storage import marks
 from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 
 
-def mark(unit: Unit) -> None:
+def mark(unit: WriteTransaction) -> None:
     marks.add(unit.db, "2026-11-20T10:42:00.000Z", "test", {})
 
 

@@ -23,7 +23,7 @@ from posd.payments.counting import Section
 from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
 from posd.records.model import Phase
 from posd.storage.store import Store
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
 from tests.support.slow import examples
 
@@ -74,7 +74,7 @@ def payments(draw: st.DrawFn) -> list[dict[str, Any]]:
     return found
 
 
-def made(found: list[dict[str, Any]], span: report.Span = SPAN) -> PaymentReport:
+def made(found: list[dict[str, Any]], span: report.ReportSpan = SPAN) -> PaymentReport:
     with book() as shop:
         for item in found:
             shop.put(**item)
@@ -328,7 +328,7 @@ async def test_a_payment_that_ends_while_it_is_read_is_of_the_next_report(tmp_pa
     began, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
-    def put(*numbers: int) -> Callable[[Unit], object]:
+    def put(*numbers: int) -> Callable[[WriteTransaction], object]:
         return lambda unit: [Book(unit.db).put(number, NOON, authorized=D("1.10")) for number in numbers]
 
     def steps(db: sqlite3.Connection) -> Generator[None, None, PaymentReport]:

@@ -19,13 +19,13 @@ from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import CallsInFlight, record
 from posd.records import pruned, quarantine
-from posd.records.came import Came
+from posd.records.received_callback import ReceivedCallback
 from posd.storage import changes, connection, marks
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-from posd.upkeep.retention import Removed, Report, Retention, Stopped, Unsure
-from posd.upkeep.retention_rules import Kept
+from posd.storage.writer import WriteTransaction
+from posd.upkeep.retention import ClockUntrusted, PruneStopped, Removed, Report, Retention
+from posd.upkeep.retention_rules import RetentionReason
 from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
@@ -124,7 +124,7 @@ async def test_what_is_old_goes_whole_with_its_space_and_every_word_of_it(path: 
 
 def dismiss(filled: Filled, identity: str) -> None:
     entry = Dismissed("ada", "seen", None, AttentionCode.QUARANTINED_EVENT)
-    record(Unit(filled.db), filled.get(identity), entry, filled.now(), CallsInFlight())
+    record(WriteTransaction(filled.db), filled.get(identity), entry, filled.now(), CallsInFlight())
 
 
 def old(path: Path, work: Any) -> None:
@@ -158,8 +158,8 @@ async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
     assert told.kept == report.kept == {"chain": 5, "open": 2, "attention": 1, "sale": 1}
     assert left(path) == {name(number) for number in (1, 2, 3, 4, 6, 7, 8, 9)}
     with closing(connect_reader(path)) as db:
-        assert pruned.payment(db, name(5)) == pruned.Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
-        assert pruned.print_job(db, "done") is None
+        assert pruned.PAYMENTS.find(db, name(5)) == pruned.Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
+        assert pruned.PRINT_JOBS.find(db, "done") is None
         assert len(quarantine.page(db, 0, 10)) == 1
     sound(path)
 
@@ -172,14 +172,14 @@ async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
         report = await Retention(store, 400, busy, lambda: LATER, lambda: LATER, lambda: None).prune(0)
     finally:
         await store.close()
-    assert (report.kept, left(path)) == ({Kept.OPEN: 1}, {name(1)})
+    assert (report.kept, left(path)) == ({RetentionReason.OPEN: 1}, {name(1)})
 
 
 async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothing_for_a_person(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
     async with retaining(path, doubt="it jumped") as retention:
         for run in (retention._by_itself(), retention.prune(0)):
-            with pytest.raises(Unsure, match="it jumped"):
+            with pytest.raises(ClockUntrusted, match="it jumped"):
                 await run
         assert (await retention.prune(0, dry_run=True)).removed.transactions == 1
     assert left(path) == {name(1)}
@@ -196,8 +196,8 @@ async def test_what_bears_a_time_of_a_clock_that_was_behind_is_as_old_as_its_end
         for number in range(3):
             filled.pay(number)
         print_out(filled, "first-print")
-        came = Came(b"half a bo", "127.0.0.1", filled.now())
-        quarantine.put(Unit(filled.db), "transactions", "nobody", "no event", came)
+        came = ReceivedCallback(b"half a bo", "127.0.0.1", filled.now())
+        quarantine.put(WriteTransaction(filled.db), "transactions", "nobody", "no event", came)
         told = Stretch(iso(LATER), iso(until), "behind", iso(began), iso(filled.clock))
         marks.add(filled.db, told.since, marks.CLOCK_UNSURE, told)
     found = (await prune(path, dry_run=True)).removed
@@ -240,7 +240,7 @@ async def test_a_prune_on_request_does_not_wait_for_the_daily_run(path: Path) ->
         while not retention._one_at_a_time.locked():  # noqa: ASYNC110 - it has begun then
             await asyncio.sleep(0)
         report = await retention.prune(20)
-        with pytest.raises(Stopped):
+        with pytest.raises(PruneStopped):
             await daily
         assert report.removed.transactions > 0
     assert left(path) == set()
@@ -253,7 +253,7 @@ async def test_a_run_that_was_cut_off_is_finished_by_the_next(path: Path) -> Non
         while len(left(path)) in (60, 0):  # noqa: ASYNC110 - there is nothing to wait for but the file
             await asyncio.sleep(0)
         retention.stop()
-        with pytest.raises(Stopped):
+        with pytest.raises(PruneStopped):
             await run
     sound(path)
     assert 0 < len(left(path)) < 60
@@ -294,10 +294,10 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
     with closing(connect_reader(state.database)) as db:
         for number in (1, 2):
             with pytest.raises(Problem, match="do not charge again"):
-                pruned.refuse_payment(db, name(number))
+                pruned.PAYMENTS.refuse(db, name(number))
         for identity in ("p", "P"):
             with pytest.raises(Problem, match="a print job that ended COMPLETED"):
-                pruned.refuse_print_job(db, identity)
+                pruned.PRINT_JOBS.refuse(db, identity)
         assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
 
 

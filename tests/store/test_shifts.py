@@ -139,7 +139,7 @@ def test_of_what_was_removed_the_amount_stays_with_terminal_and_type() -> None:
         closed = printed(shop, 1)
         for number, result in ((1, "approved"), (2, "declined")):
             shop.remove(identity(number))
-            pruned.keep_payment(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
+            pruned.PAYMENTS.keep(shop.db, Pruned(identity(number), "SN-0007", "charge", result, "2026-11-20"))
         found = printed(shop, 1)
         assert (found.by_currency, found.sureness, found.by_type) == (
             closed.by_currency,

@@ -11,22 +11,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posd.base.times import iso
+from posd.daemon.status import stored
 from posd.payments import lists, rows
 from posd.payments import rows as transactions
-from posd.payments.lists import Page
+from posd.payments.lists import TransactionQuery
 from posd.payments.model import Transaction
-from posd.payments.record import Begun, CallsInFlight, begin, move
-from posd.payments.transitions import Seen, advance, conclude_start
-from posd.payments.wire import Acknowledged
+from posd.payments.record import CallsInFlight, Recorded, begin, move
+from posd.payments.transitions import RepeatedEvent, advance, conclude_start
+from posd.payments.wire import StartAccepted
 from posd.records import pages, quarantine
-from posd.records.came import Came
 from posd.records.model import Phase
+from posd.records.received_callback import ReceivedCallback
 from posd.storage import changes, marks
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
-from posd.storage.writer import Unit
-from posd.terminals.attempt import Refused
+from posd.storage.writer import WriteTransaction
+from posd.terminals.attempt import StartRefused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
+
+LAST = "8a1c5e0e-92a4-4c58-8d37-6f6f1d3b0002"
 
 
 def inserting(transaction: Transaction):  # type: ignore[no-untyped-def]
@@ -37,39 +40,50 @@ def inserting(transaction: Transaction):  # type: ignore[no-untyped-def]
 async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: Store, name: str) -> None:
     transaction = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
     await store.write(inserting(transaction))
-    transaction = conclude_start(transaction, Refused(409, "busy"), NOW)
+    transaction = conclude_start(transaction, StartRefused(409, "busy"), NOW)
     before = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
-    transaction = await store.write(lambda unit: move(unit, before, transaction, Begun("refused"), CallsInFlight()))
+    transaction = await store.write(lambda unit: move(unit, before, transaction, Recorded("refused"), CallsInFlight()))
     for data in event_bodies(SCENARIOS[name][0]):
-        after, _ = advance(transaction, read(data), seen=Seen.NEW, now=NOW)
+        after, _ = advance(transaction, read(data), seen=RepeatedEvent.NEW, now=NOW)
         stored = await store.write(partial(_move, before=transaction, after=after))
-        assert await store.read(partial(transactions.get, client_transaction_id=IDENTITY)) == stored
+        assert await store.read(partial(transactions.get, identity=IDENTITY)) == stored
         transaction = stored
     assert transaction.outcome is not None
     assert transaction.outcome.supersedes is not None
 
 
-def _move(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
-    return move(unit, before, after, Begun("event"), CallsInFlight())
+def _move(unit: WriteTransaction, before: Transaction, after: Transaction) -> Transaction:
+    return move(unit, before, after, Recorded("event"), CallsInFlight())
 
 
 async def test_a_change_from_another_state_than_the_row_has_is_refused(store: Store) -> None:
     first = starting()
     await store.write(inserting(first))
-    acknowledged = conclude_start(first, Acknowledged("SN-TEST"), NOW)
+    acknowledged = conclude_start(first, StartAccepted("SN-TEST"), NOW)
     await store.write(partial(_move, before=first, after=acknowledged))
     with pytest.raises(StaleState):
-        await store.write(partial(_move, before=first, after=conclude_start(first, Refused(409, ""), NOW)))
-    kept = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+        await store.write(partial(_move, before=first, after=conclude_start(first, StartRefused(409, ""), NOW)))
+    kept = await store.read(partial(transactions.get, identity=IDENTITY))
     assert kept is not None
     assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
+
+
+async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_whatever_the_clock_said(store: Store) -> None:
+    """A clock that ran ahead once must not hide what was paid since."""
+    ahead = starting(created_at="2031-01-01T00:00:00.000Z")
+    last = starting(client_transaction_id=LAST)
+    await store.write(inserting(ahead))
+    await store.write(partial(_move, before=ahead, after=conclude_start(ahead, StartRefused(409, "busy"), NOW)))
+    await store.write(inserting(last))
+    found = await store.read(partial(stored, serials=["SN-TEST", "SN-OTHER"]))
+    assert {serial: item.client_transaction_id for serial, item in found.last.items()} == {"SN-TEST": LAST}
 
 
 async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_none(store: Store) -> None:
     first = starting()
     await store.write(inserting(first))
     assert await store.write(partial(_move, before=first, after=first)) == first
-    await store.write(partial(_move, before=first, after=conclude_start(first, Refused(409, ""), NOW)))
+    await store.write(partial(_move, before=first, after=conclude_start(first, StartRefused(409, ""), NOW)))
     history = await store.read(partial(changes.after, seq=0, limit=10))
     assert [(change.reason, change.phase, change.result) for change in history] == [
         ("intent", "starting", None),
@@ -81,7 +95,7 @@ async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_
 async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(store: Store) -> None:
     with store.hub.subscribe(IDENTITY) as mine, store.hub.subscribe() as any_change, store.hub.subscribe("x") as other:
 
-        def fail(unit: Unit) -> None:
+        def fail(unit: WriteTransaction) -> None:
             begin(unit, starting(), "intent")
             raise KeyError
 
@@ -99,7 +113,7 @@ class Lister:
 
     async def ids(self, **filters: object) -> list[str]:
         """Walk all pages of two and return the ids."""
-        page = Page(limit=2, **filters)  # type: ignore[arg-type]
+        page = TransactionQuery(limit=2, **filters)  # type: ignore[arg-type]
         found: list[str] = []
         while True:
             rows, cursor = await self.store.read(partial(lists.read_page, page=page))
@@ -124,7 +138,7 @@ async def lister(store: Store) -> Lister:
         await store.write(inserting(transaction))
         if number == 4:
             await store.write(
-                partial(_move, before=transaction, after=conclude_start(transaction, Refused(1, ""), NOW))
+                partial(_move, before=transaction, after=conclude_start(transaction, StartRefused(1, ""), NOW))
             )
     return Lister(store)
 
@@ -179,7 +193,9 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
 async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:
     for number in range(quarantine.MAX_KEPT + 15):
         body = b"%d" % (number // 2 if number < 10 else number)
-        await store.write(partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", came=Came(body, "p", NOW)))
+        await store.write(
+            partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", came=ReceivedCallback(body, "p", NOW))
+        )
     bodies = await store.read(lambda db: [row[0] for row in db.execute("SELECT body FROM quarantine")])
     assert len(bodies) == len(set(bodies)) == quarantine.MAX_KEPT
 
@@ -187,7 +203,7 @@ async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: St
 async def test_headers_that_a_signature_needs_stay_with_a_body_and_go_with_it(store: Store) -> None:
     signed = ((b"signature", b"\xe9t"), (b"x-kushki-id", b"7"))
     for number in range(4):
-        came = Came(b"%d" % number, "p", NOW, (*signed, (b"cookie", b"x")) if number < 3 else ())
+        came = ReceivedCallback(b"%d" % number, "p", NOW, (*signed, (b"cookie", b"x")) if number < 3 else ())
         for _ in range(2):
             await store.write(partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", came=came))
     kept = await store.read(partial(quarantine.page, after=0, limit=9))
@@ -215,7 +231,7 @@ async def test_any_metadata_comes_back_verbatim(tmp_path: Path, metadata: dict[s
     store = await Store.open(path, tmp_path / "one.lock")
     try:
         await store.write(inserting(stored))
-        back = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+        back = await store.read(partial(transactions.get, identity=IDENTITY))
     finally:
         await store.close()
     assert back == stored

@@ -19,16 +19,16 @@ from posd.base.times import iso
 from posd.payments import journal, lists
 from posd.payments import rows as transactions
 from posd.payments.entries import Attempted, apply
-from posd.payments.lists import Page
+from posd.payments.lists import TransactionQuery
 from posd.payments.model import Result, Transaction
 from posd.payments.reprocess import Derived, difference
 from posd.printing import rows as print_jobs
 from posd.records.quarantine import Differing
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.storage import connection
 from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Replied
 from posd.upkeep.takeover import take_over_by_id
 from posd.upkeep.verify import verify
@@ -79,7 +79,7 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
     with closing(open_database(path)) as db:
-        rows, _ = lists.read_page(db, Page(limit=500))
+        rows, _ = lists.read_page(db, TransactionQuery(limit=500))
         assert {row.client_transaction_id for row in rows} == before.keys()
         for identity, (phase, amount, metadata, result, bodies) in before.items():
             found = transactions.get(db, identity)
@@ -124,6 +124,15 @@ def test_it_is_opened_and_says_what_it_said(version: int, tmp_path: Path) -> Non
     before, printed = stored(path), jobs(path)
     open_database(path).close()
     check(path, before, printed)
+
+
+def test_an_approval_that_no_till_has_read_is_unread_after_the_upgrade(tmp_path: Path) -> None:
+    path = unpack(14, tmp_path / "posd.db")
+    open_database(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert {int(identity[-12:], 16): told for identity, told in transactions.unread(db).items()} == dict.fromkeys(
+            (1, 6, 11, 21), False
+        )
 
 
 def test_an_upgrade_that_takes_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,5 +233,10 @@ def test_what_was_stored_in_other_letters_is_still_found(tmp_path: Path) -> None
 def test_a_sale_that_comes_from_a_list_of_ids_is_found_however_its_letters_are_composed() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         connection.migrate(db, Path(":memory:"))
-        take_over_by_id(Unit(db), [Started(IDENTITY, "SN-1", iso(NOW), sale="mesa cafe\u0301")], NOW, "the list says")
+        take_over_by_id(
+            WriteTransaction(db),
+            [StartedPayment(IDENTITY, "SN-1", iso(NOW), sale="mesa cafe\u0301")],
+            NOW,
+            "the list says",
+        )
         assert [item.client_transaction_id for item in transactions.of_sale(db, "mesa caf\u00e9")] == [IDENTITY]

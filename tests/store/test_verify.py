@@ -10,7 +10,7 @@ import pytest
 
 from posd.storage import backup, connection
 from posd.storage.connection import PAGE_BYTES, open_database
-from posd.upkeep.verify import KINDS, MAX_SHOWN, Report, Unusable, verify
+from posd.upkeep.verify import KINDS, MAX_SHOWN, NothingToVerify, VerifyReport, verify
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 
 
@@ -27,7 +27,7 @@ def filled(tmp_path: Path) -> Iterator[Filled]:
         yield filled
 
 
-def checked(filled: Filled, tmp_path: Path, *statements: str) -> Report:
+def checked(filled: Filled, tmp_path: Path, *statements: str) -> VerifyReport:
     """Do what no code of posd does, and check the file."""
     filled.db.execute("PRAGMA foreign_keys = OFF")
     filled.db.execute("PRAGMA ignore_check_constraints = ON")
@@ -213,12 +213,12 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, what: str) -> None:
     with filling(tmp_path / "posd.db") as filled:
         filled.pay(1)
     damage(tmp_path / "posd.db")
-    with pytest.raises(Unusable, match=words):
+    with pytest.raises(NothingToVerify, match=words):
         verify(tmp_path / "posd.db", look)
 
 
 def test_what_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="cannot look at"):
+    with pytest.raises(NothingToVerify, match="cannot look at"):
         verify(tmp_path / ("x" * 300), look)
 
 

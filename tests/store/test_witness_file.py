@@ -2,24 +2,29 @@
 # ruff: noqa: ASYNC240 - nothing else runs on the loop of a test
 
 import asyncio
+import errno
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from posd.records import witness
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
 from posd.storage import changes, database_id
-from posd.storage.database_id import Cause
+from posd.storage.database_id import IdentityCause
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 from tests.support.disk import broken_disk
+from tests.support.folders import folders_not_synced
+from tests.support.needs import needs
+from tests.support.tmpfs import SmallDisk, small_disk
 
 
 def line(number: int) -> bytes:
-    return witness.start_line(number, Started(f"id-{number}", "SN-1", "2026-11-20T10:00:00.000Z"))
+    return witness.start_line(number, StartedPayment(f"id-{number}", "SN-1", "2026-11-20T10:00:00.000Z"))
 
 
 def known(path: Path) -> list[str]:
@@ -29,7 +34,7 @@ def known(path: Path) -> list[str]:
 async def newest(path: Path) -> None:
     """Write what the database knows, where the last three are enough."""
     path.write_bytes(
-        b"".join(witness.whole("first", 9, [Started(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
+        b"".join(witness.whole("first", 9, [StartedPayment(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)]))
     )
 
 
@@ -98,6 +103,65 @@ async def test_on_a_full_disk_nobody_is_stopped_and_it_is_whole_again_later(path
     file.close(witness.seq_line(0))
 
 
+@pytest.fixture
+def disk(small_disks: None, tmp_path: Path) -> Iterator[SmallDisk]:
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path, tmp_path / "disk", "16m") as disk:
+        yield disk
+
+
+@needs("unshare", "nsenter", "mount")
+async def test_a_full_disk_takes_no_line_also_after_a_kill(disk: SmallDisk) -> None:
+    """Else an older copy of the database, put in place meanwhile, would not know what was started."""
+    path = disk.files / "posd.db.witness"
+    file = WitnessFile(path)
+    await file.open(newest)
+    disk.fill()
+    expected = ["id-7", "id-8", "id-9"]
+    for numbers in (range(100, 600), range(600, 1100)):
+        for number in numbers:
+            file.add(line(number))
+        expected += [f"id-{number}" for number in numbers]
+        assert (known(path), file.error) == (expected, None)
+        file.close(b"")  # no more than a kill does
+        file = WitnessFile(path)
+        await file.open(newest)
+        assert known(path) == expected, "it cannot be written anew now, and is not lost"
+    await file.keep(newest)
+    assert (known(path), file.error) == (expected, None)
+    disk.free()
+    await file.keep(newest)
+    assert known(path) == ["id-7", "id-8", "id-9"]
+    file.close(witness.seq_line(0))
+
+
+@needs("unshare", "nsenter", "mount")
+async def test_a_file_that_is_too_large_goes_on_where_there_is_no_room_to_write_it_anew(disk: SmallDisk) -> None:
+    path = disk.files / "posd.db.witness"
+    file = WitnessFile(path, most_bytes=600)
+    await file.open(newest)
+    disk.fill()
+    for number in range(100, 200):
+        file.add(line(number))
+        await file.keep(newest)
+    assert file.error is None
+    assert len(known(path)) == 103
+    file.close(witness.seq_line(0))
+
+
+async def test_a_folder_that_cannot_be_synced_leaves_the_witness_as_good_as_it_is(path: Path) -> None:
+    for number in (errno.EINVAL, errno.EIO):
+        with folders_not_synced(number):
+            file = WitnessFile(path)
+            await file.open(newest)
+            file.add(line(100))
+            await file.keep(newest)
+            file.add(line(101))
+            assert file.error is None
+            assert known(path)[-1] == "id-101"
+            file.close(witness.seq_line(0))
+
+
 async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
     file = WitnessFile(path)
     await file.open()
@@ -127,14 +191,14 @@ async def test_it_is_synced_a_while_after_a_line_and_not_at_each(path: Path) -> 
 
 # the numbers of the feed
 
-CHANGE = Change(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "reason", "active", None, None, ())
+CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "reason", "active", None, None, ())
 
 
 def numbers(db: sqlite3.Connection) -> list[int]:
     return [change.seq for change in changes.after(db, 0, 1000)]
 
 
-def fail(unit: Unit) -> None:
+def fail(unit: WriteTransaction) -> None:
     changes.record(unit, CHANGE)
     raise KeyError("mine")
 
@@ -161,11 +225,11 @@ async def test_a_new_identity_begins_where_it_says(store: Store) -> None:
     assert first.first_seq == 1
     await store.write(lambda unit: changes.record(unit, CHANGE))
 
-    def renew(unit: Unit) -> None:
-        database_id.renew(unit.db, "at", database_id.last_seq(unit.db) + 1, Cause.RESTORED)
+    def renew(unit: WriteTransaction) -> None:
+        database_id.renew(unit.db, "at", database_id.last_seq(unit.db) + 1, IdentityCause.RESTORED)
 
     await store.write(renew)
     again = await store.read(database_id.present)
     assert again.database_id != first.database_id
     assert again.first_seq == 2
-    assert [item.cause for item in await store.read(database_id.all_of)] == [Cause.MADE, Cause.RESTORED]
+    assert [item.cause for item in await store.read(database_id.all_of)] == [IdentityCause.MADE, IdentityCause.RESTORED]

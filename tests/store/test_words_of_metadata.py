@@ -16,7 +16,7 @@ from posd.payments import lists
 from posd.payments import rows as transactions
 from posd.payments.record import begin
 from posd.storage.connection import migrate, open_database
-from posd.storage.writer import Unit
+from posd.storage.writer import WriteTransaction
 from posd.upkeep import merge
 from tests.store.test_transactions import starting
 
@@ -56,12 +56,12 @@ def identity(number: int) -> str:
 
 def insert(db: sqlite3.Connection, number: int, metadata: bytes) -> str:
     found = starting(client_transaction_id=identity(number), metadata=metadata)
-    begin(Unit(db), found, "intent")
+    begin(WriteTransaction(db), found, "intent")
     return found.client_transaction_id
 
 
 def found_by(db: sqlite3.Connection, key: str, text: str, **more: Any) -> list[str]:
-    rows, _ = lists.read_page(db, lists.Page(limit=50, metadata={key: text}, **more))
+    rows, _ = lists.read_page(db, lists.TransactionQuery(limit=50, metadata={key: text}, **more))
     return [row.client_transaction_id for row in rows]
 
 
@@ -109,6 +109,7 @@ def back_to_10(db: sqlite3.Connection) -> None:
         "ALTER TABLE transactions DROP COLUMN first_event;"
         "DELETE FROM transaction_words; DROP INDEX transactions_unapproved;"
         "ALTER TABLE transactions DROP COLUMN unapproved; ALTER TABLE transactions DROP COLUMN answer_unit;"
+        "DROP TABLE unread_approvals; DROP INDEX marks_kind;"
         "DROP INDEX print_jobs_any_case; DROP INDEX pruned_print_jobs_any_case; PRAGMA user_version = 10;"
     )
 
@@ -143,7 +144,7 @@ def test_a_page_by_metadata_ends_where_the_next_begins(db: sqlite3.Connection) -
     seen: list[str] = []
     cursor = None
     while len(seen) < len(ids):
-        page = lists.Page(limit=3, metadata={"batch": "5"}, cursor=cursor)
+        page = lists.TransactionQuery(limit=3, metadata={"batch": "5"}, cursor=cursor)
         rows, _ = lists.read_page(db, page)
         seen += [row.client_transaction_id for row in rows]
         cursor = (rows[-1].created_at, rows[-1].client_transaction_id)

@@ -2,9 +2,11 @@
 
 import asyncio
 import sqlite3
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
@@ -14,13 +16,13 @@ from posd.storage.checkpoint import Checkpoints
 from posd.storage.connection import open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.storage.writer import Batch, Change, Function, Unit, Writer, Written
+from posd.storage.writer import BatchResult, DatabaseWriter, Function, RecordedChange, WriteBatch, WriteTransaction
 from tests.support.disk import broken_disk
 
-CHANGE = Change(1, "t", "transaction", "id", "reason", "active", None, None, ())
+CHANGE = RecordedChange(1, "t", "transaction", "id", "reason", "active", None, None, ())
 
 
-def quarantine(unit: Unit, reason: str) -> str:
+def quarantine(unit: WriteTransaction, reason: str) -> str:
     unit.db.execute(
         "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES ('t','c','s',?,'p',x'00')",
         (reason,),
@@ -28,21 +30,21 @@ def quarantine(unit: Unit, reason: str) -> str:
     return reason
 
 
-def changed(reason: str) -> Callable[[Unit], None]:
-    def work(unit: Unit) -> None:
+def changed(reason: str) -> Callable[[WriteTransaction], None]:
+    def work(unit: WriteTransaction) -> None:
         quarantine(unit, reason)
         unit.changes.append(CHANGE)
 
     return work
 
 
-def insert(reason: str) -> Callable[[Unit], str]:
+def insert(reason: str) -> Callable[[WriteTransaction], str]:
     return lambda unit: quarantine(unit, reason)
 
 
-def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
+def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> BatchResult:
     """Run a batch without a loop, a function at a time."""
-    running = Batch(db, functions)
+    running = WriteBatch(db, functions)
     assert running.begin()
     while not running.go_on(0):
         assert db.in_transaction or running.begin()
@@ -74,7 +76,7 @@ async def test_a_burst_is_one_commit(store: Store) -> None:
 
 
 async def test_a_function_that_fails_takes_nothing_with_it(store: Store) -> None:
-    def fail(unit: Unit) -> None:
+    def fail(unit: WriteTransaction) -> None:
         quarantine(unit, "half")
         raise KeyError("mine")
 
@@ -85,21 +87,47 @@ async def test_a_function_that_fails_takes_nothing_with_it(store: Store) -> None
     assert await store.read(reasons) == ["a", "b"]
 
 
+class Read:
+    """What a function has read from the database."""
+
+
+def test_what_a_function_that_fails_has_read_is_not_kept_until_the_commit(tmp_path: Path) -> None:
+    alive: WeakSet[Read] = WeakSet()
+    seen: list[int] = []
+
+    def fail(unit: WriteTransaction) -> None:
+        def look(read: Read) -> None:
+            raise LookupError("too much")
+
+        mine = Read()
+        alive.add(mine)
+        try:
+            look(mine)
+        except LookupError:
+            raise KeyError("mine") from None
+
+    with closing(open_database(tmp_path / "posd.db")) as db:
+        written = run_batch(db, [fail, fail, lambda _unit: seen.append(len(alive))])
+    assert seen == [0]
+    assert isinstance(error := written.results[0], KeyError)
+    assert "look(mine)" in "".join(traceback.format_exception(error.__context__))
+
+
 def test_where_one_fails_that_has_written_all_are_run_again(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    def half(unit: Unit) -> None:
+    def half(unit: WriteTransaction) -> None:
         ran.append("half")
         quarantine(unit, "half")
         unit.changes.append(CHANGE)
         raise KeyError("mine")
 
-    def whole(unit: Unit) -> str:
+    def whole(unit: WriteTransaction) -> str:
         ran.append("whole")
         unit.changes.append(CHANGE)
         return quarantine(unit, "whole")
 
-    def refuse(unit: Unit) -> None:
+    def refuse(unit: WriteTransaction) -> None:
         ran.append("refuse")
         raise LookupError("it has written nothing")
 
@@ -141,7 +169,7 @@ async def test_what_rides_is_written_with_what_another_writes_and_asks_for_no_co
 
 
 async def test_what_rides_fails_alone(store: Store) -> None:
-    def half(unit: Unit) -> None:
+    def half(unit: WriteTransaction) -> None:
         quarantine(unit, "half")
         raise KeyError("mine")
 
@@ -154,15 +182,15 @@ async def test_what_rides_fails_alone(store: Store) -> None:
 
 
 async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> None:
-    def bound(pages: int) -> Callable[[Unit], int]:
-        def pragma(unit: Unit) -> int:
+    def bound(pages: int) -> Callable[[WriteTransaction], int]:
+        def pragma(unit: WriteTransaction) -> int:
             used: int = unit.db.execute("PRAGMA page_count").fetchone()[0]
             unit.db.execute(f"PRAGMA max_page_count = {used + pages}")
             return used
 
         return pragma
 
-    def big(unit: Unit) -> None:
+    def big(unit: WriteTransaction) -> None:
         unit.db.execute(
             "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)"
             " VALUES ('t','c','s','big','p', zeroblob(1000000))"
@@ -233,6 +261,20 @@ async def test_after_a_commit_of_uncertain_end_the_connection_is_another_one(sto
     assert (await store.read(reasons), store.write_error) == (["again"], None)
 
 
+async def test_what_is_committed_to_a_file_that_lost_its_name_is_not_said_to_be_there(
+    store: Store, tmp_path: Path
+) -> None:
+    """It is moved between the look before the commit and the commit; nothing watches it here."""
+
+    def moves(unit: WriteTransaction) -> str:
+        (tmp_path / "posd.db").rename(tmp_path / "aside.db")
+        return insert("lost")(unit)
+
+    with pytest.raises(CommitUncertain, match="without a name"):
+        await store.write(moves)
+    (tmp_path / "aside.db").rename(tmp_path / "posd.db")
+
+
 class FailingCommit(sqlite3.Connection):
     """A connection whose COMMIT fails as it does on a broken disk."""
 
@@ -269,7 +311,7 @@ def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
 
 async def test_a_writer_that_is_not_trusted_is_opened_again_while_another_process_reads(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
-    writer = await Writer.open(path, lambda _changes: None)
+    writer = await DatabaseWriter.open(path, lambda _changes: None)
     await writer.write(insert("a"))
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
@@ -287,7 +329,7 @@ async def test_a_writer_that_is_not_trusted_is_opened_again_while_another_proces
 
 async def test_a_writer_that_is_not_trusted_writes_nothing_while_it_cannot_be_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
-    writer = await Writer.open(path, lambda _changes: None)
+    writer = await DatabaseWriter.open(path, lambda _changes: None)
     await writer.write(insert("a"))
     writer._trusted = False
     with broken_disk(path), pytest.raises(StorageUnavailable, match="cannot be trusted"):
@@ -301,7 +343,7 @@ async def test_a_writer_that_is_not_trusted_writes_nothing_while_it_cannot_be_op
 
 
 async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> None:
-    writer = await Writer.open(tmp_path / "posd.db", lambda _changes: None)
+    writer = await DatabaseWriter.open(tmp_path / "posd.db", lambda _changes: None)
     writer.error = "the disk is full"
     await writer.write(lambda _unit: None)
     assert writer.error == "the disk is full"
@@ -317,7 +359,7 @@ async def test_nothing_is_written_to_the_disk_before_the_commit(tmp_path: Path) 
     wal = path.with_name("posd.db-wal")
     sizes = []
 
-    def large(unit: Unit) -> None:
+    def large(unit: WriteTransaction) -> None:
         unit.db.execute(
             "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)"
             " VALUES ('t','c','s','r','p', zeroblob(500000))"
@@ -336,7 +378,7 @@ async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(writer.Batch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
+        patched.setattr(writer.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
         with pytest.raises(CommitUncertain):
             await store.write(insert("lost"))
     await store.write(insert("again"))
@@ -451,7 +493,7 @@ async def test_without_a_pause_it_is_written_back_after_twice_as_many(
     heard: list[list[str]] = []
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     assert await store.empty_log()
-    store.hub.listen(lambda _changes: heard.append(in_the_file(tmp_path)), Change)
+    store.hub.listen(lambda _changes: heard.append(in_the_file(tmp_path)), RecordedChange)
     for name in "abcdef":
         await store.write(changed(name))
     await tried(store)

@@ -37,7 +37,7 @@ from posd.payments.wire import read_element
 from posd.records.model import Phase
 from posd.storage import changes, database_id
 from posd.storage.connection import migrate
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 
 MEMORY = Path(":memory:")
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Book:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        self.unit = Unit(db)
+        self.unit = WriteTransaction(db)
 
     def put(
         self,
@@ -158,7 +158,7 @@ class Book:
             self.remove(found)
             rows.insert(self.unit, transaction)
             result = transaction.outcome.result if transaction.outcome else None
-            change = Change(0, at, "transaction", found, "event", transaction.phase, None, result, ())
+            change = RecordedChange(0, at, "transaction", found, "event", transaction.phase, None, result, ())
             changes.record(self.unit, change)
         if body is not None:
             seq = journal.append_event(self.unit, found, read_element(body), Verdict.APPLIED, at, body, None)
@@ -175,7 +175,7 @@ def book() -> Iterator[Book]:
     """Give an empty one."""
     with closing(sqlite3.connect(MEMORY, isolation_level=None)) as db:
         db.deserialize(_empty())
-        database_id.renew(db, "2026-11-20T00:00:00.000Z", 1, database_id.Cause.MADE)
+        database_id.renew(db, "2026-11-20T00:00:00.000Z", 1, database_id.IdentityCause.MADE)
         yield Book(db)
 
 
@@ -193,15 +193,15 @@ def context(now: datetime, metadata: str | None = None) -> RowContext:
     return RowContext(now, timedelta(seconds=10), metadata)
 
 
-def days_of(first: date, last: date, zone: ZoneInfo, terminal: str | None = None) -> report.Span:
+def days_of(first: date, last: date, zone: ZoneInfo, terminal: str | None = None) -> report.ReportSpan:
     """Return the span of whole days."""
     midnights = [datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, last + timedelta(days=1))]
     since, until = (moment.astimezone(UTC) for moment in midnights)
-    return report.Span(since, until, zone, terminal)
+    return report.ReportSpan(since, until, zone, terminal)
 
 
 def reported(
-    book: Book, span: report.Span, now: datetime, metadata: str | None = None, clock: Any = ()
+    book: Book, span: report.ReportSpan, now: datetime, metadata: str | None = None, clock: Any = ()
 ) -> PaymentReport:
     """Return the report of a span."""
     return whole(report.of_span(book.db, span, context(now, metadata), clock))

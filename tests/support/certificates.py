@@ -14,7 +14,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from tests.support.connections import shut
@@ -65,12 +65,6 @@ def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Le
     """Return a certificate that vouches for itself and is no CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
-    alternatives: list[x509.GeneralName] = []
-    for text in names:
-        with suppress(ValueError):
-            alternatives.append(x509.IPAddress(ipaddress.ip_address(text)))
-            continue
-        alternatives.append(x509.DNSName(text))
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -79,13 +73,19 @@ def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Le
         .serial_number(x509.random_serial_number())
         .not_valid_before(LONG_AGO)
         .not_valid_after(not_after)
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False)
         .sign(key, SHA256())
     )
     leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
     leaf.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
     leaf.private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return leaf
+
+
+def public_key_sha256(der: bytes) -> str:
+    """Return the SHA-256 of a certificate's public key, by another implementation than posd's."""
+    key = x509.load_der_x509_certificate(der).public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 @dataclass
@@ -132,3 +132,79 @@ async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
         yield recorder
     finally:
         await shut(server)
+
+
+@dataclass(frozen=True)
+class PrivateCa:
+    """A CA as shops and vendors make them, with things left out that strict rules ask for (RFC 5280)."""
+
+    key_usage: bool = True
+    critical: bool = True
+    identifiers: bool = True
+    path_length: int | None = None
+
+    def write(self, directory: Path, *names: str) -> tuple[Path, Leaf]:
+        """Make the CA and a leaf for these names; return the CA's file, and the leaf."""
+        directory.mkdir(parents=True, exist_ok=True)
+        authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+        root = self._begun("shop CA", "shop CA", authority).add_extension(
+            x509.BasicConstraints(ca=True, path_length=self.path_length), critical=self.critical
+        )
+        if self.key_usage:
+            usage = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
+            root = root.add_extension(x509.KeyUsage(**usage), critical=True)
+        leaf = self._begun("shop CA", "terminal", own).add_extension(
+            x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False
+        )
+        if self.identifiers:
+            identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+            root = root.add_extension(identifier, critical=False)
+            leaf = leaf.add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
+            )
+        ca, shown, key = (directory / name for name in ("ca.pem", "leaf.crt", "leaf.key"))
+        (directory / "ca.key").write_bytes(authority.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        ca.write_bytes(root.sign(authority, SHA256()).public_bytes(Encoding.PEM))
+        shown.write_bytes(leaf.sign(authority, SHA256()).public_bytes(Encoding.PEM))
+        key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return ca, Leaf(shown, key)
+
+    @staticmethod
+    def _begun(issuer: str, subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        issued_by, named = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (issuer, subject))
+        return (
+            x509.CertificateBuilder()
+            .issuer_name(issued_by)
+            .subject_name(named)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(YESTERDAY)
+            .not_valid_after(LATER)
+        )
+
+
+_USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+def _alternative(text: str) -> x509.GeneralName:
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(text))
+    return x509.DNSName(text)
+
+
+#: Private CAs that verified by default until Python 3.12, and are refused by strict rules.
+OLD_STYLE = {
+    "not critical": PrivateCa(critical=False),
+    "no key usage": PrivateCa(key_usage=False),
+    "no key identifiers": PrivateCa(identifiers=False),
+}

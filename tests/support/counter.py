@@ -97,7 +97,7 @@ class Counter:
                 "--wait-seconds": 0,
             }
             words = [str(word) for pair in options.items() for word in pair]
-            self._start(serial, "simulate", "--http", "--no-mdns", "--json", *words)
+            self._start(serial, "simulate", "--http", "--json", *words)
         self.start_daemon()
         self.until(lambda: self._reachable(), "no terminal answers")
 

@@ -1,13 +1,14 @@
 """A real posd process with its own directory: start it, talk to it, kill it, start it again."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -59,6 +60,8 @@ class Daemon:
     entering: tuple[str, ...] = ()
     #: Descriptors that it inherits.
     passing: tuple[int, ...] = ()
+    #: A descriptor that its log goes to in place of `lines`.
+    log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
@@ -105,8 +108,11 @@ class Daemon:
                 pass_fds=self.passing,
             )
         else:
-            self.process = await forks.start(*arguments, env=environment, stderr=asyncio.subprocess.STDOUT)
-        self._reading = asyncio.create_task(self._read())
+            stdout = asyncio.subprocess.PIPE if self.log_to is None else self.log_to
+            self.process = await forks.start(
+                *arguments, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
+            )
+        self._reading = asyncio.create_task(self._read()) if self.log_to is None else None
         if wait:
             started = await self.log_line("posd.started")
             self.port = int(started["listen"].rsplit(":", 1)[1])
@@ -136,6 +142,20 @@ class Daemon:
                 if self._reading is None or self._reading.done():
                     raise AssertionError(f"posd ended without {event}: {self.lines}")
                 await self._news.wait()
+
+    @contextmanager
+    def unread(self) -> Iterator[None]:
+        """Read nothing of its log for the block, after some lines of which it is full."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        transport = self.process.stdout._transport  # type: ignore[attr-defined]
+        with suppress(OSError):  # there is more in it already
+            fcntl.fcntl(transport.get_extra_info("pipe").fileno(), fcntl.F_SETPIPE_SZ, 4096)
+        transport.pause_reading()
+        try:
+            yield
+        finally:
+            transport.resume_reading()
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, wait for the end, return the exit code."""

@@ -18,8 +18,8 @@ from posd.base.clocks import monotonic, wall
 from posd.base.ids import Channel
 from posd.config import load
 from posd.daemon import sockets
-from posd.httpd.admission import Gate, RejectedTraffic
-from posd.httpd.server import Listener
+from posd.httpd.admission import AdmissionGate, RejectedTraffic
+from posd.httpd.server import HttpListener
 from posd.payments.inbox import Inbox
 from posd.payments.record import CallsInFlight
 from posd.records.callback_urls import CallbackUrls
@@ -41,7 +41,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Lan:
     """A listener in this process, with everything behind it."""
 
-    listener: Listener
+    listener: HttpListener
     noise: RejectedTraffic
     ca: Path
 
@@ -86,7 +86,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> AsyncIterator[Lan]:
+async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
     """Run a listener for the block; its log must not have internal errors at the end."""
     tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
@@ -100,13 +100,13 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
         urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
         inbox = Inbox(store, fleet, "", CallsInFlight(), lambda: datetime.now(UTC))
         noise = RejectedTraffic()
-        listener = Listener(
+        listener = HttpListener(
             WebhookApp((transactions(inbox, 100_000),), urls, noise),
             sock,
             name="test",
             noise=noise,
             now=wall,
-            gate=gate or Gate(lambda: ["127.0.0.1"], clock=monotonic),
+            gate=gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic),
             tls=tls.server_context(files.certificate, files.private_key),
             **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits,
         )

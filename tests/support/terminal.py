@@ -12,6 +12,7 @@ from typing import Any
 
 import trustme
 
+from tests.support.certificates import public_key_sha256
 from tests.support.connections import Connections, shut
 from tests.support.ports import reserve
 
@@ -106,6 +107,7 @@ class ScriptedTerminal:
     #: Runs before a request is read; the connection is closed after it and nothing counts as a request.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
+    public_key: str = ""
     base_urls: list[str] = field(default_factory=list)
     servers: list[asyncio.Server] = field(default_factory=list)
     context: ssl.SSLContext | None = None
@@ -206,6 +208,7 @@ async def scripted_terminal(
     terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
     terminal.fingerprint = hashlib.sha256(der).hexdigest()
+    terminal.public_key = public_key_sha256(der)
     connections = terminal.connections
     servers = [await asyncio.start_server(connections, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
     terminal.base_urls = [

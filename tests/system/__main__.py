@@ -14,6 +14,7 @@ from tests.system.report import Report, Skipped
 
 #: part -> what it looks at.
 PARTS = {
+    "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
     "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
     "machine": "the pages of the operations guide on terminals, certificates and a machine in trouble, as they stand",
@@ -28,6 +29,7 @@ PARTS = {
 SUITES = ("bookworm", "trixie")
 #: Parts that need a bare Debian; each has a function `run`.
 ON_DEBIAN = {
+    "ansible": "tests.system.ansible",
     "deb": "tests.system.deb",
     "guide": "tests.system.guide",
     "machine": "tests.system.machine_pages",

@@ -1,5 +1,6 @@
 """The Debian package: built, installed on a bare Debian, upgraded under a paying till, refused, removed and purged."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -41,6 +42,7 @@ def run(report: Report, scratch: Path) -> None:
         return
     if report.suite == "bookworm":
         _former(report, package, scratch)
+        _next_debian(report, package, scratch)
     machine = Machine(scratch / f"deb-{report.suite}", f"posd-deb-{os.getpid()}", report.suite)
     try:
         with report.check(PART, "a bare Debian is laid out"):
@@ -64,8 +66,14 @@ def _built(report: Report, scratch: Path) -> Path | None:
         with report.check(PART, "the same checkout gives the same bytes"):
             other = packages.build(scratch / "again")
             assert packages.same(built[0], other), "the second build differs from the first"
+        with report.check(PART, "its checksums are right, and the bill of materials names each library") as check:
+            check.note(host("sh", "-c", f"cd {built[0].parent} && sha256sum --check SHA256SUMS").stdout)
+            materials = json.loads(next(built[0].parent.glob("*.cdx.json")).read_text())
+            check.note(", ".join(f"{item['name']} {item['version']}" for item in materials["components"]))
+            assert {"cryptography", "zeroconf"} <= {item["name"] for item in materials["components"]}
         with report.check(PART, "lintian finds nothing but what packaging/lintian-overrides explains") as check:
-            check.note(host("lintian", "--allow-root", "--profile", "debian", str(built[0])).stdout or "nothing")
+            found = map(str, sorted(built[0].parent.glob("posd*.deb")))
+            check.note(host("lintian", "--allow-root", "--profile", "debian", *found).stdout or "nothing")
             assert check.notes == ["nothing"]
     return built[0] if built else None
 
@@ -84,7 +92,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         _modes(machine, MODES)
         assert not machine.out("dpkg-query", "-W", "-f", "${Conffiles}", "posd")
         assert machine.out("cat", shop.CONFIG) == machine.out("cat", "/usr/share/posd/config.toml")
-        assert machine.out("id", "-nG", "posd").split() == ["posd", "posd-till", "posd-admin"]
+        assert machine.out("id", "-nG", "posd").split() == ["posd", "posd-till", "posd-admin", "posd-feed"]
         assert not list(machine.root.glob("var/lib/posd/tls")), "a certificate was made in the image"
         assert "the configuration is right" in machine.out("posd", "config", "check", user="posd")
     with report.check(PART, "it runs after the first boot, with the configuration as it came") as check:
@@ -93,7 +101,7 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         check.note(str(shown))
         assert (shown["ActiveState"], shown["NRestarts"]) == ("active", "0"), _journal(machine)
         _modes(machine, RUNNING)
-        for unit in ("posd.socket", "posd-backup.timer", "posd-tls-renew.timer"):
+        for unit in ("posd.socket", "posd-backup.timer"):
             assert machine.show(unit, "ActiveState")["ActiveState"] == "active", unit
         _compiled(machine)
     with report.check(PART, "a shop is configured, and a card is charged"):
@@ -101,14 +109,39 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         shop.open_shop(machine)
         machine.run("systemctl", "restart", "posd")
         assert shop.result(shop.charge(machine)) == "approved"
+    with report.check(PART, "a terminal that announces itself is added by one command, and its key is pinned") as check:
+        options = ("--serial", "SN-0009", "--listen", f"{shop.ADDRESS}:7868", "--mdns-interface", shop.ADDRESS)
+        machine.run("systemd-run", "--collect", "--unit=terminal9", "posd", "simulate", *options)
+        until(lambda: "SN-0009" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
+        shown = json.loads(machine.out("posd", "terminals", "pin", "SN-0009", "--json"))
+        add = ("posd", "terminals", "add", "SN-0009", "--yes", "--json", "--pin")
+        refused = machine.run(*add, "0" * 64, check=False)
+        assert (refused.returncode, machine.root.joinpath("etc/posd/config.d").exists()) == (1, False)
+        added = json.loads(machine.out(*add, shown["fingerprint_sha256"]))
+        check.note(json.dumps(added, indent=1))
+        assert (added["in_use"], added["public_key_sha256"]) == (True, shown["public_key_sha256"])
+        lines = machine.out("posd", "terminals", "--json")
+        assert any(item["serial"] == "SN-0009" and item["reachable"] for item in json.loads(lines)["terminals"]), lines
+        machine.run("systemctl", "stop", "terminal9")
+        machine.run("rm", "-r", "/etc/posd/config.d")
+        machine.run("systemctl", "reload", "posd")
+    with report.check(PART, "every user of the machine may read the CA, and a chown of the till's socket is undone"):
+        machine.run("test", "-s", "/run/posd/ca.crt")
+        ca = machine.out("cat", "/var/lib/posd/tls/ca.crt")
+        assert machine.out("posd", "tls", "ca", user="till") == ca
+        machine.run("chown", "posd:root", "/run/posd/till.sock")
+        machine.run("systemctl", "restart", "posd")
+        assert machine.out("stat", "-c", "%U %G %a", "/run/posd/till.sock") == RUNNING["/run/posd/till.sock"]
+        assert shop.result(shop.charge(machine)) == "approved"
     return report.checks[-1].result == "passed"
 
 
 def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) -> None:
     first = package.name.split("_")[1]
-    for name in ("9.9.0", "9.9.1"):
-        machine.put(packages.later(scratch, package, name), "/root/")
-    later = [package.name.replace(first, f"{name}-1") for name in ("9.9.0", "9.9.1")]
+    versions = ("9.9.0", "9.9.1", "9.9.2")
+    for name in versions:
+        machine.put(packages.later(scratch, package, name, migrates=name == "9.9.2"), "/root/")
+    later = [package.name.replace(first, f"{name}-1") for name in versions]
     with report.check(PART, "upgraded while a till pays without a pause: no call refused, no payment lost") as check:
         kept = machine.out("cat", shop.CONFIG)
         with shop.paying(machine) as told:
@@ -144,20 +177,34 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
         machine.run("dpkg", "--triggers-only", "--pending")
         _compiled(machine)
         assert machine.show("posd.service", "MainPID") != before
-    with report.check(PART, "an older version is refused, and nothing changes") as check:
+    with report.check(PART, "an older version of the same schema takes its place while a till pays") as check:
+        with shop.paying(machine) as told:
+            check.note(machine.out("dpkg", "-i", f"/root/{later[0]}"))
+        check.note(str(told))
+        assert told["refused"] == 0
+        assert set(told["outcomes"]) == {"approved"}
+        assert "9.9.0" in machine.out("posd", "status", "--json")
+    with report.check(PART, "an older version of another schema is refused, and nothing changes") as check:
+        payments = shop.payments(machine)
+        machine.run("dpkg", "-i", f"/root/{later[2]}")
         before = machine.show("posd.service", "MainPID")
         refused = machine.run("dpkg", "-i", f"/root/{later[0]}", check=False)
         check.note(refused.stderr)
         assert refused.returncode != 0
-        assert "refused to put the older posd 9.9.0-1" in refused.stderr
-        assert machine.out("dpkg-query", "-W", "-f", "${Status} ${Version}", "posd") == "install ok installed 9.9.1-1"
+        assert machine.out("dpkg-query", "-W", "-f", "${Status} ${Version}", "posd") == "install ok installed 9.9.2-1"
         assert machine.show("posd.service", "MainPID") == before
         assert not machine.out("dpkg", "--verify", "posd")
-    with report.check(PART, "the way back that it names works: remove, install the older one"):
+        assert shop.result(shop.charge(machine)) == "approved"
+    with report.check(PART, "the way back that it names works: remove, install the older one, restore") as check:
+        restore = re.findall(r"runuser .*\.db", refused.stderr)
         machine.run("apt-get", "remove", "-y", "posd")
         machine.run("dpkg", "-i", f"/root/{later[0]}")
+        machine.run("systemctl", "stop", "posd")
+        check.note(machine.run(*restore[0].split(), "--yes").stdout)
+        machine.run("systemctl", "start", "posd")
+        machine.run("posd", "restore", "--seen", "--operator", "Ana", "--note", "looked")
         assert "9.9.0" in machine.out("posd", "--version")
-        assert shop.result(shop.charge(machine)) == "approved"
+        assert len(shop.payments(machine)) == len(payments) + 1
 
 
 def _removed(report: Report, machine: Machine, package: Path) -> None:
@@ -244,6 +291,56 @@ def _former(report: Report, package: Path, scratch: Path) -> None:
             assert not (machine.root / "etc/posd").exists()
     finally:
         machine.close()
+
+
+def _next_debian(report: Report, package: Path, scratch: Path) -> None:
+    """Bring a machine from Debian 12 to 13 in place, with a shop that is open: another Python, OpenSSL and systemd."""
+    machine = Machine(scratch / "next-debian", f"posd-next-{os.getpid()}", report.suite)
+    upgrade = ("apt-get", "full-upgrade", "-y", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confdef")
+    try:
+        with report.check(PART, "a shop on Debian 12, with the packages of Debian 13 at hand") as check:
+            machine.make()
+            machine.put(package, "/root/")
+            machine.run("apt-get", "update", "-q")
+            machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", seconds=600)
+            machine.run("sed", "-i", "s/bookworm/trixie/g", "/etc/apt/sources.list")
+            machine.run("apt-get", "update", "-q")
+            machine.run(*upgrade, "--download-only", seconds=900)  # booted it has no network
+            machine.boot()
+            shop.configure(machine)
+            shop.open_shop(machine)
+            machine.run("systemctl", "restart", "posd")
+            assert shop.result(shop.charge(machine)) == "approved"
+            check.note(_python(machine))
+        if report.checks[-1].result != "passed":
+            return
+        with report.check(PART, "upgraded to Debian 13 while a till pays: no call refused, no payment lost") as check:
+            with shop.paying(machine) as told:
+                machine.run(*upgrade, "--no-download", seconds=1200)
+            check.note(f"{told}\n{_python(machine)}")
+            assert told["refused"] == 0
+            assert set(told["outcomes"]) == {"approved"}
+            assert _python(machine).endswith("python3.13")
+            _compiled(machine)
+        with report.check(PART, "without the old Python, and after a boot, it knows its payments and charges") as check:
+            machine.run("apt-get", "autoremove", "-y")
+            payments = shop.payments(machine)
+            machine.power_off()
+            check.note(f"booted in {machine.boot():.1f} s")
+            shop.network(machine)
+            shop.terminal(machine, "SN-0001", shop.ADDRESS)
+            assert shop.payments(machine) == payments
+            assert shop.result(shop.charge(machine)) == "approved"
+            counted = shop.approvals(machine)
+            check.note(f"approved by the terminal and by posd: {counted}")
+            assert counted[0] == counted[1]
+    finally:
+        machine.close()
+
+
+def _python(machine: Machine) -> str:
+    """Return the Python that runs the daemon."""
+    return machine.out("readlink", "-f", f"/proc/{machine.show('posd.service', 'MainPID')['MainPID']}/exe")
 
 
 def _compiled(machine: Machine) -> None:

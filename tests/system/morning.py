@@ -40,7 +40,7 @@ LIBRARY = "/usr/local/lib/libfaketimeMT.so.1"
 #: The clock of the machine, and the right one, which the terminals have.
 CLOCK, RIGHT = "/etc/clock/machine", "/etc/clock/right"
 #: What has the clock of the machine: the services that the package brings, and what a person types.
-UNITS = ("posd", "posd-backup", "posd-tls-renew", "posd-tls-init")
+UNITS = ("posd", "posd-backup", "posd-tls-init")
 COMMANDS = ("posd", "date")
 TIMEDATECTL = f"""#!/bin/sh
 [ "$1" = set-time ] || exec date "+%A %Y-%m-%d %H:%M:%S %Z"
@@ -112,7 +112,7 @@ class Scene:
         self._script("editor", EDITOR)
         faked = "".join(f"Environment={key}={value}\n" for key, value in _faked(CLOCK).items())
         # A file's time is the kernel's, which nothing sets here.
-        newest = f"{STATE}/backups/*.db; do touch -d $$(/usr/local/bin/date +%%Y-%%m-%%dT%%H:%%M:%%S) $$file; done"
+        newest = f"{STATE}/backups/*.db*; do touch -d $$(/usr/local/bin/date +%%Y-%%m-%%dT%%H:%%M:%%S) $$file; done"
         after = f"[Service]\nExecStartPost=/bin/sh -c 'for file in {newest}'\n"
         machine.write("/etc/systemd/system/posd-backup.service.d/file.conf", after)
         for unit in UNITS:

@@ -32,7 +32,7 @@ def build(scratch: Path) -> Path:
     """Build the package of this checkout; return it."""
     output = scratch / "packages"
     host(str(CHECKOUT / "packaging" / "build-deb"), "--output", str(output), seconds=900)
-    return next(output.glob("*.deb"))
+    return next(output.glob("posd_*.deb"))
 
 
 def former(scratch: Path) -> Path:
@@ -51,13 +51,14 @@ def former(scratch: Path) -> Path:
         host("sh", "-c", f"git -C {CHECKOUT} archive {FORMER_COMMIT} | tar -x -C {source}")
         built = ("--output", str(output), "--revision", "0")  # before the 1 of this checkout's
         host("env", f"SOURCE_DATE_EPOCH={time}", str(source / "packaging" / "build-deb"), *built, seconds=900)
-    return next(output.glob("*.deb"))
+    return next(output.glob("posd_*.deb"))
 
 
-def later(scratch: Path, package: Path, name: str) -> Path:
+def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) -> Path:
     """Make the package of a later version out of a built one, as a release a day later would be; return it.
 
-    Only what a version changes is changed, so that this takes seconds: its number, in Python and in the control files.
+    Only what a version changes is changed, so that this takes seconds: its number, in Python and in the control files;
+    and its schema where it `migrates`.
     """
     tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
     host("dpkg-deb", "-R", str(package), str(tree))
@@ -69,8 +70,13 @@ def later(scratch: Path, package: Path, name: str) -> Path:
         line for line in sums.read_text().splitlines(keepends=True) if "/site-packages/posd/__init__.py" not in line
     ]
     sums.write_text("".join(kept))
+    newest = schema = max((site / "posd/storage/migrations").glob("*.sql"))
+    if migrates:
+        schema = newest.with_name(f"{int(newest.name[:4]) + 1:04}_later.sql")
+        schema.write_text("CREATE TABLE later (it INTEGER) STRICT;")
     for file in (tree / "DEBIAN").iterdir():
-        file.write_text(file.read_text().replace(now, f"{name}-1"))
+        text = file.read_text().replace(now, f"{name}-1")
+        file.write_text(text.replace(newest.name, schema.name) if file.name == "preinst" else text)
     target = package.parent / package.name.replace(now, f"{name}-1")
     host("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(target))
     shutil.rmtree(tree)

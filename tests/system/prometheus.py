@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from posd.collect import metrics
-from posd.collect.questions import Fleet
-from posd.relay.metrics import Counts
+from posd.collect.questions import FleetSummary
+from posd.relay.metrics import RelayCounters
 from tests.e2e.test_metrics import scrape
 from tests.support.exposition import read
 from tests.support.outcomes import every_outcome
@@ -78,8 +78,11 @@ def promtool(*words: str, given: str = "") -> str:
 
 
 async def _fleet_metrics() -> str:
-    relay, fleet = Counts(started=0.0, waiting=1, state_at=1.0), Fleet(1, 0, 0, 0, 0, 0, 0, 0, {"ok": 1}, {"stuck": 1})
-    return await relay.text() + metrics.text(metrics.Counts(), 1, fleet)
+    relay, fleet = (
+        RelayCounters(started=0.0, waiting=1, state_at=1.0),
+        FleetSummary(1, 0, 0, 0, 0, 0, 0, 0, {"ok": 1}, {"stuck": 1}),
+    )
+    return await relay.text() + metrics.text(metrics.CollectorCounters(), 1, fleet)
 
 
 async def _loaded_metrics() -> str:

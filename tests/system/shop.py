@@ -59,7 +59,7 @@ def network(machine: Machine) -> None:
 def terminal(machine: Machine, serial: str, address: str) -> None:
     """Start a simulated terminal, in place of the one that runs."""
     machine.run("systemctl", "stop", "terminal", check=False)
-    options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--no-mdns", "--speed", "50"]
+    options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--speed", "50"]
     trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
     machine.run("systemd-run", "--collect", "--unit=terminal", "posd", "simulate", "--serial", serial, *options, *trust)
     until(lambda: bool(machine.out("ss", "-Hltn", "sport = 6868")), "the terminal listens", 60)

@@ -1,6 +1,6 @@
 """Which announced addresses are candidates, and how they stand in a URL (design 8)."""
 
-from posd.terminals.claims import MAX_CANDIDATES, candidates
+from posd.terminals.announcements import MAX_CANDIDATES, candidates
 from tests.support.tables import every
 
 #: Announced, chosen interfaces, candidates.
@@ -24,6 +24,9 @@ CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
     "link-local without scope": (["fe80::1"], ("fe80::9%eth0",), ()),
     "no device's": (["0.0.0.0", "::", "255.255.255.255", "240.0.0.1", "224.0.0.1", "ff02::fb"], (), ()),
     "IPv4 in IPv6's clothes": (["::ffff:192.0.2.7", "::192.0.2.7"], (), ()),
+    "public": (["8.8.8.8", "2a00:1450::7", "64:ff9b::808:808", "2002:808:808::7", "2001::7"], (), ()),
+    "public, beside its own": (["8.8.8.8", "10.0.0.7", "2a00:1450::7", "fd00::7"], (), ("10.0.0.7", "[fd00::7]")),
+    "shared address space": (["100.64.0.7"], (), ("100.64.0.7",)),
     "no address at all": (["", "here", "192.0.2.7:80", "192.0.2.0/24"], (), ()),
     "none": ([], (), ()),
 }

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from posd.terminals.claims import MAX_SERIAL, MAX_TEXT, Announcement, Malformed, Rules, read_announcement
+from posd.terminals.announcements import (
+    MAX_SERIAL,
+    MAX_TEXT,
+    Announcement,
+    AnnouncementRules,
+    MalformedAnnouncement,
+    read_announcement,
+)
 
 TYPE = "_card-terminal._tcp.local."
-RULES = Rules(("serial", "sn", "serialNumber"))
+RULES = AnnouncementRules(("serial", "sn", "serialNumber"))
 AT = "2026-11-20T10:00:00.000Z"
 
 
@@ -23,7 +30,7 @@ def announcement(**changes: Any) -> Announcement:
 
 
 def test_all_that_it_says() -> None:
-    assert announcement() == Announcement(f"Front desk.{TYPE}", "SN-1", ("192.0.2.7",), 6869, "B", "M", AT)
+    assert announcement() == Announcement(f"front desk.{TYPE}", "SN-1", ("192.0.2.7",), 6869, "B", "M", AT)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", MALFORMED, ids=str)
 def test_what_is_malformed_is_none(case: str) -> None:
-    with pytest.raises(Malformed) as raised:
+    with pytest.raises(MalformedAnnouncement) as raised:
         announcement(**MALFORMED[case])
     assert str(raised.value).isprintable()
     assert "SN-1" not in str(raised.value)

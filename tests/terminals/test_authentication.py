@@ -16,12 +16,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.clocks import wall
-from posd.config import Config, HeaderError, load
+from posd.config import Config, HeaderError, Pin, load
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.request import Authentication, NotAuthenticated, Request, authenticate
+from posd.terminals.auth.request import Authentication, NotAuthenticated, OutgoingRequest, authenticate
 from posd.terminals.auth.schemes import headers, none, of
-from posd.terminals.client import Device
+from posd.terminals.client import TerminalAccess
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import answering
@@ -38,8 +38,8 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 
 @asynccontextmanager
-async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[Device]:
-    device = Device(trust.context(terminal.ca_file, ""), 30, 30, authentication)
+async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[TerminalAccess]:
+    device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, authentication)
     yield device
 
 
@@ -82,7 +82,7 @@ async def test_headers_are_added_to_each_request_and_replace_in_any_case(termina
 
 
 def test_schemes_that_follow_each_other_replace_in_any_case_too() -> None:
-    first = Request("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
+    first = OutgoingRequest("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
     assert first.with_headers({"x-KEY": "2"}).headers == {"X-Store": "14", "x-KEY": "2"}
     assert first.headers == {"X-Key": "1", "X-Store": "14"}
 
@@ -90,7 +90,7 @@ def test_schemes_that_follow_each_other_replace_in_any_case_too() -> None:
 def signed(key: bytes) -> Authentication:
     """A scheme as one could be: over method, path and body, in a header and in the query."""
 
-    def sign(request: Request) -> Request:
+    def sign(request: OutgoingRequest) -> OutgoingRequest:
         what = f"{request.method} {urlsplit(request.url).path} ".encode() + (request.body or b"")
         signature = hmac.new(key, what, hashlib.sha256).hexdigest()
         return replace(request.with_headers({"X-Signature": signature}), url=f"{request.url}?v=1")
@@ -107,7 +107,7 @@ async def test_a_signing_scheme_is_one_function(terminal: ScriptedTerminal) -> N
     assert request.headers["content-type"] == "application/json"
 
 
-def raises(_request: Request) -> Request:
+def raises(_request: OutgoingRequest) -> OutgoingRequest:
     raise ValueError(f"{SECRET} is no key")
 
 
@@ -115,11 +115,11 @@ def adds(**values: str) -> Authentication:
     return lambda request: request.with_headers({name.replace("_", "-"): value for name, value in values.items()})
 
 
-def names_nothing(request: Request) -> Request:
+def names_nothing(request: OutgoingRequest) -> OutgoingRequest:
     return replace(request, headers={**request.headers, f"{SECRET} x": "y"})
 
 
-def goes_nowhere(request: Request) -> Request:
+def goes_nowhere(request: OutgoingRequest) -> OutgoingRequest:
     return replace(request, url=f"gopher://{SECRET}")
 
 
@@ -160,9 +160,9 @@ async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal
 
 
 async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> None:
-    request = Request("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
+    request = OutgoingRequest("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
     authentication = headers({"X-Key": SECRET})
-    called = Device(trust.context(None, "0" * 64), 1, 1, authentication)
+    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 1, 1, authentication)
     shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
     with pytest.raises(NotAuthenticated) as caught:
         authenticate(request, raises)
@@ -176,7 +176,7 @@ def one(tmp_path: Path, entry: str) -> Config:
 
 
 def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
-    request = Request("GET", "https://t/x", {"accept": "application/json"})
+    request = OutgoingRequest("GET", "https://t/x", {"accept": "application/json"})
     assert of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")
     authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0], wall)

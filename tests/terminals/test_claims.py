@@ -5,12 +5,17 @@ from itertools import permutations, product
 
 import pytest
 
-from posd.terminals.claims import MAX_CLAIMS, Announcement, Claims, Verdict
+from posd.terminals.announcements import MAX_CLAIMS, Announcement, CandidateVerdict, SerialAnnouncements
 from tests.support.tables import every
 
 A, B, C = (f"https://192.0.2.{number}:6869" for number in (1, 2, 3))
 SIX = "https://[2001:db8::1]:6869"
-ANSWERS, UNCHECKED, SILENT, REFUSED = Verdict.ANSWERS, Verdict.UNCHECKED, Verdict.SILENT, Verdict.REFUSED
+ANSWERS, UNCHECKED, SILENT, REFUSED = (
+    CandidateVerdict.ANSWERS,
+    CandidateVerdict.UNCHECKED,
+    CandidateVerdict.SILENT,
+    CandidateVerdict.REFUSED,
+)
 
 
 def announced(name: str, *urls: str) -> Announcement:
@@ -18,21 +23,28 @@ def announced(name: str, *urls: str) -> Announcement:
     return Announcement(name, "SN-1", hosts, 6869, None, None, "2026-11-20T10:00:00.000Z")
 
 
-def claims(*announcements: Announcement) -> Claims:
-    made = Claims("https")
+def claims(*announcements: Announcement) -> SerialAnnouncements:
+    made = SerialAnnouncements("https")
     for item in announcements:
         made.announce(item)
     return made
 
 
-def judge(made: Claims, url: str, verdict: Verdict, *, certificate: str | None = None, tried: float = 0.0) -> None:
+def judge(
+    made: SerialAnnouncements,
+    url: str,
+    verdict: CandidateVerdict,
+    *,
+    certificate: str | None = None,
+    tried: float = 0.0,
+) -> None:
     found = made.find(url)
     assert found
     for candidate in found:
         candidate.verdict, candidate.certificate, candidate.tried = verdict, certificate, tried
 
 
-def believed(made: Claims) -> str | None:
+def believed(made: SerialAnnouncements) -> str | None:
     return made.best[1].base_url if made.best else None
 
 
@@ -58,8 +70,10 @@ def test_what_says_the_same_again_is_no_newer() -> None:
     assert believed(made) == B
 
 
-@every("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_the_better_one_is_believed_and_among_equals_the_newer(verdicts: tuple[Verdict, Verdict]) -> None:
+@every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+def test_the_better_one_is_believed_and_among_equals_the_newer(
+    verdicts: tuple[CandidateVerdict, CandidateVerdict],
+) -> None:
     made = claims(announced("a", A), announced("b", B))
     judge(made, A, verdicts[0])
     judge(made, B, verdicts[1])
@@ -86,7 +100,9 @@ def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_does_not(verdict: Verdict) -> None:
+def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_does_not(
+    verdict: CandidateVerdict,
+) -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     made.announce(announced("a", B))
@@ -100,7 +116,7 @@ def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_
 
 
 @pytest.mark.parametrize("verdict", [UNCHECKED, SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_where_it_never_answered_is_forgotten_when_it_moves_on(verdict: Verdict) -> None:
+def test_where_it_never_answered_is_forgotten_when_it_moves_on(verdict: CandidateVerdict) -> None:
     made = claims(announced("a", A))
     judge(made, A, verdict)
     made.announce(announced("a", B))
@@ -136,8 +152,10 @@ RIVALS = {
 }
 
 
-@every("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Verdict, Verdict]) -> None:
+@every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+def test_rivals_are_two_that_are_both_there_and_one_is_right(
+    verdicts: tuple[CandidateVerdict, CandidateVerdict],
+) -> None:
     made = claims(announced("a", A), announced("b", B))
     judge(made, A, verdicts[0], certificate="x")
     judge(made, B, verdicts[1], certificate="x")
@@ -147,7 +165,7 @@ def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Ver
 
 
 @pytest.mark.parametrize("verdict", [ANSWERS, SILENT], ids=lambda verdict: verdict.name)
-def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcements(verdict: Verdict) -> None:
+def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcements(verdict: CandidateVerdict) -> None:
     made = claims(announced("right", A))
     judge(made, A, verdict, certificate="x")
     for number in range(10):
@@ -169,7 +187,7 @@ def test_two_service_types_of_one_device_are_no_rivals() -> None:
 
 def test_what_is_not_heard_any_more_is_forgotten_only_where_it_cannot_be_reached() -> None:
     made = claims(announced("a", A), announced("b", B), announced("c", C))
-    made.unheard()
+    made.mark_stale()
     made.announce(announced("b", B))
     judge(made, A, ANSWERS)
     judge(made, B, SILENT)
@@ -190,7 +208,7 @@ def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[in
         assert made.find(url), "the newest is kept too: it may be the right one"
 
 
-def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[Verdict, float]]]:
+def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[CandidateVerdict, float]]]:
     """Yield every state of looks: each address answered, was silent, or was not looked at lately."""
     states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
     for chosen in product(states, repeat=len(urls)):

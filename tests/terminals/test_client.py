@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from posd.terminals import trust
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from posd.terminals.auth.schemes import none
-from posd.terminals.client import Device
+from posd.terminals.client import TerminalAccess
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
@@ -24,11 +24,11 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 
 @pytest.fixture
-def device(terminal: ScriptedTerminal) -> Device:
-    return Device(trust.context(terminal.ca_file, ""), 30, 30, none)
+def device(terminal: ScriptedTerminal) -> TerminalAccess:
+    return TerminalAccess(trust.context(terminal.ca_file), 30, 30, none)
 
 
-async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: Device) -> None:
+async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
     async def remember(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, b"{}").replace(b"content-type", b"set-cookie: last=payment\r\ncontent-type"))
 
@@ -46,14 +46,14 @@ async def test_a_proxy_of_the_environment_is_not_asked(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    device = Device(trust.context(terminal.ca_file, ""), 30, 30, none)
+    device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, none)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
     assert len(terminal.requests) == 1
 
 
 async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal) -> None:
-    device = Device(trust.context(terminal.ca_file, ""), 30, 0.3, none)
+    device = TerminalAccess(trust.context(terminal.ca_file), 30, 0.3, none)
     enough = asyncio.Event()
 
     async def read_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,7 +63,7 @@ async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTe
     terminal.instead = read_nothing
     attempt = await device.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     enough.set()
-    assert isinstance(attempt, Lost)
+    assert isinstance(attempt, ReplyLost)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTe
     ids=["nothing", "garbage"],
 )
 async def test_what_is_no_reply_is_told_in_words(
-    terminal: ScriptedTerminal, device: Device, reply: bytes, reason: str
+    terminal: ScriptedTerminal, device: TerminalAccess, reply: bytes, reason: str
 ) -> None:
     async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(reply)
 
     terminal.start = answer
-    assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Lost(reason)
+    assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == ReplyLost(reason)
 
 
-async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: Device) -> None:
+async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
     device.hurry()
     attempt = await device.call("POST", f"{terminal.base_url}/x", b"{}")
     assert isinstance(attempt, NotSent)

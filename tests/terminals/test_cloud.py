@@ -10,8 +10,8 @@ from posd.base import ids
 from posd.base.ids import Channel
 from posd.config import load
 from posd.records.callback_urls import CallbackUrls
+from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import Replied
-from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering

@@ -3,19 +3,20 @@
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.terminals import trust
-from tests.support.certificates import issued
+from tests.support.certificates import issued, public_key_sha256
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 
@@ -54,6 +55,28 @@ def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
     assert not found.self_signed
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        ec.generate_private_key(ec.SECP521R1()),
+        ed25519.Ed25519PrivateKey.generate(),
+        rsa.generate_private_key(65537, 2048),
+    ],
+    ids=["EC", "Ed25519", "RSA"],
+)
+def test_the_public_key_is_that_of_every_certificate_of_the_key(key: Any) -> None:
+    """So a pinned key stays right where the certificate is renewed."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
+    for year in (2027, 2090):
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        builder = builder.serial_number(year).not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        builder = builder.not_valid_after(datetime(year, 1, 1, tzinfo=UTC))
+        signed = builder.sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256())
+        der = signed.public_bytes(Encoding.DER)
+        assert trust.digest(der, "public key") == public_key_sha256(der)
+        assert trust.public_key(der) == key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
 @pytest.mark.parametrize("year", [2027, 2049, 2050, 2150])
 def test_both_forms_of_a_time(year: int) -> None:
     """Up to 2049 a time has two digits of the year, from 2050 on four (RFC 5280, 4.1.2.5)."""
@@ -83,6 +106,19 @@ def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:
 def test_what_is_no_certificate(raw: bytes) -> None:
     with pytest.raises(ValueError):
         trust.read_certificate(raw)
+
+
+def test_a_certificate_of_version_1_says_nothing_of_its_version() -> None:
+    """The field is left out then (RFC 5280, 4.1.2.1); the fields behind it count."""
+    name = bytes.fromhex("300f 310d 300b 0603550403 0c04 6c656166")  # CN=leaf
+    time = b"\x17\x0d" + b"270301123001Z"
+    validity = b"\x30" + bytes([2 * len(time)]) + 2 * time
+    algorithm = bytes.fromhex("3000")
+    fields = bytes.fromhex("020101") + algorithm + name + validity + name + algorithm
+    whole = b"\x30" + bytes([len(fields)]) + fields + algorithm + bytes.fromhex("030100")
+    found = trust.read_certificate(b"\x30\x81" + bytes([len(whole)]) + whole)
+    assert (found.subject, found.self_signed) == ("CN=leaf", True)
+    assert found.not_before == found.not_after == datetime(2027, 3, 1, 12, 30, 1, tzinfo=UTC)
 
 
 WHOLE = certificate(names=("a.example",))

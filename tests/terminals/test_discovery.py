@@ -130,7 +130,7 @@ async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Pat
                 properties = {"serial": serial}
                 name = f"{serial}.{TYPE}"
                 info = AsyncServiceInfo(TYPE, name, addresses=[address], port=6869, properties=properties)
-                discovery._take(TYPE, info)
+                discovery._take(info)
     told = [line["terminal"] for line in lines if line["log_level"] == "info"]
     assert told == ["SN-1"] * MAX_LINES
     await fleet.close()
@@ -156,3 +156,29 @@ async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Pat
     async with running(home, "", discovery=DISCOVERY) as posd:
         await posd.log_line("discovery.started")
         assert await posd.stop() == 0
+
+
+async def test_a_discovered_terminal_is_trusted_by_the_systems_cas_only_where_it_is_written(
+    home: Path, network: AsyncZeroconf
+) -> None:
+    """A certificate of a public CA is no proof: anybody has one. An address that a person wrote goes on as before."""
+    plain, written, named = (f"SN-{MARK}-{name}" for name in ("plain", "written", "named"))
+    async with scripted_terminal(home, ports=3) as terminal:
+        fleet = (
+            f'[[terminals]]\nserial = "{plain}"\n[[terminals]]\nserial = "{written}"\ntrust = "system"\n'
+            f'[[terminals]]\nserial = "{named}"\nbase_url = "{terminal.base_urls[2]}"\n'
+        )
+        system = {"SSL_CERT_FILE": str(terminal.ca_file)}
+        async with running(home, fleet, DEBUG, discovery=DISCOVERY, environment=system) as posd:
+            for serial, url in ((plain, terminal.base_urls[0]), (written, terminal.base_urls[1])):
+                found = service(serial, port_of(url), {"serial": serial})
+                await network.async_register_service(found, cooperating_responders=True)
+                await posd.log_line("discovery.found", terminal=serial)
+            reply = await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": plain, "amount": AMOUNT})
+            outcome = reply.json["outcome"]
+            assert (reply.status, outcome["result"], outcome["reached_acquirer"]) == (201, "not_started", False)
+            assert "the configuration trusts no certificate" in outcome["evidence"][0]["reason"]
+            assert terminal.requests == []
+            for serial in (written, named):
+                terminal.start = acknowledging(serial)
+                assert await charge(posd, serial) == (201, "active")

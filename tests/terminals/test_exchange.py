@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 import trustme
 
+from posd.config import Pin
 from posd.terminals import trust
-from posd.terminals.attempt import Lost, NotSent, Replied, Withheld
+from posd.terminals.attempt import NotSent, Replied, ReplyLost, SendWithheld
 from posd.terminals.auth.schemes import none
-from posd.terminals.client import Device
+from posd.terminals.client import TerminalAccess
 from posd.terminals.exchange import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_INTERIM,
     MAX_REPLY_BYTES,
-    Answer,
     AnswerReader,
-    Broken,
-    Exchange,
+    ClientExchange,
+    ExchangeFailed,
+    HttpAnswer,
     request_bytes,
 )
 from tests.support.ports import reserve
@@ -48,8 +49,8 @@ async def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
         yield terminal
 
 
-def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeout: float = 30) -> Device:
-    return Device(trust.context(terminal.ca_file, ""), connect_timeout, reply_timeout, none)
+def device(terminal: ScriptedTerminal, connect_timeout: float = 30, reply_timeout: float = 30) -> TerminalAccess:
+    return TerminalAccess(trust.context(terminal.ca_file), connect_timeout, reply_timeout, none)
 
 
 def answering(*pieces: bytes) -> Raw:
@@ -66,32 +67,32 @@ def answering(*pieces: bytes) -> Raw:
 
 #: Answers as they may come, and what each says.
 ANSWERS = {
-    "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", Answer(200, None, b"{}")),
-    "until the connection ends": (OK + b"\r\n{}", Answer(200, None, b"{}")),
-    "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\n{}", Answer(200, None, b"{}")),
-    "in chunks": (CHUNKED + b"1;x=y\r\n{\r\n1\r\n}\r\n0\r\nx-sum: 1\r\ndate: no\r\n\r\n", Answer(200, None, b"{}")),
-    "without a reason": (b"HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", Answer(500, None, b"")),
-    "without content": (b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, None, b"")),
+    "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
+    "until the connection ends": (OK + b"\r\n{}", HttpAnswer(200, None, b"{}")),
+    "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
+    "in chunks": (CHUNKED + b"1;x=y\r\n{\r\n1\r\n}\r\n0\r\nx-sum: 1\r\ndate: no\r\n\r\n", HttpAnswer(200, None, b"{}")),
+    "without a reason": (b"HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", HttpAnswer(500, None, b"")),
+    "without content": (b"HTTP/1.1 204 No Content\r\n\r\n", HttpAnswer(204, None, b"")),
     "that leads elsewhere": (
         b"HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n",
-        Answer(302, None, b""),
+        HttpAnswer(302, None, b""),
     ),
-    "with its time": (OK + b"dAtE:  now \r\ncontent-length: 2\r\n\r\n{}", Answer(200, "now", b"{}")),
+    "with its time": (OK + b"dAtE:  now \r\ncontent-length: 2\r\n\r\n{}", HttpAnswer(200, "now", b"{}")),
     "after interim ones": (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\ndate: no\r\ncontent-length: 7\r\n\r\n"
         + OK
         + b"content-length: 2\r\n\r\n{}",
-        Answer(200, None, b"{}"),
+        HttpAnswer(200, None, b"{}"),
     ),
-    "with more behind it": (OK + b"content-length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", Answer(200, None, b"{}")),
+    "with more behind it": (OK + b"content-length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", HttpAnswer(200, None, b"{}")),
     "with more behind it, and an end": (
         OK + b"connection: close\r\ncontent-length: 2\r\n\r\n{}\r\n\r\nx",
-        Answer(200, None, b"{}"),
+        HttpAnswer(200, None, b"{}"),
     ),
 }
 
 
-def read(*pieces: bytes) -> Answer:
+def read(*pieces: bytes) -> HttpAnswer:
     """Return what a reader makes of pieces and of the end of the connection. Raise Broken."""
     reader = AnswerReader()
     try:
@@ -141,7 +142,7 @@ NONE = {
 @pytest.mark.parametrize("case", NONE)
 def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int) -> None:
     raw = NONE[case]
-    with pytest.raises(Broken, match=f"^{NOT_HTTP}$"):
+    with pytest.raises(ExchangeFailed, match=f"^{NOT_HTTP}$"):
         read(*(raw[at : at + size] for at in range(0, len(raw), size)))
 
 
@@ -155,20 +156,20 @@ def test_what_is_no_answer_is_refused_without_being_quoted(case: str, size: int)
     ids=["length", "headers", "interim"],
 )
 def test_what_is_within_the_limits_is_read(raw: bytes) -> None:
-    assert read(*(raw[at : at + 4096] for at in range(0, len(raw), 4096))) == Answer(200, None, b"{}")
+    assert read(*(raw[at : at + 4096] for at in range(0, len(raw), 4096))) == HttpAnswer(200, None, b"{}")
 
 
 @pytest.mark.parametrize("head", [b"content-length: %d\r\n\r\n" % MUCH, b"\r\n"], ids=["length", "no length"])
 def test_of_a_long_body_no_more_is_kept_than_the_limit(head: bytes) -> None:
     reader = AnswerReader()
     assert reader.feed(OK + head + b"x" * MAX_REPLY_BYTES) is None
-    assert reader.feed(b"x") == Answer(200, None, b"x" * MAX_REPLY_BYTES, complete=False)
+    assert reader.feed(b"x") == HttpAnswer(200, None, b"x" * MAX_REPLY_BYTES, complete=False)
     reader.close()
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", OK + b"content-length: 2\r\n"], ids=["nothing", "line", "head"])
 def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
-    with pytest.raises(Broken, match="it closed the connection without an answer"):
+    with pytest.raises(ExchangeFailed, match="it closed the connection without an answer"):
         read(*filter(None, [raw]))
 
 
@@ -176,7 +177,7 @@ def test_an_end_before_the_head_is_whole_is_no_answer(raw: bytes) -> None:
     "raw", [OK + b"content-length: 3\r\n\r\n{}", CHUNKED + b"2\r\n{}\r\n"], ids=["length", "chunks"]
 )
 def test_an_end_within_the_body_is_no_answer(raw: bytes) -> None:
-    with pytest.raises(Broken, match="it closed the connection in the middle of its answer"):
+    with pytest.raises(ExchangeFailed, match="it closed the connection in the middle of its answer"):
         read(raw)
 
 
@@ -184,7 +185,7 @@ def test_a_reader_leaves_no_garbage() -> None:
     gc.collect()
     gc.disable()
     try:
-        assert read(ANSWERS["in chunks"][0]) == Answer(200, None, b"{}")
+        assert read(ANSWERS["in chunks"][0]) == HttpAnswer(200, None, b"{}")
         assert not any(isinstance(item, AnswerReader) for item in gc.get_objects())
     finally:
         gc.enable()
@@ -256,7 +257,7 @@ async def test_request_and_body_go_out_in_one_piece(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", reserve())) as listening:
         listening.setblocking(False)
         loop = asyncio.get_running_loop()
-        called = Device(trust.context(None, "0" * 64), 30, 30, none)
+        called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
         port = listening.getsockname()[1]
         call = asyncio.create_task(called.call("POST", f"http://127.0.0.1:{port}/a?b=c", b"{}"))
         connection, _ = await loop.sock_accept(listening)
@@ -306,7 +307,7 @@ async def test_a_request_that_nobody_takes_may_have_been_taken_in_part(terminal:
     found = await called.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     done.set()
     secure = terminal.context is not None  # asyncio's TLS takes all at once
-    assert found == Lost("no reply in time" if secure else "the request could not be written in time")
+    assert found == ReplyLost("no reply in time" if secure else "the request could not be written in time")
 
 
 async def test_a_terminal_that_stops_in_its_answer_is_waited_for_so_long(terminal: ScriptedTerminal) -> None:
@@ -320,7 +321,7 @@ async def test_a_terminal_that_stops_in_its_answer_is_waited_for_so_long(termina
     terminal.instead = stop
     found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
     done.set()
-    assert found == Lost("no reply in time")
+    assert found == ReplyLost("no reply in time")
 
 
 async def test_a_connection_that_breaks_after_the_request_may_have_brought_it(terminal: ScriptedTerminal) -> None:
@@ -331,7 +332,7 @@ async def test_a_connection_that_breaks_after_the_request_may_have_brought_it(te
 
     terminal.instead = break_off
     found = await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}")
-    assert found == Lost("the connection broke (ConnectionResetError)")
+    assert found == ReplyLost("the connection broke (ConnectionResetError)")
 
 
 async def test_who_is_cut_off_has_closed_the_connection(terminal: ScriptedTerminal) -> None:
@@ -364,7 +365,7 @@ async def test_who_is_kept_from_sending_at_the_last_moment_has_sent_nothing(term
         gone.set()
 
     def too_late(_certificate: str | None) -> None:
-        raise Withheld("too late")
+        raise SendWithheld("too late")
 
     terminal.instead = listen
     written: list[bool] = []
@@ -381,7 +382,7 @@ async def test_after_the_call_was_given_up_a_connection_that_comes_about_is_sent
     near, far = socket.socketpair()
     with near, far:
         marked: list[bool] = []
-        exchange = Exchange(b"GET / HTTP/1.1\r\n\r\n", lambda _transport: marked.append(True), 30)
+        exchange = ClientExchange(b"GET / HTTP/1.1\r\n\r\n", lambda _transport: marked.append(True), 30)
         exchange.close()
         near.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda: exchange, sock=near)
@@ -390,7 +391,7 @@ async def test_after_the_call_was_given_up_a_connection_that_comes_about_is_sent
 
 async def test_a_certificate_that_is_refused_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path) as terminal:
-        called = Device(trust.context(None, "0" * 64), 30, 30, none)
+        called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
         found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
         assert isinstance(found, NotSent)
         assert terminal.fingerprint in found.reason
@@ -425,7 +426,7 @@ async def test_the_time_for_connecting_has_the_handshake_in_it(tmp_path: Path) -
 
 
 async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
-    called = Device(trust.context(None, "0" * 64), 30, 30, none)
+    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
     found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: nothing listens there")
@@ -433,7 +434,7 @@ async def test_where_nothing_listens_it_is_said_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
 async def test_a_name_that_nobody_knows_is_sent_nothing(name: str) -> None:
-    called = Device(trust.context(None, "0" * 64), 30, 30, none)
+    called = TerminalAccess(trust.context(None, Pin("certificate", "0" * 64)), 30, 30, none)
     found = await called.call("POST", f"http://{name}/x", b"{}")
     assert isinstance(found, NotSent)
     assert found.reason.startswith("cannot connect: ")

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from posd.config import TerminalConfig, load
 from posd.config.profile import EDITIONS
 from posd.terminals import members
-from posd.terminals.addresses import MAX_STRANGERS, News
+from posd.terminals.addresses import MAX_STRANGERS, AddressChange
+from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.liveness import Liveness
@@ -266,7 +266,7 @@ async def test_what_was_announced_before_the_network_changed_counts_for_as_long_
 ) -> None:
     fleet.addresses.announce(announced("a", right))
     fleet.addresses.announce(announced("s", right, serial="SN-STRANGER"))
-    fleet.addresses.unheard()
+    fleet.addresses.mark_stale()
     await fleet.addresses.check(SERIAL)
     assert fleet.addresses.base_url(SERIAL) == (right.base_url, "mdns")
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL]
@@ -280,7 +280,7 @@ async def test_a_configured_address_is_the_one_that_is_looked_at(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
-    news: list[tuple[str, News]] = []
+    news: list[tuple[str, AddressChange]] = []
     fleet.addresses.on_news = lambda serial, item: news.append((serial, item))
     fleet.addresses.announce(announced("b", other))
     assert news == []
@@ -427,9 +427,9 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     assert [(item.serial, item.in_fleet) for item in documents] == [("SN-NEW", msgspec.UNSET), (SERIAL, False)]
     reached, heard = asyncio.Event(), fleet.addresses.on_news
 
-    def hear(serial: str, news: News) -> None:
+    def hear(serial: str, news: AddressChange) -> None:
         heard(serial, news)
-        if news is News.REACHED:
+        if news is AddressChange.REACHED:
             reached.set()
 
     fleet.addresses.on_news = hear

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from posd.terminals.discovery import Selection, select
-from posd.terminals.interfaces import Interface, Interfaces, Snapshot, snapshot
+from posd.terminals.discovery import InterfaceSelection, select
+from posd.terminals.interfaces import Interface, Interfaces, InterfaceSnapshot, snapshot
 from tests.support.needs import needs
 
 PATIENCE_SECONDS = 60.0
@@ -99,4 +99,4 @@ SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[s
 @pytest.mark.parametrize("case", SELECTIONS, ids=str)
 def test_on_what_mdns_is_spoken(case: str) -> None:
     there, chosen, spoken, missing = SELECTIONS[case]
-    assert select(Snapshot(frozenset(there)), chosen) == Selection(tuple(spoken), missing)
+    assert select(InterfaceSnapshot(frozenset(there)), chosen) == InterfaceSelection(tuple(spoken), missing)

@@ -10,8 +10,8 @@ import pytest
 
 from posd.config import load
 from posd.terminals import liveness as schedule
-from posd.terminals.addresses import News
-from posd.terminals.claims import Announcement
+from posd.terminals.addresses import AddressChange
+from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.liveness import MAX_LOOKS, Liveness
@@ -93,7 +93,7 @@ async def until_reachable(fleet: Fleet, reachable: bool) -> None:
     told = asyncio.Event()
     inner = fleet.addresses.on_news
 
-    def hear(serial: str, news: News) -> None:
+    def hear(serial: str, news: AddressChange) -> None:
         inner(serial, news)
         told.set()
 
@@ -202,7 +202,7 @@ async def test_what_is_heard_moves_no_timer_and_puts_the_look_off(
 
 async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
-    news: list[News] = []
+    news: list[AddressChange] = []
     async with looking(fleet):
         fleet.addresses.asked_for()
         await until_reachable(fleet, True)
@@ -218,7 +218,7 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
     fleet = fleet_of(tmp_path, terminal, configured=True, serials=serials)
     most = 0
 
-    def count(_serial: str, _news: News) -> None:
+    def count(_serial: str, _news: AddressChange) -> None:
         nonlocal most
         most = max(most, len(fleet.addresses._looks) + 1)  # and the one that tells its news has just ended
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from posd.config.schema import HashEncryptConfig
 from posd.terminals import trust
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.auth.hash_encrypt import HashEncrypt, Moment
-from posd.terminals.client import Device
+from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
+from posd.terminals.client import TerminalAccess
 from tests.support.tables import every
 from tests.support.terminal import Request, Script, ScriptedTerminal, scripted_terminal
 
@@ -22,19 +22,19 @@ CHOICES = HashEncryptConfig("___", "s", 300, "last", 0)
 SAYS = b'{"status":"TERMINAL_ACKNOWLEDGED"}'
 
 #: What a terminal answers to a request, by what the request was encrypted with.
-Answer = Callable[[Moment], bytes]
+Answer = Callable[[SigningMoment], bytes]
 
 
 @asynccontextmanager
-async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, Device]]:
+async def called(directory: Path) -> AsyncIterator[tuple[ScriptedTerminal, TerminalAccess]]:
     async with scripted_terminal(directory) as terminal:
         scheme = HashEncrypt(CODE, SERIAL, CHOICES, time.time)
-        device = Device(trust.context(terminal.ca_file, ""), 30, 30, scheme, window=300)
+        device = TerminalAccess(trust.context(terminal.ca_file), 30, 30, scheme, window=300)
         yield terminal, device
 
 
-def key_of(request: Request) -> Moment:
-    return Moment.of(CODE, SERIAL, float(request.headers["timestamp"]), CHOICES)
+def key_of(request: Request) -> SigningMoment:
+    return SigningMoment.of(CODE, SERIAL, float(request.headers["timestamp"]), CHOICES)
 
 
 def answering(status: int, answer: Answer, date: Callable[[], str | None] = lambda: None) -> Script:
@@ -64,7 +64,7 @@ async def test_what_is_sent_can_be_opened_and_what_comes_is_opened(tmp_path: Pat
 
 async def test_a_reply_under_another_key_stays_closed_and_says_so(tmp_path: Path) -> None:
     async with called(tmp_path) as (terminal, device):
-        other = Moment.of(CODE, SERIAL, 0, HashEncryptConfig("_", "s", 300, "last", 0))
+        other = SigningMoment.of(CODE, SERIAL, 0, HashEncryptConfig("_", "s", 300, "last", 0))
         sealed = other.encrypted(SAYS, bytes(16))
         terminal.start = answering(200, lambda _key: sealed)
         reply = await device.call("POST", f"{terminal.base_url}/x", b"{}")

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 import trustme
 
+from posd.config import Pin
 from posd.terminals import trust
 from tests.support.daemon import Daemon, running
 from tests.support.shop import AMOUNT, acknowledging
@@ -60,6 +61,14 @@ def by_another_fingerprint(terminal: ScriptedTerminal) -> str:
     return by_system(terminal) + f'fingerprint_sha256 = "{"0" * 64}"\n'
 
 
+def by_key(terminal: ScriptedTerminal) -> str:
+    return by_system(terminal) + f'public_key_sha256 = "{terminal.public_key}"\n'
+
+
+def by_another_key(terminal: ScriptedTerminal) -> str:
+    return by_system(terminal) + f'public_key_sha256 = "{terminal.fingerprint}"\n'
+
+
 Issue = Callable[[trustme.CA], trustme.LeafCert]
 Trust = Callable[[ScriptedTerminal], str]
 
@@ -74,6 +83,10 @@ CASES: dict[str, tuple[Issue, Trust, str | None]] = {
     "pinned, wrong name": (wrong_name, by_fingerprint, None),
     "pinned, expired": (expired, by_fingerprint, None),
     "pinned, another certificate": (usual, by_another_fingerprint, "fingerprint"),
+    "pinned key": (usual, by_key, None),
+    "pinned key, wrong name": (wrong_name, by_key, None),
+    "pinned key, expired": (expired, by_key, None),
+    "pinned key, another key": (usual, by_another_key, "public key"),
 }
 
 
@@ -139,9 +152,9 @@ async def test_a_certificate(shop: tuple[Daemon, dict[str, ScriptedTerminal]], c
     assert len(terminal.requests) == 1
 
 
-@pytest.mark.parametrize("fingerprint", ["", "0" * 64], ids=["CA", "pinned"])
-async def test_no_tls_below_1_2_is_spoken(fingerprint: str) -> None:
-    assert trust.context(None, fingerprint).minimum_version >= ssl.TLSVersion.TLSv1_2
+@pytest.mark.parametrize("pin", [None, Pin("certificate", "0" * 64)], ids=["CA", "pinned"])
+async def test_no_tls_below_1_2_is_spoken(pin: Pin | None) -> None:
+    assert trust.context(None, pin).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 async def test_nothing_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.hash_encrypt import HashEncrypt, Moment
+from posd.terminals.auth.hash_encrypt import HashEncrypt, SigningMoment
 from posd.terminals.auth.hmac_sha256 import HmacSha256
-from posd.terminals.auth.request import Request, Unreadable
+from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
 from tests.support.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]
@@ -33,8 +33,8 @@ def seconds(inputs: Mapping[str, Any]) -> float:
     return float(inputs["timestamp"] / (1000 if inputs["timestamp"] > 10**11 else 1))
 
 
-def moment(inputs: Mapping[str, Any]) -> Moment:
-    return Moment.of(inputs["business_code"], inputs["terminal_serial"], seconds(inputs), choices(inputs))
+def moment(inputs: Mapping[str, Any]) -> SigningMoment:
+    return SigningMoment.of(inputs["business_code"], inputs["terminal_serial"], seconds(inputs), choices(inputs))
 
 
 @every("case", CASES, ids=NAMES)
@@ -66,7 +66,7 @@ def test_the_whole_request(case: Mapping[str, Any]) -> None:
         now=lambda: seconds(inputs),
         random=lambda _size: bytes.fromhex(inputs["iv_hex"]),
     )
-    plain = Request("POST", "https://t/x", {"accept": "application/json"}, inputs["plaintext"].encode())
+    plain = OutgoingRequest("POST", "https://t/x", {"accept": "application/json"}, inputs["plaintext"].encode())
     sent = scheme(plain)
     assert sent.headers == {
         "accept": "application/json",
@@ -92,7 +92,7 @@ def test_the_text_that_is_not_canonical_is_never_signed() -> None:
     scheme = HashEncrypt(
         inputs["business_code"], inputs["terminal_serial"], choices(inputs), now=lambda: seconds(inputs)
     )
-    sent = scheme(Request("POST", "https://t/x", {}, inputs["plaintext"].encode()))
+    sent = scheme(OutgoingRequest("POST", "https://t/x", {}, inputs["plaintext"].encode()))
     assert sent.headers["Authorization"] == safe["outputs"]["authorization_header"]
 
 
@@ -118,10 +118,10 @@ def _flipped(text: str) -> str:
     return chr(ord(text[0]) ^ 1) + text[1:]
 
 
-def _opened(made: Moment, body: bytes) -> bytes | None:
+def _opened(made: SigningMoment, body: bytes) -> bytes | None:
     try:
         return made.opened(body)
-    except Unreadable:
+    except UnreadableReply:
         return None
 
 
@@ -130,14 +130,14 @@ def test_hmac(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     body = inputs["body"].encode() or None
     scheme = HmacSha256(inputs["business_code"], now=lambda: inputs["timestamp_ms"] / 1000)
-    sent = scheme(Request("POST" if body else "GET", "https://t/x", {}, body))
+    sent = scheme(OutgoingRequest("POST" if body else "GET", "https://t/x", {}, body))
     assert sent.headers == {
         "Authorization": outputs["authorization_base64"],
         "timestamp": outputs["timestamp_header_ms"],
     }
     assert sent.body == body
     assert base64.b64decode(sent.headers["Authorization"]).hex() == outputs["authorization_hex"]
-    other = HmacSha256(_flipped(inputs["business_code"]), time.time)(Request("POST", "https://t/x", {}, body))
+    other = HmacSha256(_flipped(inputs["business_code"]), time.time)(OutgoingRequest("POST", "https://t/x", {}, body))
     assert other.headers["Authorization"] != outputs["authorization_base64"]
 
 
@@ -161,14 +161,14 @@ def test_a_reply_in_clear_is_read_as_it_is(reply: bytes) -> None:
 def test_a_reply_under_another_key_cannot_be_read() -> None:
     ours, other = (moment(case["inputs"]) for case in (CASES[0], CASES[2]))
     for number in range(2000):  # some of these have a right padding under our key
-        with pytest.raises(Unreadable, match="encrypted with another key"):
+        with pytest.raises(UnreadableReply, match="encrypted with another key"):
             ours.opened(other.encrypted(b'{"status":"TERMINAL_ACKNOWLEDGED"}', number.to_bytes(16, "big")))
 
 
 def test_nothing_secret_shows() -> None:
     inputs = CASES[0]["inputs"]
     scheme = HashEncrypt(inputs["business_code"], inputs["terminal_serial"], choices(inputs), time.time)
-    sent = scheme(Request("POST", "https://t/x", {}, b"{}"))
+    sent = scheme(OutgoingRequest("POST", "https://t/x", {}, b"{}"))
     for shown in (
         repr(scheme),
         repr(sent),
@@ -188,7 +188,7 @@ def test_the_bytes_in_the_guide_are_those_of_the_scheme() -> None:
     headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
     password, signed = guide.partition("of that request are:\n\n```text\n")[2].partition("\n```")[0].splitlines()
     choices = HashEncryptConfig("___", "s", 300, "last", 0)
-    made = Moment.of(CASES[0]["inputs"]["business_code"], "PTEST00000001", float(headers["timestamp"]), choices)
+    made = SigningMoment.of(CASES[0]["inputs"]["business_code"], "PTEST00000001", float(headers["timestamp"]), choices)
     opened = made.opened(body.encode())
     assert (made.password, made.signed(opened).decode()) == (password, signed)
     assert headers["Authorization"] == f"Basic {made.signature(opened)}"

@@ -31,7 +31,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
         yield go(await build_go(Path(directory)))
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(16)
 @CALLED
 @pytest.mark.parametrize("name", ACCEPTED)
 async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: str, called: str) -> None:
@@ -40,7 +40,7 @@ async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: 
     assert judgement.received == b"GET / HTTP/1.1\r\n\r\n"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(14)
 @CALLED
 @pytest.mark.parametrize("name", REFUSED)
 async def test_it_refuses_what_is_wrong_and_sends_nothing(

@@ -8,6 +8,18 @@ from typing import Any
 
 HERE = Path(__file__).parent
 
+#: The payment of most vectors: a charge of 11.20 on SN-0001.
+IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+OTHER = "11111111-2222-4333-8444-555555555555"
+AMOUNT = '{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
+TERMINAL = "SN-0001"
+FLEET = [TERMINAL, "SN-0002"]
+MERCHANT = "M-1"
+#: The keys of every vector of addresses, newest first: both are good for verification.
+KEYS = [bytes(range(32)).hex(), bytes(range(32, 64)).hex()]
+#: The largest body of a callback.
+MAX_BODY_BYTES = 1_048_576
+
 #: A body as it stands in a file: `{"text": …}`, `{"base64": …}`, or `{"parts": […]}` with `times`.
 Body = dict[str, Any]
 
@@ -59,16 +71,6 @@ def written(content: bytes) -> Body:
 def as_body(content: bytes | Body) -> Body:
     """Return bytes, or a body that is one already, as they stand in a file."""
     return written(content) if isinstance(content, bytes) else content
-
-
-def parts(*pieces: tuple[bytes, int]) -> Body:
-    """Return bytes that are too many to be written out: pieces, each so many times."""
-    return {"parts": [written(piece) | {"times": times} for piece, times in pieces]}
-
-
-def reply(status: int, body: bytes | Body) -> dict[str, Any]:
-    """Return a reply of a terminal as it stands in a file."""
-    return {"http_status": status, "body": as_body(body)}
 
 
 def content(body: Body) -> bytes:

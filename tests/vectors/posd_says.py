@@ -13,18 +13,17 @@ from posd.payments import request as requests
 from posd.payments.abort_reply import judge_abort
 from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.model import OperationType, Transaction, next_step
-from posd.payments.search_reply import RESULTS, Found, read_reply, request_body
-from posd.payments.transitions import Seen, advance, recognise
+from posd.payments.search_reply import RESULTS, SearchHit, read_reply, request_body
+from posd.payments.transitions import RepeatedEvent, advance, recognise
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.printing import entries
 from posd.printing import request as print_requests
 from posd.printing.model import PrintJob, belongs
-from posd.printing.wire import Answered, NotAPrintEvent, read_poll, read_webhook
+from posd.printing.wire import NotAPrintEvent, PollAnswered, read_poll, read_webhook
 from posd.records.model import Phase
 from posd.records.request import MalformedJson, meaning
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
-from tests.vectors.case import HERE, Case, content, load
-from tests.vectors.wire import AMOUNT, IDENTITY, TERMINAL
+from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost
+from tests.vectors.case import AMOUNT, HERE, IDENTITY, TERMINAL, Case, content, load
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 CREATED = "2026-11-20T10:42:00.000Z"
@@ -80,7 +79,7 @@ def _there(members: dict[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any
 
 def _attempt(given: Mapping[str, Any]) -> Attempt:
     if "transport" in given:
-        return {"not_sent": NotSent("refused"), "lost": Lost("reset")}[given["transport"]]
+        return {"not_sent": NotSent("refused"), "lost": ReplyLost("reset")}[given["transport"]]
     return Replied(given["reply"]["http_status"], content(given["reply"]["body"]))
 
 
@@ -116,11 +115,11 @@ def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
 def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     paged = given.get("paged", False)
     answer = read_reply(_attempt(given), given["pointer"], given["client_transaction_id"], paged=paged)
-    doubtful = apply(_starting(), Attempted(Lost("reset")), NOW)
+    doubtful = apply(_starting(), Attempted(ReplyLost("reset")), NOW)
     after = apply(doubtful, Searched(answer), NOW)
     return {
         "answer": RESULTS[type(answer)],
-        "elements": len(answer.elements) if isinstance(answer, Found) else 0,
+        "elements": len(answer.elements) if isinstance(answer, SearchHit) else 0,
         "after": {
             "phase": after.phase,
             "status": after.status,
@@ -193,7 +192,7 @@ def _print_poll_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     job = _taken(given["terminal_job_id"])
     answer = read_poll(_attempt(given), job)
     after = entries.apply(job, entries.Polled(answer), NOW)
-    return {"status": answer.report.status if isinstance(answer, Answered) else None, "after": _stands(after)}
+    return {"status": answer.report.status if isinstance(answer, PollAnswered) else None, "after": _stands(after)}
 
 
 def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +212,7 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
             recorded = bodies.setdefault(event.event_id, [])
             seen = recognise(body, recorded)
             recorded.append(body)
-            if seen is Seen.REPEATED:
+            if seen is RepeatedEvent.REPEATED:
                 verdicts.append("repeat")
                 continue
             after, verdict = advance(after, event, seen=seen, now=NOW)

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.base.clocks import wall
-from posd.httpd.messages import CLOSE, MAX_HEADS, Answer, Head, Heads
+from posd.httpd.messages import CLOSE, MAX_HEADS, RequestHead, ResponseEncoder, ResponseHeads
 from tests.support.slow import examples
 
 LENGTH = b"content-length"
 
 
-def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = True) -> Head:
+def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = True) -> RequestHead:
     """Return what was asked."""
-    return Head(method, b"/", version, [], keep_alive=keep_alive, expects=False)
+    return RequestHead(method, b"/", version, [], keep_alive=keep_alive, expects=False)
 
 
-def answer(asked: Head | None = None) -> Answer:
+def answer(asked: RequestHead | None = None) -> ResponseEncoder:
     """Return an answer that has not begun."""
-    return Answer(Heads(wall), asked or request())
+    return ResponseEncoder(ResponseHeads(wall), asked or request())
 
 
 def lines(head: bytes) -> list[bytes]:
@@ -127,7 +127,7 @@ def test_a_fault_in_the_head_leaves_room_for_another_answer(name: str) -> None:
 
 def test_heads_are_made_once_a_second_and_few_are_kept() -> None:
     now = 1.0
-    heads = Heads(lambda: datetime.fromtimestamp(now, UTC))
+    heads = ResponseHeads(lambda: datetime.fromtimestamp(now, UTC))
     first = heads.make(200, ())
     assert first == b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n"
     assert heads.make(200, ()) is first

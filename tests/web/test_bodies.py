@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from posd.api import webhooks
@@ -40,6 +40,8 @@ HUNG_UP = {"type": "http.disconnect"}
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())
+@example([b"x" * 60, b"x" * 40], True)
+@example([b"x" * 60, b"x" * 40], False)
 async def test_a_body_is_its_pieces_up_to_the_limit(pieces: list[bytes], announced: bool) -> None:
     whole = b"".join(pieces)
     headers = {b"content-length": str(len(whole)).encode()} if announced else {}
@@ -47,12 +49,12 @@ async def test_a_body_is_its_pieces_up_to_the_limit(pieces: list[bytes], announc
     if len(whole) <= LIMIT:
         assert await reading == whole
     else:
-        with pytest.raises(bodies.TooLarge):
+        with pytest.raises(bodies.BodyTooLarge):
             await reading
 
 
 async def test_an_announced_length_over_the_limit_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(bodies.TooLarge):
+    with pytest.raises(bodies.BodyTooLarge):
         await bodies.read(pieces_then([], None), of({b"content-length": b"101"}), LIMIT, SECONDS)
 
 
@@ -60,17 +62,19 @@ async def test_a_body_that_has_come_whole_is_not_asked_for() -> None:
     taken: list[int] = []
     assert await bodies.read(pieces_then([], None), of({}, b"x" * 100), LIMIT, SECONDS, taken.append) == b"x" * 100
     assert taken == [100]
-    with pytest.raises(bodies.TooLarge):
+    with pytest.raises(bodies.BodyTooLarge):
         await bodies.read(pieces_then([], None), of({}, b"x" * 101), LIMIT, SECONDS)
 
 
 async def test_a_lying_length_does_not_help() -> None:
-    with pytest.raises(bodies.TooLarge):
+    with pytest.raises(bodies.BodyTooLarge):
         await bodies.read(pieces_then([b"x" * 101], None), of({b"content-length": b"1"}), LIMIT, SECONDS)
 
 
 @pytest.mark.parametrize(
-    ("end", "seconds", "error"), [(HUNG_UP, SECONDS, bodies.Gone), (None, 0.01, bodies.TooSlow)], ids=["gone", "slow"]
+    ("end", "seconds", "error"),
+    [(HUNG_UP, SECONDS, bodies.BodyAborted), (None, 0.01, bodies.BodyTooSlow)],
+    ids=["gone", "slow"],
 )
 async def test_half_a_body_is_no_body(end: dict[str, Any] | None, seconds: float, error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -112,44 +116,46 @@ async def test_an_early_answer_does_not_wait_for_ever(monkeypatch: pytest.Monkey
 
 
 def test_room_is_limited_in_total_and_for_each_subject() -> None:
-    room = webhooks.Room(100, 60)
-    for subject in "aabc":
-        room.enter(subject)
-    room.take("a", 60)
-    with pytest.raises(webhooks.Full):
-        room.take("a", 1)
-    room.take("b", 40)
-    with pytest.raises(webhooks.Full):
-        room.take("c", 1)
-    room.leave("a", 0)
-    with pytest.raises(webhooks.Full):
-        room.take("c", 1)
-    room.leave("a", 60)
-    room.take("c", 60)
+    room, free = webhooks.BodyBudget(100, 60), webhooks.SMALL_BYTES
+    with ExitStack() as stack:
+        first, again, b, c = (stack.enter_context(webhooks.BodyReservation(room, subject)) for subject in "aabc")
+        first.take(free + 60)
+        with pytest.raises(webhooks.BodyBudgetFull):
+            again.take(free + 1)
+        b.take(free + 40)
+        c.take(free)
+        with pytest.raises(webhooks.BodyBudgetFull):
+            c.take(1)
+        again.__exit__()
+        with pytest.raises(webhooks.BodyBudgetFull):
+            c.take(1)
+        first.__exit__()
+        c.take(60)
+        stack.pop_all()
 
 
 def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own_back() -> None:
-    room = webhooks.Room(100, 100)
-    with webhooks.Held(room, "large") as large:
+    room = webhooks.BodyBudget(100, 100)
+    with webhooks.BodyReservation(room, "large") as large:
         large.take(webhooks.SMALL_BYTES + 100)
-        with webhooks.Held(room, "small") as small:
+        with webhooks.BodyReservation(room, "small") as small:
             small.take(webhooks.SMALL_BYTES // 2)
             small.take(webhooks.SMALL_BYTES // 2)
-            with pytest.raises(webhooks.Full):
+            with pytest.raises(webhooks.BodyBudgetFull):
                 small.take(1)
-    with webhooks.Held(room, "another") as another:
+    with webhooks.BodyReservation(room, "another") as another:
         another.take(webhooks.SMALL_BYTES + 100)
 
 
 def test_more_bodies_of_one_subject_than_have_a_share_need_room_for_all_of_them() -> None:
-    room = webhooks.Room(100, 50)
+    room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):
-            stack.enter_context(webhooks.Held(room, "a")).take(webhooks.SMALL_BYTES)
-        one_more = stack.enter_context(webhooks.Held(room, "a"))
+            stack.enter_context(webhooks.BodyReservation(room, "a")).take(webhooks.SMALL_BYTES)
+        one_more = stack.enter_context(webhooks.BodyReservation(room, "a"))
         one_more.take(50)
-        with pytest.raises(webhooks.Full):
+        with pytest.raises(webhooks.BodyBudgetFull):
             one_more.take(1)
-        stack.enter_context(webhooks.Held(room, "b")).take(webhooks.SMALL_BYTES)
-    with webhooks.Held(room, "a") as again:
+        stack.enter_context(webhooks.BodyReservation(room, "b")).take(webhooks.SMALL_BYTES)
+    with webhooks.BodyReservation(room, "a") as again:
         again.take(webhooks.SMALL_BYTES)

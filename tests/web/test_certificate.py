@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from posd import tls
 from posd.api import certificate
-from posd.api.certificate import Pair, ServedCertificate
+from posd.api.certificate import CertificatePair, ServedCertificate
 from tests.support.daemon import toml
 
 #: How often the files are looked at here, in seconds.
@@ -27,22 +27,22 @@ def own(home: Path) -> tls.TlsFiles:
     return tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
-def pair(made: tls.TlsFiles, renewable: Path | None = None) -> Pair:
-    return Pair(made.certificate, made.private_key, renewable)
+def pair(made: tls.TlsFiles, renewable: Path | None = None) -> CertificatePair:
+    return CertificatePair(made.certificate, made.private_key, renewable)
 
 
 class Changes:
     """What a listener was called with; `until` waits for a number of calls."""
 
     def __init__(self) -> None:
-        self.served: list[tls.Served] = []
+        self.served: list[tls.ServingContext] = []
         self._news = asyncio.Event()
 
-    def __call__(self, served: tls.Served) -> None:
+    def __call__(self, served: tls.ServingContext) -> None:
         self.served.append(served)
         self._news.set()
 
-    async def until(self, count: int) -> tls.Served:
+    async def until(self, count: int) -> tls.ServingContext:
         async with asyncio.timeout(60):
             while len(self.served) < count:
                 self._news.clear()
@@ -190,7 +190,9 @@ async def test_a_renewal_that_fails_is_told_and_tried_again_later(
     made = own(tmp_path / "state")
     made.ca_key.unlink()
     wanted = partial(tls.called_as, "127.0.0.1", "pos.example")
-    served = await ServedCertificate.open(Pair(made.certificate, made.private_key, config, wanted), now, OFTEN)
+    served = await ServedCertificate.open(
+        CertificatePair(made.certificate, made.private_key, config, wanted), now, OFTEN
+    )
 
     with capture_logs() as lines:
 

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from posd.base.clocks import wall
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.connection import Connection, Exchange, Idle, Pieces
-from posd.httpd.messages import MAX_AT_ONCE, Requests
-from posd.httpd.server import Listener
+from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange, IdleTimeout
+from posd.httpd.messages import MAX_AT_ONCE, RequestParser
+from posd.httpd.server import HttpListener
 from tests.support.webhooks import Answer, parse
 
 #: Longest that anything here may take, in seconds.
@@ -39,10 +39,10 @@ class House:
         #: Set when the app hears the next thing, and when it may answer at /wait.
         self.told = asyncio.Event()
         self.go = asyncio.Event()
-        self.pieces: Pieces | None = None
+        self.pieces: BodyChannel | None = None
         self.faults: list[dict[str, Any]] = []
         sock = socket.create_server(("127.0.0.1", 0))
-        self.listener = Listener(
+        self.listener = HttpListener(
             self._app,
             sock,
             name="test",
@@ -61,7 +61,7 @@ class House:
         self.pieces = scope["state"]["pieces"]
         try:
             body: bytes | None = await bodies.read(receive, scope, 1_000_000, PATIENCE)
-        except bodies.Gone:
+        except bodies.BodyAborted:
             body = None
         self.heard.append((path, body))
         self.told.set()
@@ -268,7 +268,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
 
 
-async def served(house: House) -> Idle:
+async def served(house: House) -> IdleTimeout:
     """Wait until a connection is being read from; return what ends it when nothing is under way."""
     idle = house.listener._context.idle
     async with asyncio.timeout(PATIENCE):
@@ -703,7 +703,9 @@ ENDS: dict[str, bytes] = {
 
 def kept() -> int:
     """Return how many parts of connections there are, of those that came after `gc.freeze`."""
-    return sum(isinstance(item, (Connection, Exchange, Requests, Idle)) for item in gc.get_objects())
+    return sum(
+        isinstance(item, (HttpConnection, HttpExchange, RequestParser, IdleTimeout)) for item in gc.get_objects()
+    )
 
 
 @pytest.fixture
@@ -765,7 +767,7 @@ async def test_what_was_sent_to_a_client_that_has_closed_is_not_delivered(tmp_pa
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
         sock.listen()
-        listener = Listener(
+        listener = HttpListener(
             app, sock, name="test", noise=RejectedTraffic(), now=wall, keep_alive_seconds=PATIENCE, max_connections=10
         )
         listener.start()

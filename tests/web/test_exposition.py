@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from posd.api.metrics import FAMILIES
-from posd.base.exposition import Family, render
-from posd.base.locks import Histogram
+from posd.base.exposition import Family, Histogram, render
 from posd.collect import metrics as collector
 from posd.relay import metrics as relay
 from tests.support.exposition import read

@@ -3,7 +3,7 @@
 import pytest
 
 from posd.httpd import admission as gates
-from posd.httpd.admission import GRACE_SECONDS, KNOWN_SECONDS, Gate, Place
+from posd.httpd.admission import GRACE_SECONDS, KNOWN_SECONDS, AdmissionGate, ConnectionSlot
 
 #: Places of the gate under test.
 KNOWN, STRANGER, STRANGERS = 8, 3, 5
@@ -26,31 +26,32 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def gate(clock: Clock) -> Gate:
-    return Gate(lambda: [TERMINAL], of_known=KNOWN, of_stranger=STRANGER, of_strangers=STRANGERS, clock=clock)
+def gate(clock: Clock) -> AdmissionGate:
+    return AdmissionGate(lambda: [TERMINAL], of_known=KNOWN, of_stranger=STRANGER, of_strangers=STRANGERS, clock=clock)
 
 
-def admitted(gate: Gate, address: str, count: int = 100) -> list[Place]:
+def admitted(gate: AdmissionGate, address: str, count: int = 100) -> list[ConnectionSlot]:
     """Ask so many times; return the places that were given."""
     return [place for _ in range(count) if (place := gate.admit(address)) is not None]
 
 
-def test_no_address_gets_every_place_and_the_strangers_together_do_not_either(gate: Gate) -> None:
+def test_no_address_gets_every_place_and_the_strangers_together_do_not_either(gate: AdmissionGate) -> None:
     assert len(admitted(gate, STRANGE)) == STRANGER
     assert len(admitted(gate, OTHER)) == STRANGERS - STRANGER
     assert admitted(gate, THIRD) == []
     assert len(admitted(gate, TERMINAL)) == KNOWN
 
 
-def test_an_address_is_the_same_however_the_socket_writes_it(gate: Gate) -> None:
+def test_an_address_is_the_same_however_the_socket_writes_it(gate: AdmissionGate) -> None:
     assert len(admitted(gate, f"::ffff:{TERMINAL}")) == KNOWN
     assert admitted(gate, TERMINAL) == []
 
 
-def test_a_valid_token_makes_an_address_known_for_a_day(gate: Gate, clock: Clock) -> None:
+def test_a_callback_of_what_is_open_makes_an_address_known_for_a_day(gate: AdmissionGate, clock: Clock) -> None:
     place = gate.admit(STRANGE)
     assert place is not None
     place.prove()
+    place.know()
     place.leave()
     assert len(admitted(gate, OTHER)) + len(admitted(gate, THIRD)) == STRANGERS
     places = admitted(gate, STRANGE)
@@ -61,19 +62,20 @@ def test_a_valid_token_makes_an_address_known_for_a_day(gate: Gate, clock: Clock
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 
-def test_who_has_proved_something_is_no_stranger_to_the_others(gate: Gate) -> None:
+def test_who_has_proved_something_is_no_stranger_to_the_others(gate: AdmissionGate) -> None:
     for address in (STRANGE, OTHER):
         for place in admitted(gate, address):
             place.prove()
     assert len(admitted(gate, THIRD)) == STRANGER
 
 
-def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: Gate, clock: Clock) -> None:
+def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: AdmissionGate, clock: Clock) -> None:
     first, second, third = admitted(gate, STRANGE)
-    cut: list[Place] = []
+    cut: list[ConnectionSlot] = []
     for place in (first, second, third):
         place.on_cut = lambda place=place: cut.append(place)  # type: ignore[misc]
     first.prove()
+    first.know()
     clock.now += GRACE_SECONDS * 0.9
     third_of_other = admitted(gate, OTHER, 1)
     assert third_of_other
@@ -85,7 +87,7 @@ def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: Gat
     assert cut == [second, third]
 
 
-def test_who_has_shown_a_token_is_not_cut_but_known_only_by_a_whole_callback(gate: Gate, clock: Clock) -> None:
+def test_who_has_shown_a_token_is_not_cut_but_known_only_by_a_whole_callback(gate: AdmissionGate, clock: Clock) -> None:
     for place in admitted(gate, STRANGE):
         place.on_cut = lambda: pytest.fail("it has shown a token")
         place.keep()
@@ -93,14 +95,16 @@ def test_who_has_shown_a_token_is_not_cut_but_known_only_by_a_whole_callback(gat
     assert admitted(gate, STRANGE) == []
 
 
-def test_nobody_is_cut_where_there_is_room(gate: Gate, clock: Clock) -> None:
+def test_nobody_is_cut_where_there_is_room(gate: AdmissionGate, clock: Clock) -> None:
     (place,) = admitted(gate, STRANGE, 1)
     place.on_cut = lambda: pytest.fail("there was room")
     clock.now += 100 * GRACE_SECONDS
     assert len(admitted(gate, STRANGE, STRANGER - 1)) == STRANGER - 1
 
 
-def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are(gate: Gate, clock: Clock) -> None:
+def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are(
+    gate: AdmissionGate, clock: Clock
+) -> None:
     def come_and_go(address: str) -> int:
         count = 0
         while (place := gate.admit(address)) is not None:
@@ -115,23 +119,24 @@ def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are
     assert come_and_go(STRANGE) == STRANGER
 
 
-def test_honest_connections_use_nothing_up(gate: Gate) -> None:
+def test_a_valid_token_uses_nothing_up_though_it_makes_no_address_known(gate: AdmissionGate) -> None:
     for _ in range(1000):
         place = gate.admit(STRANGE)
         assert place is not None
         place.prove()
         place.leave()
         place.leave()  # ended twice: once for the gate, once for the server
-    assert len(admitted(gate, STRANGE)) == KNOWN
+    assert len(admitted(gate, STRANGE)) == STRANGER
 
 
 def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_backoff(clock: Clock) -> None:
-    gate, waiting = Gate(clock=clock), 100
+    gate, waiting = AdmissionGate(clock=clock), 100
     for backoff in (0, 1, 2, 4):  # spec 6.2: what is refused comes again
         clock.now += backoff
         places = admitted(gate, STRANGE, waiting)
         for place in places:
             place.prove()
+            place.know()
             place.leave()
         waiting -= len(places)
         if not waiting:
@@ -139,7 +144,9 @@ def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_back
     assert (waiting, backoff) == (0, 2)
 
 
-def test_what_is_remembered_of_addresses_is_bounded(gate: Gate, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_of_addresses_is_bounded(
+    gate: AdmissionGate, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gates, "MAX_ADDRESSES", 10)
     monkeypatch.setattr(gates, "MAX_KNOWN", 10)
     for number in range(1000):
@@ -147,7 +154,7 @@ def test_what_is_remembered_of_addresses_is_bounded(gate: Gate, clock: Clock, mo
         place = gate.admit(f"198.51.{number // 250}.{number % 250}")
         assert place is not None
         if number % 2:
-            place.prove()
+            place.know()
         place.leave()
     assert len(gate._addresses) <= 10 + STRANGERS
     assert len(gate._known) == 10

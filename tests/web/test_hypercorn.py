@@ -11,7 +11,7 @@ from hypercorn.config import Config
 from hypercorn.events import Closed
 
 from posd.base.clocks import wall
-from posd.httpd.connection import Connection, Context, Idle, http_config
+from posd.httpd.connection import HttpConnection, IdleTimeout, ListenerContext, http_config
 from tests.house import source
 
 PATIENCE = 30.0
@@ -38,7 +38,7 @@ class Parts:
 
 
 class Recording(TCPServer):
-    """Hypercorn's server with those parts, as `Connection` has its own."""
+    """Hypercorn's server with those parts, as `HttpConnection` has its own."""
 
     def __init__(self, *arguments: Any) -> None:
         self.parts = Parts()
@@ -86,7 +86,7 @@ async def served(kind: type[Recording] = Recording) -> tuple[Recording, socket.s
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(lambda: protocol, ours)
     writer = Writer(transport, protocol, reader, loop)
-    server = kind(ASGIWrapper(_nothing), loop, http_config(PATIENCE), Context(wall), {}, reader, writer)
+    server = kind(ASGIWrapper(_nothing), loop, http_config(PATIENCE), ListenerContext(wall), {}, reader, writer)
     writer.parts = server.parts
     return server, theirs
 
@@ -118,7 +118,7 @@ async def test_hypercorns_server_keeps_what_posd_reads_of_it() -> None:
     server, client = await served()
     with client:
         kept = vars(server)
-        assert (kept["state"], type(kept["context"]), type(kept["writer"])) == ({}, Context, Writer)
+        assert (kept["state"], type(kept["context"]), type(kept["writer"])) == ({}, ListenerContext, Writer)
         assert isinstance(kept["reader"], asyncio.StreamReader)
         await server.protocol_send(Closed())
 
@@ -127,13 +127,13 @@ def test_hypercorns_server_has_no_other_places() -> None:
     own = {name for name, value in vars(TCPServer).items() if callable(value)}
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
     assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
-    assert (own - {"__init__"}) & set(vars(Connection)) == {"_read_data"}  # posd overrides no other
-    assert {"initiate", "handle"} <= set(vars(Connection))
-    assert {"restart", "stop"} <= set(vars(Idle))
+    assert (own - {"__init__"}) & set(vars(HttpConnection)) == {"_read_data"}  # posd overrides no other
+    assert {"initiate", "handle"} <= set(vars(HttpConnection))
+    assert {"restart", "stop"} <= set(vars(IdleTimeout))
 
 
 async def test_an_end_begins_with_the_context() -> None:
-    context = Context(wall)
+    context = ListenerContext(wall)
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()
     await context.terminate_idle()

@@ -3,7 +3,7 @@
 import asyncio
 
 from posd.base.clocks import wall
-from posd.httpd.connection import Context, Idle
+from posd.httpd.connection import IdleTimeout, ListenerContext
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 
@@ -25,7 +25,7 @@ def test_an_idle_connection_ends_when_its_timer_says_so() -> None:
     async def be_idle() -> None:
         since = rounded_down(SECONDS)
         await asyncio.sleep(since - loop.time())
-        await Idle(Context(wall), SECONDS, end).restart()
+        await IdleTimeout(ListenerContext(wall), SECONDS, end).restart()
         await asyncio.sleep(2 * SECONDS)
 
     loop.run_until_complete(be_idle())  # raises Stuck where the loop turns without end

@@ -14,10 +14,10 @@ import pytest
 
 from posd.base.clocks import wall
 from posd.daemon import sockets
-from posd.httpd import bodies, senders
+from posd.httpd import bodies, peers
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.senders import MAX_TURNED_AWAY, Sender, Senders
-from posd.httpd.server import Listener
+from posd.httpd.peers import MAX_TURNED_AWAY, PeerQuotas, SocketPeer
+from posd.httpd.server import HttpListener
 from tests.support.senders import ask_on, process
 
 PATIENCE = 30.0
@@ -29,8 +29,8 @@ class Here:
     """A listener with small limits, and what was refused."""
 
     path: Path
-    listener: Listener
-    refused: list[tuple[str, Sender]] = field(default_factory=list)
+    listener: HttpListener
+    refused: list[tuple[str, SocketPeer]] = field(default_factory=list)
 
     async def statuses(self, connections: Sequence[socket.socket]) -> list[int]:
         """Ask on each connection; return the statuses."""
@@ -58,12 +58,12 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
     with TemporaryDirectory(prefix="posd-") as home:
         path = Path(home) / "till.sock"
 
-        def on_full(which: str, sender: Sender) -> bytes:
+        def on_full(which: str, sender: SocketPeer) -> bytes:
             here.refused.append((which, sender))
             body = json.dumps({"limit": which}).encode()
             return b"HTTP/1.1 429 \r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
 
-        listener = Listener(
+        listener = HttpListener(
             answer,
             sockets.unix_socket(path, ""),
             name="till.sock",
@@ -71,7 +71,7 @@ async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
             now=wall,
             keep_alive_seconds=PATIENCE,
             max_connections=OF_SOCKET,
-            senders=Senders(OF_PROCESS, of_user, on_full),
+            senders=PeerQuotas(OF_PROCESS, of_user, on_full),
         )
         here = Here(path, listener)
         listener.start()
@@ -112,16 +112,16 @@ async def test_a_socket_has_its_limit() -> None:
 
 async def test_a_process_that_the_kernel_does_not_name_is_counted_by_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nameless:
-        size = senders._PEER_CREDENTIALS.size
+        size = peers._PEER_CREDENTIALS.size
 
         def unpack(self, data: bytes) -> tuple[int, int, int]:
             return 0, 1000, 1000
 
-    monkeypatch.setattr(senders, "_PEER_CREDENTIALS", Nameless())
+    monkeypatch.setattr(peers, "_PEER_CREDENTIALS", Nameless())
     async with listening() as here:
         with process(here.path, OF_USER + 1) as all_of_them:
             assert await here.statuses(all_of_them) == [200] * OF_USER + [429]
-            assert here.refused == [("user", Sender(0, 1000))]
+            assert here.refused == [("user", SocketPeer(0, 1000))]
 
 
 async def test_those_that_are_turned_away_are_few_and_gone_in_a_second_though_they_say_nothing() -> None:

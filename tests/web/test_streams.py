@@ -16,22 +16,22 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from posd.api import routes, service
-from posd.api.service import Feed
+from posd.api.service import FeedStream
 from posd.base.clocks import wall
 from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
-from posd.calls.context import Context
-from posd.calls.route import Call, Route
+from posd.calls.context import CallContext
+from posd.calls.route import BoundRoute, Route
 from posd.calls.streams import wants_stream
 from posd.daemon import sockets
 from posd.httpd import connection
 from posd.httpd.admission import RejectedTraffic
-from posd.httpd.server import WRITE_AHEAD_BYTES, Listener
+from posd.httpd.server import WRITE_AHEAD_BYTES, HttpListener
 from posd.payments.handlers import name
 from posd.records import feed_cursor
 from posd.storage import changes
 from posd.storage.store import Store
-from posd.storage.writer import Change, Unit
+from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.upkeep import retention_rows as retention
 from tests.support.streams import Connection, Message, ask, messages
 
@@ -50,9 +50,9 @@ class House:
     """The feed of a database, served on a socket."""
 
     store: Store
-    context: Context
+    context: CallContext
     socket: Path
-    listener: Listener
+    listener: HttpListener
     noise: RejectedTraffic
     reads: list[object] = field(default_factory=list)
 
@@ -91,26 +91,36 @@ class House:
         return sum(item.get_write_buffer_size() for item in self.listener._connections.values() if item is not None)
 
 
-def _record(unit: Unit, count: int, reason: str) -> None:
+def _record(unit: WriteTransaction, count: int, reason: str) -> None:
     for number in range(count):
         identity = f"00000000-0000-4000-8000-{number:012}"
         at = datetime.now(UTC).isoformat()
-        changes.record(unit, Change(0, at, "transaction", identity, reason, "active", None, None, ()))
+        changes.record(unit, RecordedChange(0, at, "transaction", identity, reason, "active", None, None, ()))
 
 
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
     with TemporaryDirectory(prefix="posd-") as home:
         store = await Store.open(Path(home) / "posd.db", Path(home) / "posd.db.lock")
-        context, noise, path = Context(store, lambda: datetime.now(UTC)), RejectedTraffic(), Path(home) / "till.sock"
+        context, noise, path = (
+            CallContext(store, lambda: datetime.now(UTC)),
+            RejectedTraffic(),
+            Path(home) / "till.sock",
+        )
         app = LocalApp(
             (
-                Call(next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"), Feed(context).answer),
-                Call(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
-                Call(Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),
-            )
+                BoundRoute(
+                    next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"),
+                    FeedStream(context, lambda: False).answer,
+                ),
+                BoundRoute(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
+                BoundRoute(
+                    Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)
+                ),
+            ),
+            context.intake.in_flight,
         )
-        listener = Listener(
+        listener = HttpListener(
             app,
             sockets.unix_socket(path, ""),
             name="till.sock",
@@ -118,7 +128,7 @@ async def house() -> AsyncIterator[House]:
             now=wall,
             keep_alive_seconds=PATIENCE,
             max_connections=2000,
-            state={"admin": False},
+            state={"admin": False, "feed": False},
         )
         listener.start()
         house = House(store, context, path, listener, noise)
@@ -135,9 +145,9 @@ async def house() -> AsyncIterator[House]:
         await store.close()
 
 
-async def ending(context: Context, request: Request) -> Any:
-    async def read() -> streams.Batch:
-        return streams.Batch(streams.message("outcome", "x" * 1_000_000), last=True)
+async def ending(context: CallContext, request: Request) -> Any:
+    async def read() -> streams.MessageBatch:
+        return streams.MessageBatch(streams.message("outcome", "x" * 1_000_000), last=True)
 
     return context.streams.answer(request, "events", "nobody", read)
 
@@ -235,7 +245,7 @@ async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
 
 def test_for_how_long_nothing_is_taken() -> None:
     lying, now = 0, 100.0
-    client = streams.Taking(lambda: lying, lambda: now)
+    client = streams.SlowReaderDetector(lambda: lying, lambda: now)
     client.wrote()
     now += 50
     assert client.look() == 0, "there is nothing to take"

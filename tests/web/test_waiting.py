@@ -10,13 +10,13 @@ from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
 from posd.calls import streams
-from posd.calls.long_poll import HungUp, wait_until
-from posd.calls.streams import Batch, Streams
-from posd.httpd.connection import Pieces
+from posd.calls.long_poll import ClientGone, wait_until
+from posd.calls.streams import MessageBatch, Streams
+from posd.httpd.connection import BodyChannel
 from posd.storage.changes import Hub
-from posd.storage.writer import Change
+from posd.storage.writer import RecordedChange
 
-CHANGE = Change(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
+CHANGE = RecordedChange(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
 #: A request without a body.
 WHOLE: ASGIReceiveEvent = {"type": "http.request", "body": b"", "more_body": False}
 
@@ -33,11 +33,11 @@ async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
         return "found"
 
     async with asyncio.timeout(30):
-        assert await wait_until(Pieces(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
+        assert await wait_until(BodyChannel(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
 
 
 async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> None:
-    hub, pieces, looks = Hub(), Pieces(WHOLE), 0
+    hub, pieces, looks = Hub(), BodyChannel(WHOLE), 0
 
     async def look() -> str | None:
         nonlocal looks
@@ -51,7 +51,7 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
         hub.publish([msgspec.structs.replace(CHANGE, result=result)])
         await asyncio.sleep(0)
     pieces.end()
-    with pytest.raises(HungUp):
+    with pytest.raises(ClientGone):
         await waiting
     assert looks == 3  # at once, at the one with a result, and because of the hang-up
     assert hub.waiters == {}
@@ -76,7 +76,7 @@ BEAT = b":\n\n"
 
 
 async def followed(
-    hub: Hub, read: Callable[[], Awaitable[Batch]], beaten: Callable[[], None] = lambda: None
+    hub: Hub, read: Callable[[], Awaitable[MessageBatch]], beaten: Callable[[], None] = lambda: None
 ) -> tuple[bytes, Streams]:
     """Follow a stream to its end; return what was written. `beaten` is called after each heartbeat."""
     written = b""
@@ -88,7 +88,12 @@ async def followed(
             beaten()
 
     served = Streams(hub)
-    scope = {"type": "http", "method": "GET", "headers": [], "state": {"pieces": Pieces(WHOLE), "untaken": lambda: 0}}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "headers": [],
+        "state": {"pieces": BodyChannel(WHOLE), "untaken": lambda: 0},
+    }
     async with asyncio.timeout(30):
         await served.answer(Request(scope), "events", "one", read)(scope, None, send)
     return written, served
@@ -97,13 +102,13 @@ async def followed(
 async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
     hub, reads = Hub(), 0
 
-    async def read() -> Batch:
+    async def read() -> MessageBatch:
         nonlocal reads
         reads += 1
         if reads == 1:
             hub.publish([CHANGE])
-            return Batch()
-        return Batch(b"event: outcome\ndata: {}\n\n", last=True)
+            return MessageBatch()
+        return MessageBatch(b"event: outcome\ndata: {}\n\n", last=True)
 
     written, served = await followed(hub, read)
     assert written == b"retry: 1000\n\nevent: outcome\ndata: {}\n\n"
@@ -118,10 +123,10 @@ async def test_a_stream_is_read_again_when_its_time_has_come_and_otherwise_at_ch
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     hub, reads, beats = Hub(), 0, 0
 
-    async def read() -> Batch:
+    async def read() -> MessageBatch:
         nonlocal reads
         reads += 1
-        return Batch(again=again) if beats < 3 else Batch(b"end", last=True)
+        return MessageBatch(again=again) if beats < 3 else MessageBatch(b"end", last=True)
 
     def beaten() -> None:
         nonlocal beats

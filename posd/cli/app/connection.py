@@ -1,10 +1,12 @@
 """Which of the daemon's sockets a command talks to, and what most commands take."""
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -12,10 +14,12 @@ from posd.cli.app import times
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import CONFIG_FILE, Context, context
 from posd.cli.app.output import Output
+from posd.cli.app.streams import drop_lost_output
 from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection, probe
 from posd.client.documents import decode, encode
 from posd.client.errors import ForeignAnswer, Problem, Unreachable
+from posd.client.plans import RETRY_SECONDS
 
 # The local API for the commands: `posd.client`'s connection, called by method and path.
 #
@@ -24,11 +28,32 @@ from posd.client.errors import ForeignAnswer, Problem, Unreachable
 
 __all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "StreamItem", "Unreachable", "decode"]
 
+#: How long a command waits for posd to start where the service manager holds its socket, in seconds.
+START_SECONDS = 4.0
+NOT_RUNNING = "the service manager holds it, and posd is not running (posd status)"
+
 METRICS_URL = "http://posd/metrics"
 
 
 class Api(Connection):
     """The local API behind one Unix socket. Threads may share it."""
+
+    def reach(self) -> None:
+        """Raise Unreachable also where the service manager holds the socket, and posd does not come for START_SECONDS.
+
+        What is sent there would be read at the next start, hours later.
+        """
+        end = time.monotonic() + START_SECONDS
+        while not _serves(probe(self.socket)):
+            if time.monotonic() > end:
+                raise Unreachable(self.socket, NOT_RUNNING, sent=False)
+            time.sleep(RETRY_SECONDS)
+
+    def call(self, call: Call) -> Reply:
+        """Make one call. Raise Problem or Unreachable."""
+        if call.method != "GET":
+            drop_lost_output()
+        return super().call(call)
 
     def get(
         self,
@@ -59,6 +84,29 @@ class Api(Connection):
     def metrics(self) -> str:
         """Get the metrics as Prometheus reads them; they stand outside of the versioned API."""
         return self.text(Call("GET", METRICS_URL))
+
+
+def _serves(process: int) -> bool:
+    """Tell whether the process that listened last can be posd: it lives, and is not systemd."""
+    if process == 1:
+        return not Path("/run/systemd/system").exists()
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def merchant_zone(api: Api) -> ZoneInfo:
+    """Return the time zone of the merchant's days. Raise UsageError where the daemon does not say it."""
+    name = api.get("/version").body.get("timezone")
+    if not name:
+        raise click.UsageError(
+            "the posd that runs here does not say in which time zone a day is: it is older than this command, restart "
+            "it. Until then say the time zone: --utc, --timezone of posd report, or a time with its offset"
+        )
+    return ZoneInfo(name)
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

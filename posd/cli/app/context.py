@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from posd.cli.app.streams import drop_lost_output
+
 if TYPE_CHECKING:
     import click
 
@@ -28,6 +30,11 @@ class Context:
     full_ids: bool = False
     utc: bool = False
     unread: str = ""
+
+    def set_starts(self) -> None:
+        """Set `starts`. The exit code says what came of it, whether or not the output can be written."""
+        self.starts = True
+        drop_lost_output()
 
 
 def context(ctx: "click.Context") -> Context:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import click
+import msgspec
 
 from posd.base.problems import PROBLEMS
 from posd.cli.app.advice import SPELLINGS, explained_by
@@ -13,12 +14,16 @@ from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
 from posd.cli.app.output import Output
+from posd.cli.app.streams import OutputLost
 from posd.cli.app.tables import Lines
 from posd.client.connection import SOCKET_VARIABLE
 
 
 class Failure(click.ClickException):
-    """An error as click shows it: message on stderr, the problem's JSON on stdout with --json, an exit code."""
+    """An error as click shows it: an exit code, and the message on stderr; with --json JSON on stdout.
+
+    `raw`: the problem of the API as it came. Any other error has its message in `detail`, and is on stderr too.
+    """
 
     def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
         self._lines = [message] if isinstance(message, str) else list(message)
@@ -31,6 +36,7 @@ class Failure(click.ClickException):
         if self._output.as_json and self._raw is not None:
             self._output.json(self._raw)
         else:
+            self._output.json(msgspec.json.encode({"detail": self.message, "exit_code": self.exit_code}))
             self._output.note([f"posd: {self._lines[0]}", *self._lines[1:]], style="red")
 
 
@@ -42,6 +48,8 @@ def explain(error: Exception, context: Context) -> Failure:
     match error:
         case ForeignAnswer():
             return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
+        case OutputLost():
+            return Failure(f"cannot write the output: {error}", ExitCode.NOT_DONE, Output(as_json=False))
         case Unreachable():
             lines = [str(error), *([f"  {context.unread}"] if context.unread else [])]
             return Failure(lines, ExitCode.UNREACHABLE, output)

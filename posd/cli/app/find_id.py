@@ -13,7 +13,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.subject import Document, Subject
 from posd.cli.app.tables import SHORT_ID, Id, Layout, laid_out
-from posd.cli.app.times import When, moment
+from posd.cli.app.times import TimeCell, moment
 
 #: Least characters of the beginning of a UUID.
 LEAST = 4
@@ -86,7 +86,7 @@ def _can_begin(text: str, subject: Subject, least: int) -> bool:
 
 def _candidates(output: Output, found: Sequence[Found]) -> Iterator[str]:
     rows = [
-        (Id(subject.id(document)), When(document["created_at"]), *_fields(subject, document))
+        (Id(subject.id(document)), TimeCell(document["created_at"]), *_fields(subject, document))
         for subject, document in found[:LISTED]
     ]
     columns = ("id", "created", "terminal", "what", "state")

@@ -26,7 +26,7 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CurrentState:
     """The current state of the transaction or the print job."""
 
     reply: Reply
@@ -58,13 +58,13 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class Disconnected:
     """The daemon is gone or cannot look just now; it is tried again. Any other update says that it is back."""
 
     reason: str
 
 
-Update = Snapshot | Arrived | Away
+Update = CurrentState | Arrived | Disconnected
 
 
 class TimedOut(Exception):
@@ -136,13 +136,13 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
             if isinstance(update, Exception):
                 raise update
             yield update
-            if isinstance(update, Snapshot) and update.final:
+            if isinstance(update, CurrentState) and update.final:
                 return
     finally:
         stop.set()
 
 
-def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[Snapshot | Away]:
+def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[CurrentState | Disconnected]:
     """Yield how a print job stands, at least once a `LOOK_SECONDS`, until a Snapshot that is final.
 
     A print job has no events to follow, only states.
@@ -154,7 +154,7 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
         if left <= 0:
             raise TimedOut
         try:
-            snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
+            snapshot = CurrentState(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
         except PosdError as error:
             away = as_away(error, plans.passes)
             if away is None or passing.pause(error) is None:
@@ -177,7 +177,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
         updates.put(as_away(error, plans.passes) or error)
 
     def look() -> None:
-        snapshot = Snapshot(api.get(path))
+        snapshot = CurrentState(api.get(path))
         # The final transaction comes last, behind the events that came while the daemon was away.
         if not snapshot.final:
             updates.put(snapshot)
@@ -192,7 +192,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
                 if event is not None:
                     updates.put(event)
             away = plans.Away(None, told, plans.passes)
-            updates.put(Snapshot(api.run(plans.steady(calls.get(path), away))))
+            updates.put(CurrentState(api.run(plans.steady(calls.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             updates.put(error)
 
@@ -200,7 +200,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 def _glance(api: Api, path: str) -> Update:
     """Read the transaction again; the reading thread tells what becomes of a daemon that is away."""
     try:
-        return Snapshot(api.get(path))
+        return CurrentState(api.get(path))
     except PosdError as error:
         away = as_away(error, plans.passes)
         if away is None:
@@ -208,8 +208,8 @@ def _glance(api: Api, path: str) -> Update:
         return away
 
 
-def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Away | None:
+def as_away(error: PosdError, passing: Callable[[PosdError], bool] = plans.is_away) -> Disconnected | None:
     """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
     if not passing(error):
         return None
-    return Away(error.reason if isinstance(error, Unreachable) else str(error))
+    return Disconnected(error.reason if isinstance(error, Unreachable) else str(error))

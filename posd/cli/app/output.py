@@ -21,7 +21,7 @@ from posd.base.text import escaped, shown
 from posd.cli.app import times
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.tables import ASCII, EVEN, UNICODE, Cells, Layout, Lines, laid_out, lines_of
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 from posd.cli.app.times import moment as moment  # where most take it from
 
 #: decimal places that people expect of an amount, even where the API's number has fewer.
@@ -103,7 +103,7 @@ class Output:
     def json_line(self, document: str) -> None:
         """With --json, write a document as it came, in a line; on a terminal escaped."""
         if self.as_json:
-            click.echo(escaped(document) if self.stdout.is_terminal else document)
+            click.echo(escaped(document) if self.stdout.is_terminal else document.encode())
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -169,7 +169,7 @@ class Output:
 
 def _shown(text: Lines) -> list[str]:
     """Return the lines of a text as they are shown."""
-    return [times.for_programs(text)] if isinstance(text, When) else [shown(line) for line in lines_of(text)]
+    return [times.for_programs(text)] if isinstance(text, TimeCell) else [shown(line) for line in lines_of(text)]
 
 
 def _text(text: Lines, style: str = "") -> Text:

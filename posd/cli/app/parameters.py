@@ -1,17 +1,18 @@
 """What people type (amounts, times, ids, KEY=VALUE), read exactly or refused, and which user types it."""
 
 import os
-import pwd
 import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import click
 
+from posd.base.files import user_name
 from posd.base.ids import ID_RULE, is_print_job_id
 from posd.base.times import iso
 from posd.cli.app.connection import decode
@@ -19,6 +20,13 @@ from posd.cli.app.tables import SHORT_ID
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
+
+#: What can be written where a time is asked for.
+TIMES = "write 2026-11-20, 2026-11-20T14:30, 10:42, today, yesterday or -1h"
+_DAYS = {"today": timedelta(0), "yesterday": timedelta(days=1)}
+_AGO = re.compile(r"-([0-9]{1,5})(min|m|h|d)")
+_UNITS = {"min": timedelta(minutes=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_CLOCK = re.compile(r"[0-2]?[0-9]:[0-5][0-9](:[0-5][0-9])?")
 
 
 def amount(text: str) -> Decimal:
@@ -31,15 +39,24 @@ def amount(text: str) -> Decimal:
     return Decimal(text)
 
 
-def moment(text: str) -> str:
-    """Click type: a date or an ISO 8601 time, in this machine's time zone where it names none. Raise BadParameter.
+def moment(text: str) -> str | date:
+    """Click type: a day, a time, or how long ago; in this machine's time zone where it names none. Raise BadParameter.
 
-    Return it as the API wants it: UTC with milliseconds and Z.
+    Return a time as the API wants it, UTC with milliseconds and Z; the daemon knows when a day begins.
     """
+    now = datetime.now().astimezone()
+    if text in _DAYS:
+        return (now - _DAYS[text]).date()
+    if ago := _AGO.fullmatch(text):
+        return iso(now - int(ago[1]) * _UNITS[ago[2]])
+    if _CLOCK.fullmatch(text):
+        text = f"{now.date()} {text}"
+    with suppress(ValueError):
+        return date.fromisoformat(text)
     try:
         return iso(datetime.fromisoformat(text))
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a time: write 2026-11-20 or 2026-11-20T14:30") from error
+        raise click.BadParameter(f"{text!r} is not a time: {TIMES}") from error
 
 
 def job_id(text: str) -> str:
@@ -125,22 +142,6 @@ def _is_uuid(text: str) -> bool:
 def asks() -> bool:
     """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-# Names of users. A user id need not have one, as in a container: there the number stands for it.
-
-
-def login_name(uid: int) -> str | None:
-    """Return the login name of a user id; None where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None
-
-
-def user_name(uid: int) -> str:
-    """Return the login name of a user id; the number where it has none."""
-    return login_name(uid) or str(uid)
 
 
 def caller() -> str:

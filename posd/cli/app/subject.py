@@ -5,6 +5,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from datetime import time as time_of_day
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeAlias
 
@@ -15,22 +17,24 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from posd.base.text import shown
+from posd.base.times import iso
 from posd.cli.app.advice import REFUSED_STEPS, UNKNOWN_ATTENTION, Advice, explained_by
 from posd.cli.app.completion_words import serials
-from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
+from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
-from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
+from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
-from posd.cli.app.times import When, in_words
+from posd.cli.app.times import TimeCell, in_utc, in_words
 
 Document: TypeAlias = Mapping[str, Any]
 
 #: Phases in which it is not known whether the terminal took what it was sent.
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 GOES_ON = "the {noun} goes on"
+MAY_RUN = "the {noun} may have started"
 MORE = "there are more: --all shows them, --limit more of them"
 
 #: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
@@ -121,7 +125,8 @@ class Progress(ABC):
     def __init__(self, output: Output, subject: Subject, document: Document) -> None:
         self.subject = subject
         self.output = output
-        self._away_words = AWAY.format(goes_on=subject.fill(GOES_ON, document))
+        #: What is known of it while posd is away.
+        self.while_away = subject.fill(MAY_RUN, document)
         self._started = time.monotonic()
         self._now = Text("starting")
         self._away = False
@@ -160,10 +165,11 @@ class Progress(ABC):
 
     def away(self, reason: str) -> None:
         """Say once that the daemon cannot be reached."""
-        self._now = Text(shown(self._away_words), style="yellow")
+        words = AWAY.format(goes_on=self.while_away)
+        self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
-            self._tell(f"{self._away_words}: {reason}", "yellow")
+            self._tell(f"{words}: {reason}", "yellow")
 
     def back(self) -> None:
         """Say that the daemon answers again, where it was away."""
@@ -244,8 +250,8 @@ def show_list(
     Filters that are None or False are left out.
     """
     given = {name: value for name, value in filters.items() if value is not None and value is not False}
-    params = {name: "true" if value is True else str(value) for name, value in given.items()}
     with connect(ctx) as api:
+        params = {name: _as_parameter(api, value) for name, value in given.items()}
         documents, totals, more = _read_pages(api, output, subject, params, everything=everything)
     if documents or not output.rich:
         extra = subject.extra if output.rich else {}
@@ -270,6 +276,13 @@ def show_list(
         )
     if more:
         output.note(MORE)
+
+
+def _as_parameter(api: Api, value: object) -> str:
+    """Write a filter as the API takes it; a day begins where the merchant is."""
+    if isinstance(value, date):
+        return iso(datetime.combine(value, time_of_day.min, UTC if in_utc() else merchant_zone(api)))
+    return "true" if value is True else str(value)
 
 
 def _read_pages(
@@ -298,7 +311,7 @@ def _list_row(subject: Subject, document: Document, extra: Mapping[str, Callable
     """Return a row of the list; attention stands behind the state."""
     marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
     return (
-        When(document["created_at"]),
+        TimeCell(document["created_at"]),
         Id(subject.id(document)),
         document["terminal"] or "-",
         *(cell(document) or "-" for cell in subject.columns.values()),
@@ -349,7 +362,7 @@ def run(
 
     `draft` is what is known of it before the call. `fresh`: its id was made for this call.
     """
-    context(ctx).starts = True
+    context(ctx).set_starts()
     with connect(ctx) as api, subject.progress(output, draft) as progress:
         # Before the call: the id is on the screen, also where the call fails.
         write = output.note if output.as_json else output.line
@@ -372,7 +385,7 @@ def await_end(
     ctx: click.Context, output: Output, subject: Subject, draft: Document, deadline: float | None
 ) -> NoReturn:
     """Wait for the end of one that was started before; leave the program with the exit code of that."""
-    context(ctx).starts = True
+    context(ctx).set_starts()
     with connect(ctx) as api:
         reply = _look(api, subject.progress(output, draft), draft)
         if reply.body["phase"] != "final":
@@ -446,11 +459,11 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
     So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
     """
-    goes_on = progress.subject.fill(GOES_ON, reply.body)
+    progress.while_away = goes_on = progress.subject.fill(GOES_ON, reply.body)
     try:
         for update in progress.subject.follow(api, reply, deadline):
             progress.show(update)
-            if isinstance(update, Snapshot):
+            if isinstance(update, CurrentState):
                 reply = update.reply
     except TimedOut:
         _leave_open(progress, reply.body, f"Still open; {goes_on}", reply)

@@ -9,7 +9,7 @@ from posd.base.ids import canonical_uuid
 from posd.base.text import shown
 from posd.cli.app import times
 from posd.cli.app.cells import shortened, width, wrap
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 
 #: What is written in a line, or in several: each stays one line.
 Lines: TypeAlias = str | Sequence[str]
@@ -89,15 +89,15 @@ class Table(NamedTuple):
     body: list[str]
 
 
-class Drawn(NamedTuple):
+class TableStyle(NamedTuple):
     """What tables are drawn with."""
 
     rule: str
     cut: str
 
 
-UNICODE = Drawn("─", "…")
-ASCII = Drawn("-", "~")
+UNICODE = TableStyle("─", "…")
+ASCII = TableStyle("-", "~")
 
 
 class Layout(NamedTuple):
@@ -130,7 +130,7 @@ def laid_out(
     layout: Layout = EVEN,
     *,
     full_ids: bool = False,
-    glyphs: Drawn = UNICODE,
+    glyphs: TableStyle = UNICODE,
 ) -> Table:
     """Return a table in at most `room` cells. What a stranger wrote is made harmless here."""
     whole, under, cut, extra = layout
@@ -147,7 +147,7 @@ def laid_out(
 
 
 def _column(name: str, cells: Sequence[Lines], *, whole: bool, cut: bool, extra: bool) -> Column:
-    whens = [cell for cell in cells if isinstance(cell, When)]
+    whens = [cell for cell in cells if isinstance(cell, TimeCell)]
     numbers = any(isinstance(cell, Number) for cell in cells)
     if whens:
         name = f"{name} ({times.zone(times.local(when) for when in whens if when)})".removesuffix(" ()")
@@ -157,7 +157,7 @@ def _column(name: str, cells: Sequence[Lines], *, whole: bool, cut: bool, extra:
 
 def _written(cell: Lines) -> Lines:
     match cell:
-        case When():
+        case TimeCell():
             return times.short(cell) if cell else "-"
         case Id():
             return Id(shown(cell))
@@ -227,7 +227,7 @@ def _widths(columns: Sequence[Column], room: int) -> list[int]:
     return widths
 
 
-def _drawn(columns: Sequence[Column], widths: Sequence[int], glyphs: Drawn) -> Table:
+def _drawn(columns: Sequence[Column], widths: Sequence[int], glyphs: TableStyle) -> Table:
     head = _row([wrap(column.name, room) for column, room in zip(columns, widths, strict=True)], columns, widths)
     body: list[str] = []
     for cells in zip(*(column.cells for column in columns), strict=True):

@@ -17,7 +17,7 @@ _in_utc = False
 _year: int | None = None
 
 
-class When(str):
+class TimeCell(str):
     """A time of the API in a cell of a table; empty where there is none."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from posd.cli.app.connection import Api
-from posd.cli.app.outcome import Arrived, Away, Snapshot, follow, follow_print_job, start
+from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, follow, follow_print_job, start
 from posd.cli.app.output import money, total
 from posd.cli.payments.show import event_extra
 
@@ -18,7 +18,7 @@ TILL, POSD, TERMINAL = "till", "posd", "terminal"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedCharge:
     """A charge to make: how it should end, how the simulated customer behaves, and the amount."""
 
     result: str
@@ -31,7 +31,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """A line of the timeline; `offset` in seconds since the till's call."""
 
     offset: float
@@ -43,15 +43,15 @@ class Step:
 class Timeline:
     """The lines of one thing that is done, told as they come; it begins when this is made."""
 
-    def __init__(self, show: Callable[[Step], None]) -> None:
-        self.steps: list[Step] = []
+    def __init__(self, show: Callable[[TimelineStep], None]) -> None:
+        self.steps: list[TimelineStep] = []
         self._show = show
         self._began, self._began_at = time.monotonic(), datetime.now(UTC)
 
     def note(self, sender: str, receiver: str, what: str, *, at: datetime | None = None) -> None:
         """Add a line; `at` is when the daemon says that it was, now where left out."""
         offset = time.monotonic() - self._began if at is None else max(0.0, (at - self._began_at).total_seconds())
-        self.steps.append(Step(offset, sender, receiver, what))
+        self.steps.append(TimelineStep(offset, sender, receiver, what))
         self._show(self.steps[-1])
 
 
@@ -59,9 +59,9 @@ class Timeline:
 class Charge:
     """A charge that was made."""
 
-    plan: Plan
+    plan: PlannedCharge
     transaction: Mapping[str, Any]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TimelineStep] = field(default_factory=list)
 
     @property
     def result(self) -> str:
@@ -82,7 +82,13 @@ class Charge:
 
 
 def make_charge(
-    api: Api, plan: Plan, serial: str, *, deadline: float, show: Callable[[Step], None], check: Callable[[], None]
+    api: Api,
+    plan: PlannedCharge,
+    serial: str,
+    *,
+    deadline: float,
+    show: Callable[[TimelineStep], None],
+    check: Callable[[], None],
 ) -> Charge:
     """Run one charge as a till would: PUT it, then follow its events until the outcome.
 
@@ -104,9 +110,9 @@ def make_charge(
                 event = item["event"]
                 what = f"{event['status']}  {event_extra(event)}".rstrip()
                 timeline.note(TERMINAL, POSD, what, at=at)
-            case Snapshot():
+            case CurrentState():
                 transaction = update.transaction
-            case Away():
+            case Disconnected():
                 pass
     outcome = transaction["outcome"]
     ticket = f", ticket {outcome['ticket_number']}" if outcome["ticket_number"] else ""
@@ -130,12 +136,12 @@ LABELS = {"subtotal_iva": "subtotal", "subtotal_iva0": "subtotal", "iva": "IVA"}
 
 
 @dataclass(slots=True)
-class Receipt:
+class PrintedReceipt:
     """A receipt that was sent to the printer: what it says, what became of it, and what came out on paper."""
 
     text: str
     print_job: Mapping[str, Any]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TimelineStep] = field(default_factory=list)
     paper: str | None = None
 
     def fault(self) -> str | None:
@@ -153,10 +159,10 @@ def print_receipt(
     serial: str,
     *,
     deadline: float,
-    show: Callable[[Step], None],
+    show: Callable[[TimelineStep], None],
     check: Callable[[], None],
     paper: Callable[[str], str | None],
-) -> Receipt:
+) -> PrintedReceipt:
     """Print the receipt of an approved charge on the terminal that took it: PUT it, then wait for its end.
 
     `paper` tells what the terminal has printed under an id. For the rest see `make_charge`.
@@ -173,7 +179,7 @@ def print_receipt(
     updates = () if job["phase"] == "final" else follow_print_job(api, f"/print-jobs/{identity}", deadline=deadline)
     for update in updates:
         check()
-        if not isinstance(update, Away):
+        if not isinstance(update, Disconnected):
             job = update.print_job
     ended = datetime.fromisoformat(job["updated_at"])
     match job["decided_by"]:
@@ -183,7 +189,7 @@ def print_receipt(
             timeline.note(TERMINAL, POSD, f"{job['status']}, when it was asked", at=ended)
     printed = job["status"] == "COMPLETED"
     timeline.note(POSD, TILL, PRINTED if printed else f"not printed: {job['status'] or job['phase']}")
-    return Receipt(text, job, timeline.steps, paper(identity))
+    return PrintedReceipt(text, job, timeline.steps, paper(identity))
 
 
 def receipt_text(charge: Charge) -> str:

@@ -13,21 +13,29 @@ from types import FrameType
 from typing import NoReturn
 
 import click
-import msgspec
 
+from posd.base.json_types import encode
 from posd.cli.app.connection import Api, Problem, Unreachable, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.outcome import TimedOut
 from posd.cli.app.output import Output, money
-from posd.cli.demo.charges import PRINTED, Charge, Plan, Receipt, Step, make_charge, print_receipt
+from posd.cli.demo.charges import (
+    PRINTED,
+    Charge,
+    PlannedCharge,
+    PrintedReceipt,
+    TimelineStep,
+    make_charge,
+    print_receipt,
+)
 from posd.cli.payments.words import RESULTS
 from posd.sandbox import Sandbox, SandboxFailed
 
 #: what the demo charges: one payment for each way in which a payment usually ends.
 PLANS = (
-    Plan("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}),
-    Plan("declined", "decline", {"subtotal_iva": Decimal("0.2"), "iva": Decimal("0.1")}),
-    Plan("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
+    PlannedCharge("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}),
+    PlannedCharge("declined", "decline", {"subtotal_iva": Decimal("0.2"), "iva": Decimal("0.1")}),
+    PlannedCharge("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
 
 #: a payment with a person takes 8 to 33 s (terminal API, Lifecycle); this makes it 1 to 3.
@@ -136,7 +144,7 @@ def _sandbox(speed: float, *, keep: bool, announce: bool, charges: bool) -> Sand
     return Sandbox(speed=speed, serial=serial, patient=not keep, announce=announce, address_known=False)
 
 
-def _play(output: Output, sandbox: Sandbox, plans: Sequence[Plan], *, keep: bool) -> None:
+def _play(output: Output, sandbox: Sandbox, plans: Sequence[PlannedCharge], *, keep: bool) -> None:
     began = time.monotonic()
     output.line("posd demo: a till, posd and a card terminal on this machine", "bold")
     output.line()
@@ -146,13 +154,13 @@ def _play(output: Output, sandbox: Sandbox, plans: Sequence[Plan], *, keep: bool
     output.line(f"  terminal   {sandbox.serial}, simulated, on {sandbox.terminal.base_url}")
     discovery = _discover(output, sandbox) if plans else "config"
     charges: list[Charge] = []
-    receipts: dict[int, Receipt] = {}
+    receipts: dict[int, PrintedReceipt] = {}
     with Api(sandbox.till_socket) as api:
         for number, plan in enumerate(plans, 1):
             charges.append(_charge(output, sandbox, api, plan, number))
             if charges[-1].result == "approved":
                 receipts[number] = _receipt(output, sandbox, api, charges[-1], number)
-    ended: list[Charge | Receipt] = [*charges, *receipts.values()]
+    ended: list[Charge | PrintedReceipt] = [*charges, *receipts.values()]
     faults = [fault for each in ended if (fault := each.fault())]
     document = {
         "ok": not faults,
@@ -173,7 +181,7 @@ def _play(output: Output, sandbox: Sandbox, plans: Sequence[Plan], *, keep: bool
         ],
         "running": sandbox.document() if keep and not faults else None,
     }
-    output.json(msgspec.json.Encoder(decimal_format="number").encode(document))
+    output.json(encode(document))
     if charges:
         _summarise(output, charges, time.monotonic() - began, faults)
     if faults:
@@ -198,8 +206,8 @@ def _discover(output: Output, sandbox: Sandbox) -> str:
     return "mdns"
 
 
-def _charge(output: Output, sandbox: Sandbox, api: Api, plan: Plan, number: int) -> Charge:
-    def show(step: Step) -> None:
+def _charge(output: Output, sandbox: Sandbox, api: Api, plan: PlannedCharge, number: int) -> Charge:
+    def show(step: TimelineStep) -> None:
         _show(output, step, RESULTS[plan.result][0] if step.what.startswith("outcome") else "")
 
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
@@ -209,7 +217,7 @@ def _charge(output: Output, sandbox: Sandbox, api: Api, plan: Plan, number: int)
     return make_charge(api, plan, sandbox.serial, deadline=deadline, show=show, check=sandbox.check)
 
 
-def _receipt(output: Output, sandbox: Sandbox, api: Api, charge: Charge, number: int) -> Receipt:
+def _receipt(output: Output, sandbox: Sandbox, api: Api, charge: Charge, number: int) -> PrintedReceipt:
     output.line()
     output.line(f"Receipt of charge {number}, on the printer of the terminal", "bold")
     receipt = print_receipt(
@@ -231,11 +239,11 @@ def _deadline(speed: float) -> float:
     return time.monotonic() + LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS
 
 
-def _show(output: Output, step: Step, style: str = "") -> None:
+def _show(output: Output, step: TimelineStep, style: str = "") -> None:
     output.line(f"  {step.offset:6.2f} s  {step.sender:>8} -> {step.receiver:<8}  {step.what}", style)
 
 
-def _timeline(steps: list[Step]) -> list[dict[str, object]]:
+def _timeline(steps: list[TimelineStep]) -> list[dict[str, object]]:
     return [{"offset_seconds": round(s.offset, 3), "from": s.sender, "to": s.receiver, "what": s.what} for s in steps]
 
 

@@ -24,7 +24,7 @@ from posd.cli.app.times import moment
 from posd.cli.collect import missing_packages
 from posd.cli.report.days import money
 from posd.client import Paid
-from posd.sandbox import LOOPBACK, STOP_SECONDS, News, Program, Sandbox, SandboxFailed, temporary_directory
+from posd.sandbox import LOOPBACK, STOP_SECONDS, OutputSignal, Program, Sandbox, SandboxFailed, temporary_directory
 
 #: Where Debian has the servers, which are in no path of users.
 PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)))
@@ -75,7 +75,7 @@ class _Fleet:
         self._directory = temporary_directory()
         stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
         self._directory.chmod(0o711)  # PostgreSQL does not run as root
-        self._news = News()
+        self._news = OutputSignal()
         self._lanes = {f"lane-{number}": Sandbox(serial=f"FLEET-{number}") for number in range(1, lanes + 1)}
         self._relays: dict[str, Program] = {}
         self._servers = f"nats://{LOOPBACK}:{_free_port()}"

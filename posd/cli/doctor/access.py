@@ -5,7 +5,17 @@ import os
 import stat
 from pathlib import Path
 
-from posd.cli.doctor.context import Findings, Said, Shop, failure, me, ok, permitted, refusal, warning
+from posd.cli.doctor.context import (
+    DoctorContext,
+    Findings,
+    SubjectFinding,
+    failure,
+    me,
+    ok,
+    permitted,
+    refusal,
+    warning,
+)
 from posd.cli.doctor.files import to_write
 from posd.cli.doctor.service import SOCKET_UNIT
 from posd.cli.doctor.users import group_exists, group_name, mode, of_id, of_service
@@ -13,7 +23,7 @@ from posd.config.schema import LocalApiConfig, keys
 from posd.daemon.sockets import SOCKET_MODE
 
 
-def check(shop: Shop) -> Findings:
+def check(shop: DoctorContext) -> Findings:
     """Tell of the user and the groups, the socket directory, and the sockets."""
     api = shop.settings.local_api
     if shop.service is not None and of_service(shop.service) is None:
@@ -27,7 +37,7 @@ def check(shop: Shop) -> Findings:
     yield from permitted(api.directory, _sockets(shop))
 
 
-def _passed(shop: Shop) -> Findings:
+def _passed(shop: DoctorContext) -> Findings:
     """Tell where systemd passes a socket that is not where the configuration says: posd refuses to start with it."""
     till = shop.settings.local_api.till_socket
     for path in shop.service.listens if shop.service is not None else ():
@@ -43,7 +53,7 @@ def _passed(shop: Shop) -> Findings:
             )
 
 
-def _sockets(shop: Shop) -> Findings:
+def _sockets(shop: DoctorContext) -> Findings:
     api = shop.settings.local_api
     yield from _socket_directory(shop, api.directory)
     if shop.running.there:
@@ -53,7 +63,7 @@ def _sockets(shop: Shop) -> Findings:
             yield _socket(shop, api.feed_socket, api.feed_group, "a relay")
 
 
-def _group(shop: Shop, key: str, group: str) -> Said:
+def _group(shop: DoctorContext, key: str, group: str) -> SubjectFinding:
     if not group:
         return ok(key, "empty: the group that posd itself runs as")
     needed = key != "feed_group"  # without the socket of a relay posd starts all the same
@@ -90,11 +100,11 @@ def _group(shop: Shop, key: str, group: str) -> Said:
     return ok(group, f"the group of local_api.{key} exists")
 
 
-def _join(shop: Shop, group: str) -> tuple[str, ...]:
+def _join(shop: DoctorContext, group: str) -> tuple[str, ...]:
     return () if shop.user.uid == 0 else (shop.as_root("usermod", "-aG", group, shop.user.name),)
 
 
-def _socket_directory(shop: Shop, directory: Path) -> Findings:
+def _socket_directory(shop: DoctorContext, directory: Path) -> Findings:
     key, consequence = "local_api.directory", "posd cannot make its sockets there"
     closed = list(to_write(shop, key, directory, consequence, made="0755"))
     if not closed and (lock := directory / "posd.lock").exists():
@@ -124,7 +134,7 @@ def _socket_directory(shop: Shop, directory: Path) -> Findings:
         yield ok(directory, "tills and operators can reach the sockets in it")
 
 
-def _socket(shop: Shop, path: Path, group: str, users: str) -> Said:
+def _socket(shop: DoctorContext, path: Path, group: str, users: str) -> SubjectFinding:
     if not path.exists():
         meaning = f"posd runs, but its socket for {users} is not there"
         return failure(path, meaning, "restart posd", *shop.systemctl("restart"))
@@ -152,7 +162,7 @@ def _socket(shop: Shop, path: Path, group: str, users: str) -> Said:
     return _use(path, owner, users)
 
 
-def _use(path: Path, group: str, users: str) -> Said:
+def _use(path: Path, group: str, users: str) -> SubjectFinding:
     if os.access(path, os.W_OK):
         return ok(path, f"{me()} may use it; its group is {group}")
     if group in map(group_name, of_id(os.geteuid()).groups):

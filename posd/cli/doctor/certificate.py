@@ -14,14 +14,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from posd import tls
+from posd.base import tls_contexts
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.cli.app import times
 from posd.cli.doctor.context import (
+    CheckStatus,
+    DoctorContext,
     Findings,
-    Said,
-    Shop,
-    Status,
+    SubjectFinding,
     failure,
     may_not_read,
     me,
@@ -34,13 +35,11 @@ from posd.cli.doctor.context import (
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
-from posd.tls.issue import CA_WARNING_DAYS
-from posd.tls.served import NotShown, shown_certificate
+from posd.tls.authority import OVERLAP_DAYS
+from posd.tls.served import CertificateNotShown, shown_certificate
 
 # How a terminal judges the certificate of this machine: a strict client, played here, and words for its refusal.
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: whether a certificate has ended is a line of its own.
-_NO_CHECK_TIME = 0x200000
 #: Flights of a TLS handshake: two from each side, and one more than that.
 _FLIGHTS = 3
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
@@ -51,21 +50,17 @@ def blocks(path: Path) -> list[str]:
     return [found.decode("ascii") for found in _PEM.findall(path.read_bytes())]
 
 
-def strict_client(shop: Shop, *, dates: bool) -> ssl.SSLContext:
+def strict_client(shop: DoctorContext, *, dates: bool) -> ssl.SSLContext:
     """Return the context of a client that checks as strictly as OpenSSL can, with or without the dates.
 
     It trusts what a terminal is given: the CA of `posd tls init`; for a certificate of the shop's own the last one of
     its chain, and the CAs of this system. Raise OSError.
     """
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.minimum_version = ssl.TLSVersion.TLSv1_2
-    client.verify_flags |= ssl.VERIFY_X509_STRICT
-    if not dates:
-        client.verify_flags |= _NO_CHECK_TIME
+    client = tls_contexts.strict_client(shop.ca_certificate, system=shop.ca_certificate is None)
+    if not dates:  # whether a certificate has ended is a line of its own
+        client.verify_flags |= tls_contexts.NO_CHECK_TIME
     if shop.ca_certificate is not None:
-        client.load_verify_locations(cafile=shop.ca_certificate)
         return client
-    client.load_default_certs()
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(cadata=blocks(shop.certificate)[-1])
     return client
@@ -122,7 +117,7 @@ def described(der: bytes) -> str:
     )
 
 
-def called_at(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str, int]:
+def called_at(shop: DoctorContext, terminal: TerminalConfig, base_url: str) -> tuple[str, int]:
     """Return host and port at which that terminal is told to call back, as posd itself makes the URL.
 
     Raise Problem where this machine has no way to the terminal.
@@ -138,11 +133,13 @@ def called_at(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str,
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
 
 
-def check_certificate(shop: Shop) -> Findings:
+def check_certificate(shop: DoctorContext) -> Findings:
     """Tell of the certificate's dates, key, chain and names, and of the CA."""
     subject = str(shop.certificate)
     try:
         if not shop.certificate.exists():
+            if shop.failed("files", str(shop.ca_certificate)):
+                return  # the CA is lost: no pair is made before that is mended
             if shop.ca_certificate is not None and shop.service is not None and shop.service.makes_certificate:
                 yield ok(subject, "there is no certificate yet: it is made at the first start")
             elif shop.ca_certificate is not None:
@@ -171,17 +168,24 @@ def check_certificate(shop: Shop) -> Findings:
             ca = tls.describe(shop.ca_certificate)
         except tls.TlsError:
             return  # the chain told of it
-        wrong = _dated(ca, CA_WARNING_DAYS)
+        wrong = _dated(ca, OVERLAP_DAYS)
         tell, words = wrong or (ok, _valid(ca))
         todo = _new_ca(shop) if wrong else ("",)
+        if tls.files(shop.ca_certificate.parent).next_ca_certificate.exists():
+            day = times.day(tls.following_from(ca))
+            tell, words = (
+                warning,
+                f"{words}; a new one waits, and signs from {day} on",
+            )
+            todo = "put it on every terminal; once all have it, end the old one", f"{shop.posd('tls', 'ca')} > ca.crt"
         if ca.not_before > datetime.now(UTC):  # a new one would have to be carried to every terminal, for nothing
-            words_of_new, command = _new_ca(shop)
+            words_of_new, command, *_ = _new_ca(shop)
             look = "timedatectl" if shop.health("clock").get("status", "ok") == "ok" else shop.command("clock")
             todo = (f"is the clock of this machine right? Only where it is: {words_of_new} ({command})", look)
         yield tell(shop.ca_certificate, f"the CA {words}", *todo)
 
 
-def _new(shop: Shop) -> tuple[str, ...]:
+def _new(shop: DoctorContext) -> tuple[str, ...]:
     """Return words and commands: a new certificate."""
     if shop.ca_certificate is None:
         return _own(shop)
@@ -191,7 +195,7 @@ def _new(shop: Shop) -> tuple[str, ...]:
     return todo, shop.posd("tls", "renew")
 
 
-def _pair(shop: Shop) -> tuple[str, ...]:
+def _pair(shop: DoctorContext) -> tuple[str, ...]:
     """Return words and commands: a new certificate with a new key."""
     if shop.ca_certificate is None:
         return _own(shop)
@@ -199,12 +203,25 @@ def _pair(shop: Shop) -> tuple[str, ...]:
     return todo, shop.posd("tls", "init")
 
 
-def _new_ca(shop: Shop) -> tuple[str, ...]:
+def _new_ca(shop: DoctorContext) -> tuple[str, ...]:
     """Return words and commands: a new CA."""
+    if _vouches(shop):
+        todo = "make the CA that follows; then put it on every terminal, which trust the old one until its end"
+        return todo, shop.posd("tls", "renew", "--new-ca"), f"{shop.posd('tls', 'ca')} > ca.crt"
     return f"make a new CA; then put {shop.ca_certificate} on every terminal", shop.posd("tls", "init", "--force")
 
 
-def _own(shop: Shop) -> tuple[str, ...]:
+def _vouches(shop: DoctorContext) -> bool:
+    """Whether the CA can be read and has not ended: one that follows can be made beside it."""
+    if shop.ca_certificate is None:
+        return False
+    try:
+        return tls.describe(shop.ca_certificate).not_after > datetime.now(UTC)
+    except tls.TlsError:
+        return False
+
+
+def _own(shop: DoctorContext) -> tuple[str, ...]:
     """Return words and commands: a certificate that posd has not made."""
     todo = (
         f"put a right pair into {shop.certificate} and {shop.private_key}, then reload posd; or remove both keys from "
@@ -213,18 +230,18 @@ def _own(shop: Shop) -> tuple[str, ...]:
     return todo, *(shop.systemctl("reload") or (shop.edit("webhooks.certificate"),))
 
 
-def _from_health(shop: Shop, closed: str) -> Said:
+def _from_health(shop: DoctorContext, closed: str) -> SubjectFinding:
     """Return what posd says of a certificate that this user may not read."""
     said = unseen(shop.certificate, closed)
     health = shop.health("certificate")
     if (status := health.get("status")) is None:
         return said
-    how = {"ok": Status.OK, "degraded": Status.WARNING}.get(str(status), Status.FAILURE)
+    how = {"ok": CheckStatus.OK, "degraded": CheckStatus.WARNING}.get(str(status), CheckStatus.FAILURE)
     meaning = f"{closed}; posd says of it: {health.get('detail')}"
     return msgspec.structs.replace(said, status=how, meaning=meaning, todo=str(health.get("todo")))
 
 
-def _dates(shop: Shop, leaf: tls.CertificateInfo) -> Said:
+def _dates(shop: DoctorContext, leaf: tls.CertificateInfo) -> SubjectFinding:
     subject, wrong = str(shop.certificate), _dated(leaf, tls.RENEWAL_DAYS)
     if wrong is None:
         return ok(subject, f"the certificate {_valid(leaf)}")
@@ -238,7 +255,7 @@ def _dates(shop: Shop, leaf: tls.CertificateInfo) -> Said:
     return tell(subject, f"the certificate {words}", *_new(shop))
 
 
-def _dated(found: tls.CertificateInfo, days_left: int) -> tuple[Callable[..., Said], str] | None:
+def _dated(found: tls.CertificateInfo, days_left: int) -> tuple[Callable[..., SubjectFinding], str] | None:
     """Return how to tell of the dates of a certificate that should be looked at, and the words; None of a valid one."""
     start, end, now = found.not_before, found.not_after, datetime.now(UTC)
     if end <= now:
@@ -257,50 +274,25 @@ def _valid(found: tls.CertificateInfo) -> str:
     return f"is valid until {times.day(found.not_after)} ({(found.not_after - datetime.now(UTC)).days} days)"
 
 
-def _serving(shop: Shop) -> Findings:
-    """Tell whether the key belongs to the certificate, and whether the chain is whole."""
+def _serving(shop: DoctorContext) -> Findings:
+    """Check whether posd can serve the pair, by its own judge, and whether the chain is complete."""
     key = str(shop.private_key)
-    if not shop.private_key.exists():
-        if shop.ca_certificate is not None:  # else the check of the configuration tells of it
-            yield refusal(PRIVATE_KEY, key, "the private key is not there: posd will not start", *_pair(shop))
-        return
-    with shop.private_key.open("rb"):
-        pass
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if shop.private_key.exists():
+        with shop.private_key.open("rb"):
+            pass  # what may not be read is told as such
+    elif shop.ca_certificate is None:
+        return  # the check of the configuration tells of it
     try:
-        server.load_cert_chain(shop.certificate, shop.private_key, password=_no_passphrase)
-    except _Encrypted:
-        yield refusal(
-            PRIVATE_KEY,
-            key,
-            "the private key is encrypted: posd cannot ask for a passphrase, and will not start",
-            "store it without one",
-            shop.as_root("openssl", "pkey", "-in", key, "-out", f"{key}.plain"),
-            shop.as_root("install", "-m", "0640", "-g", shop.user.group, f"{key}.plain", key),
-            shop.as_root("rm", f"{key}.plain"),
-        )
-        return
-    except ssl.SSLError as error:
-        meaning = (
-            "the private key does not belong to the certificate"
-            if error.reason == "KEY_VALUES_MISMATCH"
-            else f"certificate and key cannot be read ({words(error)})"
-        )
-        yield refusal(PRIVATE_KEY, key, f"{meaning}: posd will not start, or goes on with the old pair", *_pair(shop))
+        served = tls.load(shop.certificate, shop.private_key, None)
+    except tls.TlsError as error:
+        words = str(error).partition("; ")[0]
+        yield refusal(PRIVATE_KEY, key, f"{words}: posd will not start, or goes on with the old pair", *_pair(shop))
         return
     yield ok(key, "the private key belongs to the certificate")
-    yield _chain(shop, server)
+    yield _chain(shop, served.context)
 
 
-class _Encrypted(Exception):
-    """The private key wants a passphrase."""
-
-
-def _no_passphrase() -> str:
-    raise _Encrypted
-
-
-def _chain(shop: Shop, server: ssl.SSLContext) -> Said:
+def _chain(shop: DoctorContext, server: ssl.SSLContext) -> SubjectFinding:
     subject = "chain"
     try:
         client = strict_client(shop, dates=False)
@@ -320,7 +312,7 @@ def _chain(shop: Shop, server: ssl.SSLContext) -> Said:
     return _own_chain(shop)
 
 
-def _own_chain(shop: Shop) -> Said:
+def _own_chain(shop: DoctorContext) -> SubjectFinding:
     """Tell whether a certificate of the shop's own brings what stands between it and its CA."""
     from cryptography import x509
 
@@ -337,7 +329,7 @@ def _own_chain(shop: Shop) -> Said:
     return ok("chain", f"{count} certificates; every terminal has to trust {issuer}")
 
 
-def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
+def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
     """Tell for each name or address that terminals call whether the certificate is made for it."""
     called = hosts(shop)
     for host, callers in called.items():
@@ -366,7 +358,7 @@ def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
         yield ok("names", f"the certificate names addresses of this machine: {', '.join(named)}")
 
 
-def hosts(shop: Shop) -> Mapping[str, list[str]]:
+def hosts(shop: DoctorContext) -> Mapping[str, list[str]]:
     """Return the names and addresses of this machine that terminals of this network call -> those terminals."""
     called: dict[str, list[str]] = {}
     if advertised := shop.settings.webhooks.advertise_host:
@@ -389,7 +381,7 @@ def hosts(shop: Shop) -> Mapping[str, list[str]]:
 CONNECT_SECONDS = 10.0
 
 
-def check_callbacks(shop: Shop) -> Findings:
+def check_callbacks(shop: DoctorContext) -> Findings:
     """Call each address that terminals are told to call, as they would, and look at the certificate."""
     called: dict[tuple[str, int], list[str]] = {}
     outside = set()
@@ -425,7 +417,7 @@ def check_callbacks(shop: Shop) -> Findings:
     yield from _distrust(shop)
 
 
-def _distrust(shop: Shop) -> Findings:
+def _distrust(shop: DoctorContext) -> Findings:
     """Tell which devices have refused our certificate, as posd has counted it."""
     at = {urlsplit(address.base_url).hostname: serial for serial, address in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
@@ -442,10 +434,10 @@ def _distrust(shop: Shop) -> Findings:
         )
 
 
-def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
+def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) -> SubjectFinding:
     try:
         shown = shown_certificate(host, port, seconds=CONNECT_SECONDS)
-    except NotShown as error:
+    except CertificateNotShown as error:
         return failure(
             subject,
             f"{who} will call this address; what should be posd {error}",
@@ -485,7 +477,10 @@ def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
         return warning(subject, meaning, "see the lines of the certificate", shop.posd("tls", "status"))
     refused = _judged(shop, host, port)
     if refused is None:
-        return ok(subject, f"{who} will call it; posd answers with its certificate, and a strict client accepts it")
+        return ok(
+            subject,
+            f"{who} will call it; posd answers with its certificate, and a strict client on this machine accepts it",
+        )
     return failure(
         subject,
         f"{who} will call it; posd answers with its certificate, and a strict client refuses it: {refused}",
@@ -499,7 +494,7 @@ def _fingerprint(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def _judged(shop: Shop, host: str, port: int) -> str | None:
+def _judged(shop: DoctorContext, host: str, port: int) -> str | None:
     """Connect as a strict client does; return why it refuses, None where it does not."""
     try:
         client = strict_client(shop, dates=True)
@@ -514,7 +509,7 @@ def _judged(shop: Shop, host: str, port: int) -> str | None:
         return str(error)
 
 
-def _from_outside(subject: str, host: str, port: int, who: str) -> Said:
+def _from_outside(subject: str, host: str, port: int, who: str) -> SubjectFinding:
     """Call the public address with the CAs of this system, as the service does; from inside it may not be reachable."""
     todo = (
         "check it from outside this network; what stands before posd (reverse proxy, forwarded port) has to lead to "
@@ -523,7 +518,7 @@ def _from_outside(subject: str, host: str, port: int, who: str) -> Said:
     try:
         with (
             socket.create_connection((host, port), CONNECT_SECONDS) as connection,
-            ssl.create_default_context().wrap_socket(connection, server_hostname=host),
+            tls_contexts.client(system=True).wrap_socket(connection, server_hostname=host),
         ):
             return ok(subject, f"the service calls it for {who}; it answers with a certificate that this system trusts")
     except ssl.SSLError as error:

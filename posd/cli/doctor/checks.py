@@ -8,45 +8,45 @@ from types import MappingProxyType
 import msgspec
 
 from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, mdns, terminals
-from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, SubjectFinding, failure
 from posd.config.lines import where
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One check: its title for people, how long it may take (seconds), and whether it needs the configuration.
 
     `refuses`: it finds what posd would refuse, so that `posd config check` makes it too.
     """
 
     title: str
-    run: Callable[[Shop], Findings]
+    run: Callable[[DoctorContext], Findings]
     seconds: float
     needs_configuration: bool = True
     refuses: bool = False
 
 
 #: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
-CHECKS: Mapping[str, Check] = MappingProxyType(
+CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
     {
-        "configuration": Check("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
-        "daemon": Check("Daemon", daemon.check_service, 30, needs_configuration=False),
-        "files": Check("Files and keys", files.check_files, 30, refuses=True),
-        "access": Check("Sockets and groups", access.check, 30, refuses=True),
-        "database": Check("Database", database.check, 30, refuses=True),
-        "disk": Check("Disk", host.check_disk, 10),
-        "port": Check("Ports", daemon.check_ports, 30, refuses=True),
-        "firewall": Check("Firewall", host.check_firewall, 20, needs_configuration=False),
-        "mdns": Check("mDNS", mdns.check, 15),
-        "certificate": Check("Certificate", certificate.check_certificate, 20, refuses=True),
-        "terminal": Check("Terminals", terminals.check, 120),
-        "callback": Check("Callback addresses", certificate.check_callbacks, 60),
-        "clock": Check("Clock", host.check_clock, 10, needs_configuration=False),
+        "configuration": DoctorCheck("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
+        "daemon": DoctorCheck("Daemon", daemon.check_service, 30, needs_configuration=False),
+        "files": DoctorCheck("Files and keys", files.check_files, 30, refuses=True),
+        "access": DoctorCheck("Sockets and groups", access.check, 30, refuses=True),
+        "database": DoctorCheck("Database", database.check, 30, refuses=True),
+        "disk": DoctorCheck("Disk", host.check_disk, 10),
+        "port": DoctorCheck("Ports", daemon.check_ports, 30, refuses=True),
+        "firewall": DoctorCheck("Firewall", host.check_firewall, 20),
+        "mdns": DoctorCheck("mDNS", mdns.check, 15),
+        "certificate": DoctorCheck("Certificate", certificate.check_certificate, 20, refuses=True),
+        "terminal": DoctorCheck("Terminals", terminals.check, 120),
+        "callback": DoctorCheck("Callback addresses", certificate.check_callbacks, 60),
+        "clock": DoctorCheck("Clock", host.check_clock, 10, needs_configuration=False),
     }
 )
 
 
-def refusals(shop: Shop) -> tuple[list[Finding], list[Finding]]:
+def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
     """Return what posd would refuse at its start with this configuration, and what this user may not look at.
 
     Only what is needed for that is looked at, so that it is quick.
@@ -57,9 +57,9 @@ def refusals(shop: Shop) -> tuple[list[Finding], list[Finding]]:
     return [one for one in found if one.refused], [one for one in found if one.unseen]
 
 
-def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
+def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFinding]:
     """Make one check and return what it says; it is added to `shop.found` too."""
-    said: list[Said] = []
+    said: list[SubjectFinding] = []
 
     def work() -> None:
         try:
@@ -92,11 +92,11 @@ def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
     return findings
 
 
-def _found(name: str, said: Said, shop: Shop) -> Finding:
+def _found(name: str, said: SubjectFinding, shop: DoctorContext) -> CheckFinding:
     given = msgspec.structs.asdict(said)
     if said.refused and not said.file:
         file, line = where(shop.config_file, said.key)
         given |= {"file": str(file), "line": line}
     if said.unseen:
         given["commands"] = (f"sudo {shop.command('doctor')}",)
-    return Finding(check=name, **given)
+    return CheckFinding(check=name, **given)

@@ -17,13 +17,13 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor.context import AS_ROOT, Finding, Status, me
+from posd.cli.doctor.context import AS_ROOT, CheckFinding, CheckStatus, me
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
-MARKS: Mapping[Status, tuple[str, str]] = {
-    Status.OK: ("ok", "green"),
-    Status.WARNING: ("warning", "yellow"),
-    Status.FAILURE: ("FAILURE", "bold red"),
+MARKS: Mapping[CheckStatus, tuple[str, str]] = {
+    CheckStatus.OK: ("ok", "green"),
+    CheckStatus.WARNING: ("warning", "yellow"),
+    CheckStatus.FAILURE: ("FAILURE", "bold red"),
 }
 #: characters of the column of the marks, indented by two.
 MARK_COLUMNS = 9
@@ -42,13 +42,13 @@ def doctor(ctx: click.Context, output: Output) -> None:
     """
     # Here and not above: this loads more than any other command needs.
     from posd.cli.doctor.checks import CHECKS, examine
-    from posd.cli.doctor.context import Shop
+    from posd.cli.doctor.context import DoctorContext
     from posd.config import examine as read
 
     file = Path(context(ctx).config_path)
     given = context(ctx).socket_path
     config, problems = read(file, check_files=False)
-    shop = Shop(file.absolute(), config, problems, Path(given) if given else None)
+    shop = DoctorContext(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:
         _header(output)
     for name, check in CHECKS.items():
@@ -66,23 +66,23 @@ def doctor(ctx: click.Context, output: Output) -> None:
     sys.exit(_code(shop.found, there=shop.running.there))
 
 
-def _code(found: Sequence[Finding], *, there: bool) -> ExitCode:
+def _code(found: Sequence[CheckFinding], *, there: bool) -> ExitCode:
     if not there:
         return ExitCode.UNREACHABLE
-    failed = any(finding.status is Status.FAILURE for finding in found)
+    failed = any(finding.status is CheckStatus.FAILURE for finding in found)
     return ExitCode.NOT_DONE if failed else ExitCode.DONE
 
 
-def _hidden(one: Finding) -> bool:
+def _hidden(one: CheckFinding) -> bool:
     """Whether nothing is known of it, for this user may not look at it."""
     return one.unseen and one.todo == AS_ROOT
 
 
-def _as_one(hidden: Sequence[Finding]) -> Finding:
+def _as_one(hidden: Sequence[CheckFinding]) -> CheckFinding:
     """Return all that this user may not look at as one finding."""
     subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
-    return Finding(
-        status=Status.WARNING,
+    return CheckFinding(
+        status=CheckStatus.WARNING,
         check="not looked at",
         subject=me(),
         meaning=f"it may not look at {subjects}",
@@ -96,7 +96,7 @@ def _header(output: Output) -> None:
     output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
 
 
-def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
+def _group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:
     """Write what one check has said."""
     if not output.rich:
         for one in findings:
@@ -130,12 +130,12 @@ def _grid() -> Table:
     return grid
 
 
-def _summary(output: Output, found: Sequence[Finding], hidden: int, *, unread: bool) -> None:
+def _summary(output: Output, found: Sequence[CheckFinding], hidden: int, *, unread: bool) -> None:
     """Write how many there are of each."""
-    counts = {status: sum(one.status is status for one in found) for status in Status}
-    failures, warnings = counts[Status.FAILURE], counts[Status.WARNING]
+    counts = {status: sum(one.status is status for one in found) for status in CheckStatus}
+    failures, warnings = counts[CheckStatus.FAILURE], counts[CheckStatus.WARNING]
     text = f"{failures} {'failure' if failures == 1 else 'failures'}, "
-    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[Status.OK]} ok"
+    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[CheckStatus.OK]} ok"
     text += f", {hidden} not looked at." if hidden else "."
     if unread:
         text += " The configuration cannot be read: most was not checked."

@@ -6,16 +6,17 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import Findings, Shop, failure, me, ok, refusal, unseen, warning
+from posd.base.files import user_name
+from posd.base.redaction import REDACTED
+from posd.cli.doctor.context import DoctorContext, Findings, failure, me, ok, refusal, unseen, warning
 from posd.cli.doctor.users import barrier, mode, readable
 from posd.config import HeaderError, HeaderValue
 from posd.config.profile import EDITIONS
-from posd.config.schema import PROFILE_SECTIONS
+from posd.config.schema import PROFILE_SECTIONS, SECRET_NAMES
 from posd.terminals import trust
 
 
-def check(shop: Shop) -> Findings:
+def check(shop: DoctorContext) -> Findings:
     """Tell each problem of the file, and of the files that it names."""
     for problem in shop.problems:
         subject = problem.key or problem.file
@@ -49,7 +50,7 @@ def check(shop: Shop) -> Findings:
         )
 
 
-def _rows_of_the_other_edition(shop: Shop) -> Findings:
+def _rows_of_the_other_edition(shop: DoctorContext) -> Findings:
     """Tell where the file says of a terminal of the newer edition what the older one has: a row that was copied."""
     classic, newer = EDITIONS["classic"], EDITIONS["2026"]
     for access_mode in {item.access_mode for item in shop.settings.terminals if item.edition == "2026"}:
@@ -67,7 +68,7 @@ def _rows_of_the_other_edition(shop: Shop) -> Findings:
                 )
 
 
-def named(shop: Shop) -> Iterator[tuple[str, Path | HeaderValue]]:
+def named(shop: DoctorContext) -> Iterator[tuple[str, Path | HeaderValue]]:
     """Yield each file and each credential that the configuration names, with the first key that does."""
     config = shop.settings
     for name in ("certificate", "private_key"):
@@ -94,29 +95,33 @@ def named(shop: Shop) -> Iterator[tuple[str, Path | HeaderValue]]:
                 yield f"{at}.headers.{name}", value
 
 
-def _named_files(shop: Shop) -> Findings:
+def _named_files(shop: DoctorContext) -> Findings:
     """Open what the configuration names, as posd does."""
     for key, value in named(shop):
         if isinstance(value, Path):
-            yield from _opened(shop, key, value, f"names {value}, which cannot be read")
+            yield from _opened(shop, key, value)
             if key.endswith("ca_file"):
                 yield from _ca_file(shop, key, value)
         elif value.file is not None:
-            found = list(_opened(shop, key, value.file, f"names {value.file}, which cannot be read"))
+            found = list(_opened(shop, key, value.file))
             yield from found or _header(shop, key, value, value.file)
         else:
             yield from _credential(shop, key, str(value.credential))
 
 
-def _opened(shop: Shop, key: str, path: Path, meaning: str) -> Findings:
-    """Tell where a file that the configuration names cannot be opened by posd."""
+def _opened(shop: DoctorContext, key: str, path: Path) -> Findings:
+    """Tell where a file that the configuration names cannot be opened by posd.
+
+    What is no file may be a secret that stands in its place.
+    """
     closed = barrier(shop.user, readable, path) if shop.can_try else readable(path)
     if closed is None:
         if shop.service is not None and shop.service.hides(path):
             hidden = f"names {path}, which the unit of posd hides from it (ProtectHome=, PrivateTmp=)"
             yield refusal(key, key, hidden, *_elsewhere(shop, key, path))
         return
-    reason = f"{meaning} ({closed.reason})"
+    absent = closed.number != errno.EACCES and not SECRET_NAMES.isdisjoint(key.split("."))
+    reason = f"names {REDACTED if absent else path}, which cannot be read ({closed.reason})"
     if closed.number == errno.EACCES and not shop.can_try:
         yield unseen(key, f"not looked at: {me()} may not read {path}")
     elif closed.number != errno.EACCES:
@@ -128,7 +133,7 @@ def _opened(shop: Shop, key: str, path: Path, meaning: str) -> Findings:
         yield refusal(key, key, f"{reason}: {standing}", "let posd read it", *_let_read(shop, path))
 
 
-def _let_read(shop: Shop, path: Path) -> Iterator[str]:
+def _let_read(shop: DoctorContext, path: Path) -> Iterator[str]:
     """Yield the commands that let posd read a file, or pass through a directory, of another user."""
     if path.stat().st_uid == shop.user.uid:
         yield shop.as_root("chmod", "u+rX", path)
@@ -137,14 +142,14 @@ def _let_read(shop: Shop, path: Path) -> Iterator[str]:
         yield shop.as_root("chmod", "g+rX", path)
 
 
-def _elsewhere(shop: Shop, key: str, path: Path) -> tuple[str, ...]:
+def _elsewhere(shop: DoctorContext, key: str, path: Path) -> tuple[str, ...]:
     """Return words and commands that put a file where posd may read it."""
     copy = shop.config_file.parent / path.name
     todo = f'copy it beside the configuration, and write {key.rpartition(".")[2]} = "{copy}" there'
     return todo, shop.as_root("install", "-m", "0640", "-g", shop.user.group, path, copy), shop.edit(key)
 
 
-def _standing(shop: Shop, path: Path, what: str) -> str:
+def _standing(shop: DoctorContext, path: Path, what: str) -> str:
     """Say whose a file is, and which user may not do something with it."""
     found = path.stat()
     return (
@@ -152,25 +157,27 @@ def _standing(shop: Shop, path: Path, what: str) -> str:
     )
 
 
-def _ca_file(shop: Shop, key: str, path: Path) -> Findings:
+def _ca_file(shop: DoctorContext, key: str, path: Path) -> Findings:
     if not os.access(path, os.R_OK):
         return  # told before
     try:
-        trust.context(path, "")
+        trust.context(path)
     except OSError as error:
         todo = "put the CA of the terminal there, in PEM form; see which certificate it shows"
         find = shop.command("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
         yield refusal(key, key, str(error), todo, find, shop.edit(key))
 
 
-def _header(shop: Shop, key: str, value: HeaderValue, path: Path) -> Findings:
+def _header(shop: DoctorContext, key: str, value: HeaderValue, path: Path) -> Findings:
     try:
         value.resolve()
     except HeaderError as error:
-        yield refusal(key, key, f"cannot be used: {error.reason}", error.cure, shop.as_root("editor", path))
+        yield refusal(
+            key, key, f"cannot be used: {error.source} {error.reason}", error.cure, shop.as_root("editor", path)
+        )
 
 
-def _credential(shop: Shop, key: str, name: str) -> Findings:
+def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
     """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
     if shop.service is None:
         return
@@ -185,7 +192,7 @@ def _credential(shop: Shop, key: str, name: str) -> Findings:
         yield refusal(key, key, meaning, "put the secret there", shop.as_root("editor", source))
 
 
-def _permissions(shop: Shop, file: Path) -> Findings:
+def _permissions(shop: DoctorContext, file: Path) -> Findings:
     found = file.stat()
     if found.st_mode & stat.S_IWOTH:
         yield failure(
@@ -218,7 +225,7 @@ def _permissions(shop: Shop, file: Path) -> Findings:
         )
 
 
-def without_others(shop: Shop, path: Path) -> Iterator[str]:
+def without_others(shop: DoctorContext, path: Path) -> Iterator[str]:
     """Yield the commands that close a file to others and leave it to posd."""
     if shop.user.uid not in (0, path.stat().st_uid):
         yield shop.as_root("chgrp", shop.user.group, path)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from posd import tls
+from posd.base.files import user_name
 from posd.cli.app.context import CONFIG_FILE
-from posd.cli.app.parameters import user_name
 from posd.cli.doctor import service, users
 from posd.cli.doctor.service import Service
 from posd.cli.doctor.users import User
@@ -24,7 +24,7 @@ from posd.config.lines import where
 # What the doctor says: one finding a thing that was looked at.
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     """How well it is. A warning does not keep payments from being taken now; a failure does, or soon will."""
 
     OK = "ok"
@@ -32,7 +32,7 @@ class Status(StrEnum):
     FAILURE = "failure"
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class SubjectFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
 
     `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, `file`
@@ -40,7 +40,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     start with it, or cannot use what the key says. `unseen`: this user may not look at it.
     """
 
-    status: Status
+    status: CheckStatus
     subject: str
     meaning: str
     todo: str = ""
@@ -52,46 +52,50 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     unseen: bool = False
 
 
-class Finding(Said, frozen=True, kw_only=True):
+class CheckFinding(SubjectFinding, frozen=True, kw_only=True):
     """The same with the name of the check, as `posd doctor --json` prints it."""
 
     check: str
 
 
 #: What a check returns: it yields what it finds as it finds it, so that a time limit loses only the rest.
-Findings = Iterator[Said]
+Findings = Iterator[SubjectFinding]
 
 
-def ok(subject: object, meaning: str, todo: str = "") -> Said:
+def ok(subject: object, meaning: str, todo: str = "") -> SubjectFinding:
     """Say that something is as it should be."""
-    return Said(status=Status.OK, subject=str(subject), meaning=meaning, todo=todo)
+    return SubjectFinding(status=CheckStatus.OK, subject=str(subject), meaning=meaning, todo=todo)
 
 
-def warning(subject: object, meaning: str, todo: str, *commands: str) -> Said:
+def warning(subject: object, meaning: str, todo: str, *commands: str) -> SubjectFinding:
     """Say that something should be looked at."""
-    return Said(status=Status.WARNING, subject=str(subject), meaning=meaning, todo=todo, commands=commands)
+    return SubjectFinding(
+        status=CheckStatus.WARNING, subject=str(subject), meaning=meaning, todo=todo, commands=commands
+    )
 
 
-def failure(subject: object, meaning: str, todo: str, *commands: str) -> Said:
+def failure(subject: object, meaning: str, todo: str, *commands: str) -> SubjectFinding:
     """Say that something has to be mended."""
-    return Said(status=Status.FAILURE, subject=str(subject), meaning=meaning, todo=todo, commands=commands)
+    return SubjectFinding(
+        status=CheckStatus.FAILURE, subject=str(subject), meaning=meaning, todo=todo, commands=commands
+    )
 
 
 #: What to do to see what this user may not look at.
 AS_ROOT = "run this as root, or as the user of posd, to see it"
 
 
-def unseen(subject: object, meaning: str) -> Said:
+def unseen(subject: object, meaning: str) -> SubjectFinding:
     """Say that this user may not look at something."""
-    return Said(status=Status.WARNING, subject=str(subject), meaning=meaning, todo=AS_ROOT, unseen=True)
+    return SubjectFinding(status=CheckStatus.WARNING, subject=str(subject), meaning=meaning, todo=AS_ROOT, unseen=True)
 
 
 def refusal(
     key: str, subject: object, meaning: str, todo: str, *commands: str, file: str = "", line: int | None = None
-) -> Said:
+) -> SubjectFinding:
     """Say why posd does not start, or cannot use what the configuration says of `key`."""
-    return Said(
-        status=Status.FAILURE,
+    return SubjectFinding(
+        status=CheckStatus.FAILURE,
         subject=str(subject),
         meaning=meaning,
         todo=todo,
@@ -104,7 +108,7 @@ def refusal(
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class TerminalAddress:
     """Where a terminal is called, and how that is known: "config" or "mdns"."""
 
     base_url: str
@@ -112,7 +116,7 @@ class Address:
 
 
 @dataclass(slots=True)
-class Running:
+class DaemonState:
     """What is known of the daemon: `answers` is whether the local API did.
 
     `pid` and `uid` are those of its process (None: not known), `health` and `terminals` what the local API answers.
@@ -131,7 +135,7 @@ class Running:
 
 
 @dataclass(slots=True)
-class Shop:
+class DoctorContext:
     """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
 
     `found` is all that was said so far. `answering`: the socket on which posd answers. `clocks`: what -> how many
@@ -143,11 +147,11 @@ class Shop:
     config: Config | None
     problems: tuple[ConfigProblem, ...]
     socket: Path | None = None
-    running: Running = field(default_factory=Running)
+    running: DaemonState = field(default_factory=DaemonState)
     answering: Path | None = None
-    addresses: dict[str, Address] = field(default_factory=dict)
+    addresses: dict[str, TerminalAddress] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
-    found: list[Finding] = field(default_factory=list)
+    found: list[CheckFinding] = field(default_factory=list)
     quick: bool = False
     read_only: set[Path] = field(default_factory=set)
     service: Service | None = field(init=False)
@@ -155,7 +159,9 @@ class Shop:
     def __post_init__(self) -> None:
         self.service = service.read(self.config_file)
         if self.config is not None:
-            self.addresses |= {one.serial: Address(one.base_url, "config") for one in self.terminals if one.base_url}
+            self.addresses |= {
+                one.serial: TerminalAddress(one.base_url, "config") for one in self.terminals if one.base_url
+            }
 
     @property
     def settings(self) -> Config:
@@ -221,12 +227,12 @@ class Shop:
                 return users.of_id(self.settings.database.path.parent.stat().st_uid)
         with suppress(KeyError):
             return users.of_id(pwd.getpwnam("posd").pw_uid)
-        return users.of_id(os.geteuid())
+        return users.of_id(os.getuid())
 
     @property
     def can_try(self) -> bool:
         """Whether this process may open files as the user of posd: it is root's, or that user's."""
-        return os.geteuid() in (0, self.user.uid)
+        return os.getuid() in (0, self.user.uid)
 
     def as_root(self, *words: object) -> str:
         """Write a command that needs root."""
@@ -240,7 +246,7 @@ class Shop:
     def posd(self, *words: object) -> str:
         """Write a command of posd for its user: what root would make, that user could not read."""
         command, user = self.command(*words), self.user
-        if user.uid == os.geteuid():
+        if user.uid == os.getuid():
             return command
         switch = ["sudo", "-u", user.name] if user.uid else ["sudo"]
         if by_root():
@@ -267,19 +273,19 @@ class Shop:
     def failed(self, check: str, subject: str = "") -> bool:
         """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""
         return any(
-            item.check == check and item.status is Status.FAILURE and subject in ("", item.subject)
+            item.check == check and item.status is CheckStatus.FAILURE and subject in ("", item.subject)
             for item in self.found
         )
 
 
 def by_root() -> bool:
     """Tell whether the person types as root: one who used sudo for this command needs it for the next one too."""
-    return os.geteuid() == 0 and not os.environ.get("SUDO_USER")
+    return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 
 def me() -> str:
     """Return the name of the user that runs this."""
-    return user_name(os.geteuid())
+    return user_name(os.getuid())
 
 
 def may_not_read(error: PermissionError) -> str:

@@ -11,21 +11,31 @@ from functools import partial
 from pathlib import Path
 
 from posd import __version__
+from posd.base.files import user_name
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, refusal, warning
+from posd.cli.doctor.context import (
+    DoctorContext,
+    Findings,
+    SubjectFinding,
+    TerminalAddress,
+    failure,
+    me,
+    ok,
+    refusal,
+    warning,
+)
 from posd.cli.doctor.users import bindable, group_name, tried_as
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
 SEE_OTHERS = "see what the other lines say of it"
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
-OF_HEALTH = ("storage", "webhook_listener", "discovery", "configuration", "identity")
+OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "identity")
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
 
 
-def find(shop: Shop) -> dict[Path, str]:
+def find(shop: DoctorContext) -> dict[Path, str]:
     """Find the process of the daemon, without asking it anything.
 
     Return its sockets that cannot be connected to -> why. The socket of the tills may be held by systemd, which starts
@@ -53,7 +63,7 @@ def find(shop: Shop) -> dict[Path, str]:
     return closed
 
 
-def check_service(shop: Shop) -> Findings:
+def check_service(shop: DoctorContext) -> Findings:
     """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
     running, closed = shop.running, find(shop)
     log = (shop.as_root("journalctl", "-u", "posd", "-n", "20", "-o", "cat"),) if shop.service is not None else ()
@@ -90,7 +100,7 @@ def check_service(shop: Shop) -> Findings:
         )
 
 
-def _ask(shop: Shop, path: Path) -> Findings:
+def _ask(shop: DoctorContext, path: Path) -> Findings:
     running = shop.running
     with Api(path) as api:
         version = api.get("/version").body
@@ -99,7 +109,7 @@ def _ask(shop: Shop, path: Path) -> Findings:
     running.answers = True
     for terminal in running.terminals:
         if terminal.get("in_fleet", True) and terminal["base_url"] and terminal["source"] == "mdns":
-            shop.addresses[terminal["serial"]] = Address(terminal["base_url"], "mdns")
+            shop.addresses[terminal["serial"]] = TerminalAddress(terminal["base_url"], "mdns")
     who = f", process {running.pid} of {user_name(running.uid)}" if running.pid and running.uid is not None else ""
     yield ok("posd", f"posd {version['version']} runs and answers on {path}{who}")
     if version["version"] != __version__ or version["schema"] != schema_version():
@@ -117,7 +127,7 @@ def _ask(shop: Shop, path: Path) -> Findings:
         if tell is None or shop.failed(name):
             continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
         look = (f"sudo {shop.command('config', 'check')}", *shop.systemctl("reload"))
-        commands = look if name == "configuration" else (shop.command("status"),)
+        commands = look if name == "configuration" else ()  # posd status says no more of it, and names this command
         yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS, *commands)
 
 
@@ -131,7 +141,7 @@ def _process(path: Path) -> tuple[int, int]:
         return int(pid), int(uid)
 
 
-def _lock_holder(shop: Shop) -> int | None:
+def _lock_holder(shop: DoctorContext) -> int | None:
     """Return the process that holds a lock of the daemon, without touching the lock."""
     if shop.config is None:
         return None
@@ -175,7 +185,7 @@ class Holder:
         return f"process {self.pid} of {user}"
 
 
-def check_ports(shop: Shop) -> Findings:
+def check_ports(shop: DoctorContext) -> Findings:
     """Tell which program has the ports that posd listens on."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
     yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port") or webhooks.port))
@@ -183,7 +193,7 @@ def check_ports(shop: Shop) -> Findings:
         yield _port(shop, "metrics.listen", metrics, metrics.port)
 
 
-def _port(shop: Shop, key: str, listen: ListenAddress, actual: int) -> Said:
+def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> SubjectFinding:
     """Say of one of them whether it is free, or held by posd; `actual` is the port that posd says it has."""
     running, subject, restart = shop.running, str(listen), shop.systemctl("restart")
     if listen.port == 0:
@@ -230,7 +240,7 @@ def _port(shop: Shop, key: str, listen: ListenAddress, actual: int) -> Said:
     )
 
 
-def _held(shop: Shop, key: str, listen: ListenAddress) -> Said:
+def _held(shop: DoctorContext, key: str, listen: ListenAddress) -> SubjectFinding:
     """Say which program has a port: posd, or another one."""
     running = shop.running
     holders = list(listeners(listen.port))
@@ -249,11 +259,11 @@ def _held(shop: Shop, key: str, listen: ListenAddress) -> Said:
     )
 
 
-def _same(holder: Holder, shop: Shop) -> bool:
+def _same(holder: Holder, shop: DoctorContext) -> bool:
     return shop.running.uid is None or holder.uid == shop.running.uid
 
 
-def _refused(shop: Shop, listen: ListenAddress) -> str:
+def _refused(shop: DoctorContext, listen: ListenAddress) -> str:
     """Try to listen as the user of posd; return why it cannot, "" where it can."""
     if shop.service is not None and "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities"):
         return bindable(listen.host, listen.port)

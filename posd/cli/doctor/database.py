@@ -3,15 +3,27 @@
 import shlex
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from posd.base.files import acting_as_owner
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import Findings, Said, Shop, failure, may_not_read, ok, refusal, unseen, warning
-from posd.storage import changes, files, marks
-from posd.storage.connection import KEY_TABLE, is_damage, refuse_lost, schema_version
+from posd.cli.doctor.context import (
+    DoctorContext,
+    Findings,
+    SubjectFinding,
+    failure,
+    may_not_read,
+    ok,
+    refusal,
+    unseen,
+    warning,
+)
+from posd.storage import backup, changes, database_files, marks, wal
+from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.errors import StoreError
 
 #: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
@@ -20,22 +32,21 @@ QUICK_CHECK_SECONDS = 20.0
 SHORT_CHECK_SECONDS = 3.0
 #: SQLite's operations between two looks at the time: some milliseconds.
 OPERATIONS_AT_A_TIME = 100_000
-#: posd cuts the WAL back to 8 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
-LARGE_WAL_BYTES = 64 * 1024 * 1024
 
 DAMAGED = "see what is wrong, then put a backup in its place; what can be read of the damaged file is taken over"
 KEY = "database.path"
 
 
-def check(shop: Shop) -> Findings:
+def check(shop: DoctorContext) -> Findings:
     """Tell whether there is a database, and what is wrong with it."""
     path = shop.settings.database.path
     try:
         if not path.exists():
             yield _missing(shop)
             return
-        with closing(open_unchanged(path)) as db:
-            yield from _contents(db, shop, path)
+        with open_unchanged(path) as db:
+            found = list(_contents(db, shop, path))
+        yield from found
         yield from _beside(path)
     except PermissionError as error:
         storage = shop.health("storage")
@@ -54,39 +65,39 @@ def check(shop: Shop) -> Findings:
             yield warning(path, meaning, "look at it", shop.posd("verify"))
 
 
-def newest_backup(shop: Shop) -> Path | None:
+def newest_backup(shop: DoctorContext) -> Path | None:
     """Return the newest backup of the timer; None where there is none, or this user may not see it."""
-    try:
-        return max(shop.settings.database.backups.glob("*.db"), key=lambda path: path.stat().st_mtime, default=None)
-    except OSError:
-        return None
+    found = backup.newest_backup(shop.settings.database.backups)
+    return found[1] if found else None
 
 
-def _put_back(shop: Shop, *first: str) -> tuple[str, ...]:
+def _put_back(shop: DoctorContext, *first: str) -> tuple[str, ...]:
     """Return the commands that put the newest backup in the place of the database."""
-    backup = newest_backup(shop)
-    restore = shop.posd("restore", backup) if backup else shop.posd("restore", "--without-backup")
+    newest = newest_backup(shop)
+    restore = shop.posd("restore", newest) if newest else shop.posd("restore", "--without-backup")
     return (*shop.systemctl("stop"), *first, restore, *shop.systemctl("start"))
 
 
-def open_unchanged(path: Path) -> sqlite3.Connection:
-    """Open a database so that nothing is written, not even the files that SQLite keeps beside it.
+@contextmanager
+def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database so that nothing is written, not even the files that SQLite keeps beside it, as their owner.
 
     Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read as it lies
     there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
     """
-    with path.open("rb"):
-        pass  # SQLite would not say why it cannot
-    wal = path.with_name(f"{path.name}-wal")
-    shared = path.with_name(f"{path.name}-shm").exists() or (wal.exists() and wal.stat().st_size)
-    how = "readonly_shm=1" if shared else "immutable=1"
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&{how}"
-    db = sqlite3.connect(uri, uri=True, isolation_level=None)
-    db.execute("PRAGMA query_only = ON").close()
-    return db
+    with acting_as_owner(path):
+        with path.open("rb"):
+            pass  # SQLite would not say why it cannot
+        written = path.with_name(f"{path.name}-wal")
+        shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
+        how = "readonly_shm=1" if shared else "immutable=1"
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&{how}"
+        with closing(open_file(uri, uri=True)) as db:
+            db.execute("PRAGMA query_only = ON").close()
+            yield db
 
 
-def _missing(shop: Shop) -> Said:
+def _missing(shop: DoctorContext) -> SubjectFinding:
     path = shop.settings.database.path
     try:
         refuse_lost(path, shop.settings.database.callback_key, shop.settings.database.witness)
@@ -103,7 +114,7 @@ def _missing(shop: Shop) -> Said:
     return ok(path, "not made yet: posd makes it at its first start")
 
 
-def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
+def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findings:
     if path.stat().st_size == 0:
         yield refusal(
             KEY, path, "the database is empty: it was damaged, and posd will not start", DAMAGED, *_put_back(shop)
@@ -112,7 +123,7 @@ def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if KEY_TABLE in tables:
-        backup = path.with_name(f"{path.stem}-backup{path.suffix}")
+        aside = path.with_name(f"{path.stem}-backup{path.suffix}")
         yield refusal(
             KEY,
             path,
@@ -120,8 +131,8 @@ def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
             "not start",
             "move it to another place, and restore it from there",
             *shop.systemctl("stop"),
-            shop.as_root("mv", path, backup),
-            shop.posd("restore", backup),
+            shop.as_root("mv", path, aside),
+            shop.posd("restore", aside),
             *shop.systemctl("start"),
         )
         return
@@ -145,7 +156,7 @@ def _contents(db: sqlite3.Connection, shop: Shop, path: Path) -> Findings:
         yield from _history(db, shop)
 
 
-def _whole(db: sqlite3.Connection, shop: Shop, path: Path, version: int) -> Said:
+def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int) -> SubjectFinding:
     seconds = SHORT_CHECK_SECONDS if shop.quick else QUICK_CHECK_SECONDS
     end = time.monotonic() + seconds
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
@@ -169,7 +180,7 @@ def _whole(db: sqlite3.Connection, shop: Shop, path: Path, version: int) -> Said
     return ok(path, f"no damage found (quick check), schema {version}{older}")
 
 
-def _history(db: sqlite3.Connection, shop: Shop) -> Findings:
+def _history(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
     happened = [item.words for item in marks.unseen_restores(db)]
     happened += [item.words for item in marks.unseen_gone_back(db)]
     for words in happened:
@@ -188,16 +199,10 @@ def _history(db: sqlite3.Connection, shop: Shop) -> Findings:
 
 
 def _beside(path: Path) -> Findings:
-    wal = path.with_name(f"{path.name}-wal")
-    if wal.exists() and (size := wal.stat().st_size) > LARGE_WAL_BYTES:
-        yield warning(
-            wal,
-            f"what is not yet in the database file has grown to {size // 1024 // 1024} MiB: something reads the "
-            "database without end",
-            "find the program that has it open, and end it; posd then cuts the file back by itself",
-            shlex.join(("fuser", "-v", str(wal))),
-        )
-    for fresh in files.waiting(path):
+    if (large := wal.trouble(path)) is not None:
+        words, todo = large
+        yield warning("WAL", words, *todo.split(": ", 1))
+    for fresh in database_files.waiting(path):
         yield warning(
             fresh, "a restore was interrupted in its last step", "start posd, or restore again: it is finished then"
         )

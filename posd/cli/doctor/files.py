@@ -5,15 +5,15 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from posd import tls
-from posd.cli.app.parameters import user_name
+from posd.base.files import user_name
 from posd.cli.doctor.configuration import named, without_others
 from posd.cli.doctor.context import (
+    DoctorContext,
     Findings,
-    Shop,
     failure,
     ok,
     permitted,
@@ -21,22 +21,24 @@ from posd.cli.doctor.context import (
     warning,
 )
 from posd.cli.doctor.database import newest_backup, open_unchanged
-from posd.cli.doctor.users import barrier, mode, readable, writable
+from posd.cli.doctor.users import barrier, mode, tried_as, writable
 from posd.config import HeaderValue
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
 from posd.storage import database_id
+from posd.storage.database_files import closed_to_us
+from posd.upkeep import known_ca
 
 #: All users but the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def check_files(shop: Shop) -> Findings:
+def check_files(shop: DoctorContext) -> Findings:
     """Tell which of the daemon's files are open to others, or closed to the daemon."""
     for subject, part in PARTS.items():
         yield from permitted(subject, part(shop))
 
 
-def _directory(shop: Shop) -> Findings:
+def _directory(shop: DoctorContext) -> Findings:
     directory = shop.settings.database.path.parent
     closed = list(to_write(shop, "database.path", directory, "posd cannot make its database there"))
     yield from closed
@@ -59,7 +61,7 @@ def _directory(shop: Shop) -> Findings:
         yield ok(directory, f"only {user_name(found.st_uid)} may look into it")
 
 
-def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
+def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
     """Tell where posd cannot make or write a file or directory of its own, which has the mode `made`.
 
     Raise PermissionError.
@@ -103,7 +105,7 @@ def to_write(shop: Shop, key: str, path: Path, consequence: str, *, made: str = 
     yield refusal(key, path, f"{consequence}: {why}", todo, *commands)
 
 
-def mount_again(shop: Shop, path: Path) -> tuple[str, ...]:
+def mount_again(shop: DoctorContext, path: Path) -> tuple[str, ...]:
     """Return words and commands about a file system that is mounted read-only."""
     return (
         "find out why: a disk that fails is often mounted so; then mount it again",
@@ -112,7 +114,7 @@ def mount_again(shop: Shop, path: Path) -> tuple[str, ...]:
     )
 
 
-def _kernel_log(shop: Shop) -> str:
+def _kernel_log(shop: DoctorContext) -> str:
     return f"{shop.as_root('dmesg', '--level=err,warn')} | tail -n 20"
 
 
@@ -121,23 +123,12 @@ def mount_point(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.is_mount())
 
 
-def _database(shop: Shop) -> Findings:
+def _database(shop: DoctorContext) -> Findings:
     path = shop.settings.database.path
     if not path.exists():
         return  # the check of the database tells of it
-    closed = False
-    for beside, consequence in (
-        (path, "posd cannot write to it, and no payment can start"),
-        (path.with_name(f"{path.name}-wal"), "posd cannot use the database with it"),
-        (path.with_name(f"{path.name}-shm"), "posd cannot use the database with it"),
-        (shop.settings.database.lock, "posd cannot lock its database, and will not start"),
-        (shop.settings.database.witness, "posd cannot note there what is started, and will not start"),
-        (shop.settings.database.alive, "posd cannot note there that it runs"),
-    ):
-        if beside.exists():
-            for said in to_write(shop, "database.path", beside, consequence):
-                closed = True
-                yield said
+    closed = list(_kept_by_others(shop, path))
+    yield from closed
     if path.stat().st_mode & OTHERS:
         yield warning(
             path,
@@ -149,7 +140,19 @@ def _database(shop: Shop) -> Findings:
         yield ok(path, f"only {user_name(path.stat().st_uid)} may read it")
 
 
-def _callback_key(shop: Shop) -> Findings:
+def _kept_by_others(shop: DoctorContext, database: Path) -> Findings:
+    """Check which files of posd belong to another user, for example after root copied them back."""
+    if not shop.can_try:
+        return
+    kept = tried_as(shop.user, lambda: [str(path) for path in closed_to_us(database)], list[str])
+    if kept:
+        user, folder = shop.user.name, database.parent
+        meaning = f"posd runs as {user}, and may not use {', '.join(kept)}: they belong to another user"
+        give = shop.as_root("chown", "-R", user, folder)
+        yield refusal("database.path", kept[0], meaning, f"give the files of {folder} to {user}", give)
+
+
+def _callback_key(shop: DoctorContext) -> Findings:
     path = shop.settings.database.callback_key
     if shop.service is not None and shop.service.credential(CREDENTIAL) is not None:
         yield ok(path, "the callback key is a credential of the unit")
@@ -158,7 +161,7 @@ def _callback_key(shop: Shop) -> Findings:
         "put it back from a backup (where there is none: a new one; callbacks of payments under way are then refused)"
     )
     if path.exists():
-        said = list(_private(shop, path, "database.path", "could make up the outcome of a payment", _key_anew(shop)))
+        said = list(_private(shop, path, "could make up the outcome of a payment", _key_anew(shop)))
         yield from said
         if os.access(path, os.R_OK) and not any(item.refused for item in said):
             try:
@@ -171,18 +174,18 @@ def _callback_key(shop: Shop) -> Findings:
         yield refusal("database.path", path, meaning, lost, *_key_back(shop))
 
 
-def _used(shop: Shop) -> bool:
+def _used(shop: DoctorContext) -> bool:
     """Tell whether the database has known payments, so that its callback key cannot be made anew, as posd judges it."""
     if shop.settings.database.witness.exists():
         return True
     try:
-        with closing(open_unchanged(shop.settings.database.path)) as db:
+        with open_unchanged(shop.settings.database.path) as db:
             return database_id.last_seq(db) > 0
     except (OSError, sqlite3.Error):
         return False  # the check of the database tells of it
 
 
-def _key_anew(shop: Shop) -> tuple[str, ...]:
+def _key_anew(shop: DoctorContext) -> tuple[str, ...]:
     path = shop.settings.database.callback_key
     return (
         *shop.systemctl("stop"),
@@ -192,7 +195,7 @@ def _key_anew(shop: Shop) -> tuple[str, ...]:
     )
 
 
-def _key_back(shop: Shop) -> tuple[str, ...]:
+def _key_back(shop: DoctorContext) -> tuple[str, ...]:
     backup = newest_backup(shop)
     return (
         *shop.systemctl("stop"),
@@ -201,22 +204,22 @@ def _key_back(shop: Shop) -> tuple[str, ...]:
     )
 
 
-def _certificate_files(shop: Shop) -> Findings:
+def _certificate_files(shop: DoctorContext) -> Findings:
     key, given = shop.private_key, shop.settings.webhooks.private_key
     made = tls.files(shop.settings.database.tls_directory)
     anew = shop.posd("tls", "init")
     if key.exists():
         power = "could pose as this machine towards the terminals"
-        yield from _private(shop, key, "webhooks.private_key", power, (anew,), group_may=given is not None)
+        yield from _private(shop, key, power, (anew,), group_may=given is not None)
     if given is not None:
         return
-    if shop.certificate.exists():
-        yield from _closed(shop, shop.certificate, "webhooks.certificate", "posd cannot show it to the terminals")
-    yield from to_write(shop, "database.path", made.certificate.parent, "posd cannot renew its certificate")
     ca_anew = shop.posd("tls", "init", "--force")
+    with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
+        if (words := known_ca.lost(known_ca.known(db), made)) is not None:
+            yield refusal("database.path", made.ca_certificate, words, known_ca.REMEDY, ca_anew)
     if made.ca_key.exists():
         power = "could make certificates that all terminals trust; then put the new ca.crt on every terminal"
-        yield from _private(shop, made.ca_key, "database.path", power, (ca_anew,))
+        yield from _private(shop, made.ca_key, power, (ca_anew,))
     elif made.ca_certificate.exists():
         yield warning(
             made.ca_key,
@@ -226,13 +229,13 @@ def _certificate_files(shop: Shop) -> Findings:
         )
 
 
-def _backups(shop: Shop) -> Findings:
+def _backups(shop: DoctorContext) -> Findings:
     backups = shop.settings.database.backups
     if backups.exists():  # else it is made in the state directory
         yield from to_write(shop, "database.path", backups, "no backup can be written there")
 
 
-def _textfile(shop: Shop) -> Findings:
+def _textfile(shop: DoctorContext) -> Findings:
     file, key = shop.settings.metrics.textfile, "metrics.textfile"
     if file is None:
         return
@@ -245,7 +248,7 @@ def _textfile(shop: Shop) -> Findings:
         yield from to_write(shop, key, file.parent, "posd cannot write its metrics there")
 
 
-def _header_files(shop: Shop) -> Findings:
+def _header_files(shop: DoctorContext) -> Findings:
     for key, value in named(shop):
         path = value.file if isinstance(value, HeaderValue) else None
         if path is None or not path.exists():
@@ -262,7 +265,7 @@ def _header_files(shop: Shop) -> Findings:
 
 
 #: What is looked at, as it is named where this user may not look -> how.
-PARTS: Mapping[str, Callable[[Shop], Findings]] = {
+PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,
     "callback key": _callback_key,
@@ -274,9 +277,9 @@ PARTS: Mapping[str, Callable[[Shop], Findings]] = {
 
 
 def _private(
-    shop: Shop, path: Path, key: str, power: str, anew: tuple[str, ...], *, group_may: bool = False
+    shop: DoctorContext, path: Path, power: str, anew: tuple[str, ...], *, group_may: bool = False
 ) -> Findings:
-    """Judge a secret: posd must be able to read it, and no other user. A key of the shop's own may be its group's."""
+    """Check whether another user may read a secret. A group may read the shop's own key."""
     found = path.stat()
     if found.st_mode & (stat.S_IRWXO if group_may else OTHERS):
         yield failure(
@@ -287,32 +290,4 @@ def _private(
             shop.as_root("chmod", "o-rwx" if group_may else "0600", path),
         )
         return
-    closed = list(_closed(shop, path, key, "posd cannot read it"))
-    yield from closed
-    if not closed:
-        yield ok(path, f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it")
-
-
-def _closed(shop: Shop, path: Path, key: str, consequence: str) -> Findings:
-    """Tell where posd cannot read a file of its own. Raise PermissionError."""
-    if not shop.can_try:
-        with path.open("rb"):
-            return
-    closed = barrier(shop.user, readable, path)
-    if closed is None:
-        return
-    if closed.number != errno.EACCES:
-        yield refusal(key, path, f"{consequence} ({closed.reason})", "look at the disk", _kernel_log(shop))
-        return
-    at, found = closed.at, closed.at.stat()
-    commands = shop.as_root("chown", f"{shop.user.name}:", at)
-    if found.st_uid == shop.user.uid:
-        commands = shop.as_root("chmod", "u+rX", at)
-    yield refusal(
-        key,
-        path,
-        f"{consequence}: {at if at != path else 'it'} belongs to {user_name(found.st_uid)} ({mode(found)}), and posd "
-        f"runs as {shop.user.name}",
-        f"give it to {shop.user.name}",
-        commands,
-    )
+    yield ok(path, f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it")

@@ -1,42 +1,36 @@
-"""The machine: its clock, room on its disks, its firewall."""
+"""The machine: its clock, room on its disks, and whether terminals get through to it."""
 
 import os
 import shlex
-import shutil
 import sqlite3
-import subprocess
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from posd import tls
 from posd.base.times import parse_iso
 from posd.cli.app.times import in_words, moment
-from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
+from posd.cli.doctor.context import DoctorContext, Findings, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
 from posd.cli.doctor.files import mount_again, mount_point
 from posd.clock import kernel
 from posd.clock.rules import Kernel
-from posd.payments.wire import read_event
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
 USUAL_SECONDS = 10.0
 #: From here on the times of a payment, here and on the terminal, cannot be put side by side. Seconds.
 MINUTES_SECONDS = 60.0
-#: The newest events that are looked at.
-EVENTS = 50
 
 SET = "let a time service keep the clock (systemd-timesyncd, chrony, ntpd), and see that it runs"
 
 
-def _set(shop: Shop) -> tuple[str, str]:
+def _set(shop: DoctorContext) -> tuple[str, str]:
     """Return the commands for that."""
     return shop.as_root("timedatectl", "set-ntp", "true"), "timedatectl"
 
 
-def check_clock(shop: Shop) -> Findings:
+def check_clock(shop: DoctorContext) -> Findings:
     """Tell whether something keeps the clock, and how far those of the terminals are from it."""
     state = kernel.state(time.time())
     if state is Kernel.UNSYNCHRONISED:
@@ -83,46 +77,12 @@ def check_clock(shop: Shop) -> Findings:
                     f"compare it with this machine's clock by hand; {SET}",
                     *_set(shop),
                 )
-        for serial, ahead in _events(shop).items():
-            if (
-                serial in shop.terminals_by_serial
-                and ahead >= MINUTES_SECONDS
-                and abs(shop.clocks.get(serial, 0.0)) < MINUTES_SECONDS
-            ):
-                yield warning(
-                    serial,
-                    f"events of it arrived {_span(ahead)} before the time that they bear: its clock was ahead of this "
-                    "machine's",
-                    f"compare both clocks now; {SET}",
-                    *_set(shop),
-                )
 
 
-def _window(shop: Shop, serial: str) -> int | None:
+def _window(shop: DoctorContext, serial: str) -> int | None:
     """Return by how many seconds a terminal lets clocks differ, None where calls to it are not signed."""
     terminal = shop.terminals_by_serial.get(serial)
     return None if terminal is None or terminal.auth == "none" else terminal.hash_encrypt.window_seconds
-
-
-def _events(shop: Shop) -> dict[str, float]:
-    """Return for each terminal how many seconds events of the newest payments were ahead of this clock, at most.
-
-    Only that way round: an event may come late, after an outage of hours, but never before it was made.
-    """
-    ahead: dict[str, float] = defaultdict(lambda: float("-inf"))
-    try:
-        with closing(open_unchanged(shop.settings.database.path)) as db:
-            rows = db.execute("SELECT received_at, body FROM events ORDER BY seq DESC LIMIT ?", (EVENTS,)).fetchall()
-    except (OSError, sqlite3.Error):
-        return {}  # the check of the database tells of it
-    for received_at, body in rows:
-        try:
-            event = read_event(body)
-            span = (parse_iso(event.occurred_at) - parse_iso(received_at)).total_seconds()
-        except (ValueError, TypeError):
-            continue
-        ahead[event.terminal.serial_number] = max(ahead[event.terminal.serial_number], span)
-    return ahead
 
 
 def _time_of(ahead: float) -> str:
@@ -154,7 +114,7 @@ LEAST_FILES = 64
 MIB = 1024 * 1024
 
 
-def check_disk(shop: Shop) -> Findings:
+def check_disk(shop: DoctorContext) -> Findings:
     """Tell how much room is left where the database lies, and whether sockets can be made."""
     directory = shop.settings.database.path.parent
     yield from permitted(directory, _room(shop, directory, LEAST_BYTES, FEW_BYTES))
@@ -163,7 +123,7 @@ def check_disk(shop: Shop) -> Findings:
         yield from permitted(sockets, _room(shop, sockets, 64 * 1024, 64 * 1024))  # the sockets and a lock file
 
 
-def _room(shop: Shop, directory: Path, least: int, few: int) -> Findings:
+def _room(shop: DoctorContext, directory: Path, least: int, few: int) -> Findings:
     found = os.statvfs(_existing(directory))
     free = found.f_bavail * found.f_frsize
     place = str(_existing(directory))
@@ -209,90 +169,55 @@ def _device(path: Path) -> int:
     return _existing(path).stat().st_dev
 
 
-# Firewalls of this machine: hints only. What is there is told, and what has to pass; no rule is judged for certain.
-#
-# Nothing is started that would load a kernel module: a tool is asked only where its tables are in use already.
+# Whether terminals get through to this machine. No rules are read: firewalls have many, and one may stand in the
+# network. A callback that has arrived shows it.
 
-#: How long a tool may take to list its rules, in seconds.
-TOOL_SECONDS = 5.0
-#: Where the tools are for root; an ordinary user's PATH may lack it.
-PATH = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
+#: The newest events that are looked at for callbacks.
+CALLBACKS = 5000
+_CALLED_BACK = (
+    "SELECT t.terminal, t.sent_to, max(e.received_at) FROM events e JOIN transactions t USING (client_transaction_id)"
+    " WHERE e.seq > (SELECT max(seq) FROM events) - ? GROUP BY t.terminal, t.sent_to"
+)
 
 
-def check_firewall(shop: Shop) -> Findings:
-    """Tell which firewall there is, and what it has to let in."""
-    port = str(shop.settings.webhooks.port) if shop.config is not None else ""
-    wanted = f"TCP port {port or '8443 (webhooks.listen)'}"
-    discovery = shop.config is None or shop.settings.discovery.enabled
-    if discovery:
-        wanted += " and UDP port 5353 (mDNS)"
-    ports = [f"{port or 8443}/tcp"] + (["5353/udp"] if discovery else [])
-    todo = f"see that {wanted} may come in from the terminals' network"
-    found = False
-    for name, how, rules in _firewalls():
-        found = True
-        if port and port in rules:
-            yield ok(name, f"{how}; its rules name port {port}", todo)
+def check_firewall(shop: DoctorContext) -> Findings:
+    """Check which terminals have sent callbacks since this machine was started."""
+    yield from permitted("this machine", _let_in(shop))
+
+
+def _let_in(shop: DoctorContext) -> Findings:
+    since = datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
+    callbacks = _callbacks(shop)
+    unseen = []
+    for terminal in shop.terminals:
+        if terminal.access_mode == "cloud":
+            continue
+        at = callbacks.get(terminal.serial)
+        if at is not None and parse_iso(at) >= since:
+            yield ok(terminal.serial, f"a callback of it came in: the last one at {moment(parse_iso(at), date=True)}")
         else:
-            yield warning(name, f"{how}: it may keep the terminals out", todo, *_let_in(shop, name, ports))
-    if not found:
-        yield ok(
-            "this machine", "no firewall was found here; one in the network (router, WLAN) cannot be seen from here"
+            unseen.append(terminal.serial)
+    if unseen:
+        wanted = f"TCP port {shop.port or 8443}" + (" and UDP port 5353" if shop.settings.discovery.enabled else "")
+        yield warning(
+            ", ".join(unseen),
+            "not looked at: only a callback shows that firewalls let a terminal through, and none has come in since "
+            "this machine was started",
+            f"see that {wanted} may come in from the terminals' network; the next payment there shows it",
+            shop.as_root("nft", "list", "ruleset"),
         )
 
 
-def _let_in(shop: Shop, name: str, ports: Sequence[str]) -> Iterator[str]:
-    """Yield the commands that let these ports in; for nftables, whose tables have any name, that shows the rules."""
-    match name:
-        case "ufw":
-            yield from (shop.as_root("ufw", "allow", port) for port in ports)
-        case "firewalld":
-            yield from (shop.as_root("firewall-cmd", "--permanent", f"--add-port={port}") for port in ports)
-            yield shop.as_root("firewall-cmd", "--reload")
-        case "iptables":
-            for number, protocol in (port.split("/") for port in ports):
-                yield shop.as_root("iptables", "-I", "INPUT", "-p", protocol, "--dport", number, "-j", "ACCEPT")
-        case _:
-            yield shop.as_root("nft", "list", "ruleset")
-
-
-def _firewalls() -> Iterator[tuple[str, str, str]]:
-    """Yield name, what was seen, and the rules as text where this user may read them."""
-    if "ENABLED=yes" in _read(Path("/etc/ufw/ufw.conf")):
-        yield "ufw", "ufw is switched on", _read(Path("/etc/ufw/user.rules"))
-        return  # it writes the tables below
-    if Path("/run/firewalld.pid").exists():
-        yield "firewalld", "firewalld runs", _run("firewall-cmd", "--list-all")
-        return
-    if _read(Path("/proc/net/ip_tables_names")).split():
-        rules = _run("iptables", "-S", "INPUT")
-        if _filters(rules):
-            yield "iptables", "iptables filters what comes in", rules
-    if Path("/sys/module/nf_tables").exists():
-        rules = _run("nft", "list", "ruleset")
-        if "hook input" in rules and _filters(rules):
-            yield "nftables", "nftables filters what comes in", rules
-
-
-def _filters(rules: str) -> bool:
-    return any(word in rules.lower() for word in (" drop", " reject"))
-
-
-def _run(tool: str, *arguments: str) -> str:
-    """Return what a tool prints, "" where it is not there or this user may not ask it."""
-    path = shutil.which(tool, path=PATH)
-    if path is None:
-        return ""
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(  # noqa: S603 - one of three tools of the system, with fixed arguments
-            [path, *arguments], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
-        )
-        return done.stdout
-    return ""
-
-
-def _read(path: Path) -> str:
+def _callbacks(shop: DoctorContext) -> dict[str, str]:
+    """Return when each terminal of the network called back last; one at an address of this machine proves nothing."""
+    mine = {"127.0.0.1", "::1", "localhost", *tls.local_addresses()}
+    path = shop.settings.database.path
+    if not path.exists():
+        return {}
     try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+        with open_unchanged(path) as db:
+            rows = db.execute(_CALLED_BACK, (CALLBACKS,)).fetchall()
+    except sqlite3.Error:
+        return {}  # the check of the database tells of it
+    of_network = ((at, serial) for serial, sent_to, at in rows if urlsplit(sent_to or "").hostname not in {None, *mine})
+    return {serial: at for at, serial in sorted(of_network)}

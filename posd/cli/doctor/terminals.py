@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
 
+from posd.base import tls_contexts
 from posd.cli.doctor import certificate as judging
-from posd.cli.doctor.context import Findings, Said, Shop, failure, ok, warning
+from posd.cli.doctor.context import CheckStatus, DoctorContext, Findings, SubjectFinding, failure, ok, warning
 from posd.config import TerminalConfig
 from posd.terminals import trust
 
@@ -36,14 +37,14 @@ SAME_ADDRESS = "Is it still this terminal's address?"
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class CallProgress:
     """How far a call came: `said` is what to tell, `ahead` how many seconds the terminal's clock is ahead of ours."""
 
-    said: Said
+    said: SubjectFinding
     ahead: float | None = None
 
 
-def check(shop: Shop) -> Findings:
+def check(shop: DoctorContext) -> Findings:
     """Tell of each terminal how far a call comes; keep what its clock says."""
     found = asyncio.run(_all(shop))
     documents = {item["serial"]: item for item in shop.running.terminals}
@@ -55,7 +56,7 @@ def check(shop: Shop) -> Findings:
         yield from _of_daemon(shop, terminal.serial, reached.said, documents.get(terminal.serial, {}))
 
 
-def _of_daemon(shop: Shop, serial: str, said: Said, document: Mapping[str, object]) -> Findings:
+def _of_daemon(shop: DoctorContext, serial: str, said: SubjectFinding, document: Mapping[str, object]) -> Findings:
     """Tell where posd has another experience with the terminal than we have now."""
     if said.todo == "" and document.get("reachable") is False and (reason := document.get("reason")):
         yield warning(
@@ -66,10 +67,10 @@ def _of_daemon(shop: Shop, serial: str, said: Said, document: Mapping[str, objec
         )
 
 
-async def _all(shop: Shop) -> dict[str, Reached]:
+async def _all(shop: DoctorContext) -> dict[str, CallProgress]:
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one(terminal: TerminalConfig) -> Reached:
+    async def one(terminal: TerminalConfig) -> CallProgress:
         async with turns:
             return await _reach(shop, terminal)
 
@@ -77,31 +78,34 @@ async def _all(shop: Shop) -> dict[str, Reached]:
     return dict(zip(serials, await asyncio.gather(*map(one, shop.terminals)), strict=True))
 
 
-async def _reach(shop: Shop, terminal: TerminalConfig) -> Reached:
+async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CallProgress:
     serial = terminal.serial
     address = shop.addresses.get(serial)
     if address is None:
-        return Reached(_no_address(shop, terminal))
+        return CallProgress(_no_address(shop, terminal))
     at = f"{address.base_url} ({SOURCES[address.source]})"
     parts = urlsplit(address.base_url)
     host, port = unquote(parts.hostname or ""), parts.port or (443 if parts.scheme == "https" else 80)
     context = None
     if parts.scheme == "https":
         try:
-            context = trust.context(terminal.ca_file, terminal.fingerprint_sha256)
+            context = trust.context(terminal.ca_file, terminal.pin, system=terminal.trusts_system)
         except OSError as error:
-            return Reached(_no_trust(shop, serial, at, str(error)))
+            return CallProgress(_no_trust(shop, serial, at, str(error)))
     try:
         reader, writer = await asyncio.wait_for(
             _connect(host, port, context, trust.called(address.base_url, terminal.server_name)),
             terminal.connect_timeout_seconds,
         )
     except ssl.SSLError as error:
-        return Reached(await _refused(shop, terminal, at, address.base_url, error))
+        return CallProgress(await _refused(shop, terminal, at, address.base_url, error))
     except (OSError, TimeoutError) as error:
-        return Reached(_unreachable(shop, terminal, at, host, error))
+        return CallProgress(_unreachable(shop, terminal, at, host, error))
     try:
-        return await _speak(shop, terminal, at, parts.netloc, reader, writer, context is not None)
+        reached = await _speak(shop, terminal, at, parts.netloc, reader, writer, context is not None)
+        if reached.said.status is CheckStatus.OK and context is not None and terminal.pin is None:
+            return await _strictly(shop, terminal, host, port, reached)
+        return reached
     finally:
         with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
             writer.transport.abort()
@@ -109,6 +113,31 @@ async def _reach(shop: Shop, terminal: TerminalConfig) -> Reached:
 
 #: where an address comes from -> words
 SOURCES = {"config": "from the configuration", "mdns": "found by mDNS"}
+
+
+async def _strictly(
+    shop: DoctorContext, terminal: TerminalConfig, host: str, port: int, reached: CallProgress
+) -> CallProgress:
+    """Verify once more, by strict rules, a terminal that is trusted; tell where they refuse it."""
+    strict = tls_contexts.strict_client(terminal.ca_file, system=terminal.trusts_system)
+    name = terminal.server_name or host.partition("%")[0]
+    try:
+        async with asyncio.timeout(terminal.connect_timeout_seconds):
+            _, writer = await _connect(host, port, strict, name)
+    except ssl.SSLCertVerificationError as error:
+        said = warning(
+            terminal.serial,
+            f"{reached.said.meaning}; strict rules (RFC 5280, the default of Python 3.13) refuse its chain: "
+            f"{judging.words(error)}. posd goes on trusting it",
+            "other programs may refuse it after an upgrade; have its CA issue a right chain, or pin the certificate",
+            shop.command("terminals", "pin", terminal.serial),
+        )
+        return CallProgress(said, reached.ahead)
+    except (OSError, TimeoutError):
+        return reached
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
+        writer.transport.abort()
+    return reached
 
 
 async def _connect(
@@ -119,7 +148,7 @@ async def _connect(
     )
 
 
-def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
+def _no_address(shop: DoctorContext, terminal: TerminalConfig) -> SubjectFinding:
     add = 'write base_url = "https://ADDRESS:6869" into its section'
     if shop.settings.discovery.enabled:
         why = "it does not announce itself over mDNS"
@@ -130,19 +159,11 @@ def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
     else:
         why, todo = "discovery is switched off", f"{add}, or set discovery.enabled = true"
     meaning = f"no address is known: the configuration has none, and {why}"
-    return failure(
-        terminal.serial, meaning, todo, _look(shop, terminal), shop.edit_terminal(terminal.serial, "base_url")
-    )
+    edit = shop.edit_terminal(terminal.serial, "base_url")
+    return failure(terminal.serial, meaning, todo, shop.command("terminals", "--all"), edit)
 
 
-def _look(shop: Shop, terminal: TerminalConfig) -> str:
-    """Return the command that looks for a terminal: by its certificate if that tells it, else among the announced."""
-    if terminal.fingerprint_sha256 or (terminal.server_name and terminal.ca_file):
-        return shop.command("terminals", "find", "--serial", terminal.serial)
-    return shop.command("terminals", "--all")
-
-
-def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
+def _no_trust(shop: DoctorContext, serial: str, at: str, reason: str) -> SubjectFinding:
     todo = "see the configuration: terminals.ca_file"
     if any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found):
         return warning(
@@ -151,8 +172,8 @@ def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
     return failure(serial, f"{at}: cannot be called: {reason}", todo, shop.edit_terminal(serial, "ca_file"))
 
 
-def _unreachable(shop: Shop, terminal: TerminalConfig, at: str, host: str, error: Exception) -> Said:
-    look = _look(shop, terminal)
+def _unreachable(shop: DoctorContext, terminal: TerminalConfig, at: str, host: str, error: Exception) -> SubjectFinding:
+    look = shop.command("terminals", "--all")
     match error:
         case socket.gaierror():
             meaning, todo = "this name is not known", "correct base_url, or the DNS of this network"
@@ -172,7 +193,9 @@ def _unreachable(shop: Shop, terminal: TerminalConfig, at: str, host: str, error
     return failure(terminal.serial, f"{at}: {meaning}", todo, look, shop.edit_terminal(terminal.serial, "base_url"))
 
 
-async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
+async def _refused(
+    shop: DoctorContext, terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError
+) -> SubjectFinding:
     """Tell why TLS failed, and what certificate was found in place of the expected one."""
     serial = terminal.serial
     if not isinstance(error, ssl.SSLCertVerificationError):
@@ -182,7 +205,7 @@ async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str,
                 serial,
                 meaning,
                 f"is the port right ({PORTS})?",
-                shop.command("terminals", "find"),
+                shop.command("terminals", "--all"),
                 shop.edit_terminal(serial, "base_url"),
             )
         return failure(
@@ -196,9 +219,11 @@ async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str,
         async with asyncio.timeout(terminal.connect_timeout_seconds):
             shown = await trust.shown(base_url, terminal.server_name)
     expected = trust.called(base_url, terminal.server_name)
+    system, now = terminal.trusts_system, datetime.now(UTC)
+    reason = trust.words(error, shown, expected, terminal.ca_file, now, system=system)
     return failure(
         serial,
-        f"{at}: {trust.words(error, shown, expected, terminal.ca_file, datetime.now(UTC))}",
+        f"{at}: {reason}",
         "is it this terminal? Compare the certificate with the terminal's own display; until it is trusted no payment "
         "is sent to it",
         shop.command("terminals", "pin", serial),
@@ -206,14 +231,14 @@ async def _refused(shop: Shop, terminal: TerminalConfig, at: str, base_url: str,
 
 
 async def _speak(
-    shop: Shop,
+    shop: DoctorContext,
     terminal: TerminalConfig,
     at: str,
     netloc: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     tls: bool,
-) -> Reached:
+) -> CallProgress:
     """Send the harmless request and read the head of what comes back."""
     sent, serial = time.time(), terminal.serial
     try:
@@ -230,15 +255,17 @@ async def _speak(
             "payment application on the terminal",
             shop.command("terminals"),
         )
-        return Reached(said)
+        return CallProgress(said)
     received = time.time()
     line, _, rest = head.partition(b"\r\n")
     if not line.startswith(b"HTTP/1."):
         meaning, todo = f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?"
-        said = failure(serial, meaning, todo, _look(shop, terminal), shop.edit_terminal(terminal.serial, "base_url"))
-        return Reached(said)
+        said = failure(
+            serial, meaning, todo, shop.command("terminals", "--all"), shop.edit_terminal(serial, "base_url")
+        )
+        return CallProgress(said)
     answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
-    return Reached(ok(serial, answer), _ahead(rest, (sent + received) / 2))
+    return CallProgress(ok(serial, answer), _ahead(rest, (sent + received) / 2))
 
 
 def _ahead(head: bytes, now: float) -> float | None:

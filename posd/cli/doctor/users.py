@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from posd.cli.app.parameters import user_name
+from posd.base.files import user_name
 from posd.cli.doctor.service import Service
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def tried_as(user: User, probe: Callable[[], T], kind: type[T]) -> T:
         raise OSError(errno.EIO, f"nothing could be tried as the user {user.uid}") from error
 
 
-class Barrier(msgspec.Struct, frozen=True):
+class AccessBarrier(msgspec.Struct, frozen=True):
     """Why something cannot be opened: the system's error number, and the file or directory that stands in the way."""
 
     number: int
@@ -138,17 +138,17 @@ class Barrier(msgspec.Struct, frozen=True):
         return os.strerror(self.number)
 
 
-def readable(path: Path) -> Barrier | None:
+def readable(path: Path) -> AccessBarrier | None:
     """Return why a file cannot be read, None where it can."""
     try:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        return Barrier(error.errno or errno.EIO, str(_closed(path) or path))
+        return AccessBarrier(error.errno or errno.EIO, str(_closed(path) or path))
     return None
 
 
-def writable(path: Path) -> Barrier | None:
+def writable(path: Path) -> AccessBarrier | None:
     """Return why a file, or files in a directory, cannot be written; of one that is not there, why it cannot be made.
 
     Nothing is made.
@@ -157,12 +157,12 @@ def writable(path: Path) -> Barrier | None:
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if place != path and not place.is_dir():
-        return Barrier(errno.ENOTDIR, str(place))
+        return AccessBarrier(errno.ENOTDIR, str(place))
     wanted = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
     if os.access(place, wanted):
         return None
     refused = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
-    return Barrier(refused, str(_closed(place) or place))
+    return AccessBarrier(refused, str(_closed(place) or place))
 
 
 def _closed(path: Path) -> Path | None:
@@ -170,9 +170,9 @@ def _closed(path: Path) -> Path | None:
     return next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
 
 
-def barrier(user: User, probe: Callable[[Path], Barrier | None], path: Path) -> Barrier | None:
+def barrier(user: User, probe: Callable[[Path], AccessBarrier | None], path: Path) -> AccessBarrier | None:
     """Return what keeps that user from `readable` or `writable`. Raise OSError."""
-    return tried_as(user, partial(probe, path), Barrier | None)  # type: ignore[arg-type]  # msgspec takes it
+    return tried_as(user, partial(probe, path), AccessBarrier | None)  # type: ignore[arg-type]  # msgspec takes it
 
 
 def bindable(host: str, port: int) -> str:

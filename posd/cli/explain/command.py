@@ -15,7 +15,7 @@ from posd.cli.app.context import context
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.tables import Layout
 from posd.cli.explain import table
-from posd.cli.explain.table import KINDS, Entry, said
+from posd.cli.explain.table import KINDS, CodeEntry, said
 
 #: Labels of an entry: means, comes, money, do, see.
 LABELS: Mapping[Language, Sequence[str]] = {
@@ -53,7 +53,7 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
         _list(output, found)
 
 
-def _find(code: str, language: Language) -> Sequence[Entry]:
+def _find(code: str, language: Language) -> Sequence[CodeEntry]:
     found = table.find(code, language)
     if not found:
         every = "posd explain lists all of them"
@@ -69,7 +69,7 @@ def _language(config_path: str) -> Language:
     return Language.EN if config is None else Language(config.local_api.language)
 
 
-def _show(output: Output, entry: Entry) -> None:
+def _show(output: Output, entry: CodeEntry) -> None:
     """Write one entry."""
     means, comes, money, do, more = LABELS[entry.language]
     pairs: list[Pair] = [(means, entry.means), (comes, entry.comes), (money, entry.money), (do, entry.do)]
@@ -80,7 +80,7 @@ def _show(output: Output, entry: Entry) -> None:
     output.panel(entry.title, pairs, "cyan")
 
 
-def _list(output: Output, found: Sequence[Entry]) -> None:
+def _list(output: Output, found: Sequence[CodeEntry]) -> None:
     """Write all entries: on a terminal a table for each kind, else a line each."""
     if not output.rich:
         output.table(("kind", "code", "means"), [(entry.kind, entry.code, entry.means) for entry in found])

@@ -9,7 +9,7 @@ import click
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, Pair
+from posd.cli.app.output import Output, Pair, counted
 from posd.cli.app.times import in_words, moment
 from posd.client.calls import Reply
 
@@ -98,6 +98,6 @@ def _terminals(said: Mapping[str, Any]) -> str:
         return "no event of the last hour has a time"
     apart = abs(said["ahead_seconds"])
     way = "ahead of" if said["ahead_seconds"] > 0 else "behind"
-    many = f"{said['payments']} payments on {said['terminals']} terminals"
+    many = f"{counted(said['payments'], 'payment')} on {counted(said['terminals'], 'terminal')}"
     verdict = "they confirm the clock" if said["agree"] else "too few, or they do not agree: they confirm nothing"
     return f"the clock is {apart:.0f} s {way} theirs ({many}; {verdict})"

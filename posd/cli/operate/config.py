@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from posd.base.files import acting_as_owner
 from posd.base.text import shown
-from posd.cli.app.context import Context
+from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.shell import pasted
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
-from posd.config.show import entries, profile_entries, toml_lines
+from posd.config.show import ShownValue, entries, profile_entries, toml_lines
 
 if TYPE_CHECKING:
-    from posd.cli.doctor.context import Finding
+    from posd.cli.doctor.context import CheckFinding
 
 #: What stands behind a value that does not come from its own key.
 SOURCE_NOTES = {
@@ -55,13 +56,13 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     what to do about it.
     """
     loaded = load_or_exit(given.config_path, as_json=as_json, check_files=False)
-    refused: list[Finding] = []
-    unseen: list[Finding] = []
+    refused: list[CheckFinding] = []
+    unseen: list[CheckFinding] = []
     if not file_only:
         from posd.cli.doctor.checks import refusals  # it loads more than the other commands of this file need
-        from posd.cli.doctor.context import Shop
+        from posd.cli.doctor.context import DoctorContext
 
-        shop = Shop(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
+        shop = DoctorContext(loaded.file, loaded, (), Path(given.socket_path) if given.socket_path else None)
         refused, unseen = refusals(shop)
     notes = list(dict.fromkeys(map(_reason, unseen)))
     if as_json:
@@ -94,7 +95,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
     sys.exit(ExitCode.USAGE if refused else ExitCode.DONE)
 
 
-def _reason(one: "Finding") -> str:
+def _reason(one: "CheckFinding") -> str:
     """Say what is wrong, and with what: the key alone does not say it where it is not written in the file."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
@@ -109,17 +110,49 @@ def show(given: Context, profile: bool, as_json: bool) -> None:
     if profile:
         _show_profile(loaded, as_json=as_json)
     elif as_json:
-        click.echo(json.dumps(_document(loaded), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_document(loaded), indent=2))
     else:
         _say(f"# {loaded.file}", dim=True)
-        for line, source in toml_lines(loaded):
-            note = SOURCE_NOTES.get(source or "")
-            _say(line if note is None else f"{line}  # {note}", dim=note is not None or None)
+        for line, entry in toml_lines(loaded):
+            note = _origin(loaded, entry) if entry else ""
+            _say(f"{line}  # {note}" if note else line, dim=bool(note) or None)
+
+
+def _origin(loaded: Config, entry: ShownValue) -> str:
+    """Return the file of a value; nothing if it is the first file."""
+    if entry.file is None:
+        return SOURCE_NOTES[entry.source]
+    return "" if entry.file == loaded.file else str(entry.file.relative_to(loaded.file.parent))
 
 
 def _say(text: str, *, err: bool = False, **style: Any) -> None:
     """Write a line, without what would load more than these commands need (`posd.cli.app.output`)."""
     click.echo(click.style(shown(text), **style), err=err)
+
+
+def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
+    """Load the configuration as `load_or_exit` does; root acts as the owner of the state folder from then on."""
+    config = load_or_exit(config_path, as_json=as_json, check_files=False)
+    act_as_owner(config.database.path)
+    return config
+
+
+def act_as_owner(file: Path) -> None:
+    """Let root act as the owner of a file's folder until the command ends. Raise ClickException."""
+    try:
+        click.get_current_context().with_resource(acting_as_owner(file))
+    except OSError as error:
+        raise click.ClickException(f"cannot use {file.absolute().parent}: {error.strerror}") from error
+
+
+def is_own_file(path: Path) -> bool:
+    """Tell whether a path is of the files that posd keeps beside its database; it is not for what a command writes."""
+    from posd.config import examine, parse
+    from posd.storage.database_files import is_own  # few commands write a file
+
+    file = Path(context(click.get_current_context()).config_path)
+    config = examine(file, check_files=False)[0] or parse("", file=file, check_files=False)
+    return is_own(path, config.database.path)
 
 
 def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool = True) -> Config:
@@ -147,7 +180,7 @@ def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
         _say(shlex.join([*(["sudo"] if os.geteuid() else []), "editor", *line, file]), err=True)
 
 
-def _print_problem(at: "ConfigProblem | Finding", reason: str, cure: str, commands: Iterable[str] = ()) -> None:
+def _print_problem(at: "ConfigProblem | CheckFinding", reason: str, cure: str, commands: Iterable[str] = ()) -> None:
     """Write it to stderr: wrapped on a terminal, each text a line in a pipe."""
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
     indent = " " * INDENT
@@ -177,8 +210,14 @@ def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
     marks = {"local": "", "cloud": " (cloud)"}
     terminals = [f"{terminal.serial}{marks[terminal.access_mode]}" for terminal in loaded.terminals]
     yield "terminals", ", ".join(terminals) or "none: every payment will be refused until one is configured"
+    zone = loaded.merchant.timezone
+    default = " (the default; the merchant account may have another)"
+    yield "days", f"end at midnight of {zone}{default if loaded.sources['merchant.timezone'] == 'default' else ''}"
     certificate = loaded.webhooks.certificate or "the one of posd tls init"
-    yield "webhooks", f"https on {loaded.webhooks.listen}, certificate: {certificate}"
+    alone = " (IPv4 alone; [::] takes both)" if loaded.webhooks.host == "0.0.0.0" else ""  # noqa: S104 - compared
+    yield "webhooks", f"https on {loaded.webhooks.listen}{alone}, certificate: {certificate}"
+    if loaded.metrics.listen:
+        yield "metrics", f"http on {loaded.metrics.listen}, for everything that reaches it"
     if any(terminal.access_mode == "cloud" for terminal in loaded.terminals):
         yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
     local = loaded.local_api
@@ -203,8 +242,13 @@ def _document(loaded: Config) -> dict[str, object]:
             table = table.setdefault(name, {})
         table[entry.name] = entry.value
     terminals = [values.pop(f"terminals[{index}]") for index in range(len(loaded.terminals))]
-    sources = {f"{entry.section}.{entry.name}": entry.source for entry in entries(loaded)}
-    return {"file": str(loaded.file), "values": {**values, "terminals": terminals}, "sources": sources}
+    keys = {f"{entry.section}.{entry.name}": entry for entry in entries(loaded)}
+    return {
+        "file": str(loaded.file),
+        "values": {**values, "terminals": terminals},
+        "sources": {key: entry.source for key, entry in keys.items()},
+        "files": {key: str(entry.file) for key, entry in keys.items() if entry.file},
+    }
 
 
 def _show_profile(loaded: Config, *, as_json: bool) -> None:

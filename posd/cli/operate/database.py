@@ -1,28 +1,38 @@
 """`posd backup` and `posd prune`: the running daemon copies its database, or removes what is old."""
 
+import sqlite3
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from posd.base.files import acting_as_owner
 from posd.cli.app.completion_words import files
 from posd.cli.app.connection import Api, Reply, connect, json_option
+from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, counted, size
 from posd.cli.app.parameters import asks
+from posd.cli.app.private_file import private_file
 from posd.cli.app.times import moment
+from posd.cli.operate.config import is_own_file
+from posd.storage import backup as backup_file
+from posd.storage.errors import StorageUnavailable, StoreError
 
 #: seconds: far above what the largest database needs, so that a fault ends too.
 BACKUP_SECONDS = 3600.0
 PRUNE_SECONDS = 6 * 3600.0
-#: Backups that are kept in a directory, without --keep.
-KEEP = 14
 
 BUSY = "posd copies the database, and checks the copy"
+#: What a backup lacks whose folder cannot be synced.
+NOT_SYNCED = (
+    "The file system of its directory could not say that the file's name is on disk: a power cut now could take the "
+    "backup away. Keep another one on a local disk."
+)
 WARNING = "The callback key is in it: keep it as secret as the key."
 
 
@@ -31,15 +41,21 @@ WARNING = "The callback key is in it: keep it as secret as the key."
 @click.option(
     "--into", metavar="DIRECTORY", shell_complete=files, help="Write it there, under a name with the time in it."
 )
-@click.option("--keep", type=click.IntRange(1, 10_000), metavar="N", help=f"With --into: keep the newest N [{KEEP}].")
+@click.option(
+    "--keep",
+    type=click.IntRange(1, backup_file.MOST_KEPT),
+    metavar="N",
+    help=f"With --into: keep the newest N [{backup_file.KEEP}].",
+)
 @json_option
 @click.pass_context
 def backup(ctx: click.Context, output: Output, path: str | None, into: str | None, keep: int | None) -> None:
     """Copy the database to FILE while payments run; `-` is standard output.
 
     The copy is read from end to end before it counts. The callback key goes with it, so keep it as secret as the key.
-    A backup of the name FILE is replaced once the new one is complete. Into a DIRECTORY each has a name of its own,
-    and the oldest beyond N are removed when the new one is complete.
+    A backup of the name FILE is replaced once the new one is complete. Into a DIRECTORY posd writes it itself,
+    compressed, under a name of its own. The oldest beyond N are removed when the new one is complete, or before where
+    the disk lacks room.
     """
     if (path is None) == (into is None):
         raise click.UsageError("name the FILE to write, or --into DIRECTORY")
@@ -51,63 +67,91 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
         try:
             if path == "-":
                 _send(api, output)
-            elif into is not None:
-                directory = Path(into).absolute()
-                _copy(api, output, directory, {"into": str(directory), "keep": KEEP if keep is None else keep})
+            elif path is not None:
+                _receive(api, output, Path(path).absolute())
             else:
-                target = Path(path or "").absolute()
-                _copy(api, output, target, {"path": str(target)})
+                _rotate(api, output, Path(into or "").absolute(), backup_file.KEEP if keep is None else keep)
         except KeyboardInterrupt:
             output.note("Stopped waiting; posd may go on with it.", "yellow")
             sys.exit(ExitCode.OPEN)
 
 
-def _copy(api: Api, output: Output, target: Path, body: Mapping[str, Any]) -> None:
-    """Have posd write a backup to `target`, a file or a directory, and say what it wrote."""
+def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
+    """Have posd write a backup into a directory, and show what it wrote and removed."""
     with output.busy(BUSY):
-        reply = api.post("/backup", body, seconds=BACKUP_SECONDS)
+        reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
     if output.as_json:
         output.json(reply.raw)
-    else:
-        _tell(output, reply.body, target, body.get("keep"))
-    _look_for(output, target)
+        return
+    written = reply.body
+    _show_written(output, written)
+    removed = len(written["removed"])
+    gone = f", {removed} older removed" if removed else ""
+    output.line(f"{written['kept']} in {directory}{gone} (the newest {keep} are kept).")
+    for name in written["unusable"]:
+        output.line(f"{name} beside it cannot be used; it is not counted, and not removed.", "yellow")
 
 
-def _tell(output: Output, written: Mapping[str, Any], target: Path, keep: int | None) -> None:
+def _show_written(output: Output, written: Mapping[str, Any]) -> None:
     output.line(
         f"Written: {written['path']}, {size(written['bytes'])}, {counted(written['transactions'], 'payment')}; "
         "read back and found sound.",
         "green",
     )
     output.line(WARNING)
-    if keep is not None:
-        removed = len(written["removed"])
-        gone = f", {removed} older removed" if removed else ""
-        output.line(f"{written['kept']} in {target}{gone} (the newest {keep} are kept).")
-        for name in written["unusable"]:
-            output.line(f"{name} beside it cannot be used; it is not counted, and not removed.", "yellow")
+    if not written.get("synced", True):  # an older posd does not say
+        output.line(NOT_SYNCED, "yellow")
 
 
-def _look_for(output: Output, target: Path) -> None:
-    """Say where the caller cannot see what posd wrote."""
-    with suppress(OSError):  # the directory may be closed to this user, and open to posd
-        if target.parent.is_dir() and not target.exists():
-            output.note(
-                f"It cannot be seen from here: has posd a {target.parent} of its own (PrivateTmp=)? Then name "
-                "another directory.",
-                "yellow",
+def _receive(api: Api, output: Output, file: Path) -> None:
+    """Write the backup that posd sends to a file, as the caller, and check it before it is put in place."""
+    _refuse_other(file)
+    pieces = _stream(api, output)
+    try:
+        with private_file(file, replaces=True) as fresh:
+            with fresh.open("wb") as content:
+                for piece in pieces:
+                    backup_file.check_room(fresh.parent, len(piece))
+                    content.write(piece)
+            transactions, contents = backup_file.check(fresh), backup_file.read(fresh)
+            written = backup_file.Written(
+                str(file), fresh.stat().st_size, transactions, contents.made_at or "", backup_file.sync_name(fresh)
             )
+    except (OSError, sqlite3.Error, StoreError, StorageUnavailable) as error:
+        reason = getattr(error, "strerror", None) or error
+        words = f"no backup was written to {file} ({reason}); name a file in a directory that you may write to"
+        raise Failure(words, ExitCode.NOT_DONE, output) from error
+    document = msgspec.json.encode(written)
+    output.json(document)
+    if not output.as_json:
+        _show_written(output, msgspec.json.decode(document))
+
+
+def _refuse_other(file: Path) -> None:
+    """Raise UsageError where a file is there that is no backup, or is posd's own."""
+    if is_own_file(file):
+        raise click.UsageError(f"{file} is one of posd's own files; name another file")
+    try:
+        with acting_as_owner(file):
+            if file.exists() and backup_file.read(file).made_at is None:
+                raise click.UsageError(f"{file} is a database that is in use; name another file")
+    except (OSError, backup_file.NotABackup) as error:
+        raise click.UsageError(f"{file} is there, and no backup of posd; name another file") from error
 
 
 def _send(api: Api, output: Output) -> None:
     stream, count = sys.stdout.buffer, 0
-    with output.busy(BUSY):
-        pieces = api.receive("/backup", {"send": True}, seconds=BACKUP_SECONDS)
-        first = next(pieces, b"")
-    for piece in chain((first,), pieces):
+    for piece in _stream(api, output):
         count += stream.write(piece)
     stream.flush()
     output.note(f"Sent: {size(count)}, read back and found sound. {WARNING}")
+
+
+def _stream(api: Api, output: Output) -> Iterator[bytes]:
+    with output.busy(BUSY):
+        pieces = api.receive("/backup", {"send": True}, seconds=BACKUP_SECONDS)
+        first = next(pieces, b"")
+    return chain((first,), pieces)
 
 
 #: Why something is kept -> words.

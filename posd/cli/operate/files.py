@@ -17,18 +17,19 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import DESCRIPTION, Output, counted
 from posd.cli.app.parameters import asks, caller
+from posd.cli.app.streams import drop_lost_output
 from posd.cli.app.times import in_words, moment
-from posd.cli.operate.config import load_or_exit
+from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
-from posd.records.witness import Started
+from posd.records.witness import StartedPayment
 from posd.records.witness_file import WitnessFile
 from posd.storage.backup import NotABackup
 from posd.storage.errors import StoreError
 from posd.storage.marks import GoneBack, OldFile, Restored
 from posd.upkeep import id_list
 from posd.upkeep import verify as checking
-from posd.upkeep.id_list import BadList
-from posd.upkeep.restore import Prepared, Restore
+from posd.upkeep.id_list import InvalidIdList
+from posd.upkeep.restore import Restore, RestorePlan
 
 Look = Callable[[str, int, int], None]
 
@@ -39,9 +40,15 @@ def _told(output: Output) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable | BadList) else ExitCode.NOT_DONE
+        code = (
+            ExitCode.USAGE
+            if isinstance(error, NotABackup | checking.NothingToVerify | InvalidIdList)
+            else ExitCode.NOT_DONE
+        )
         raw = msgspec.json.encode({"ok": False, "error": str(error)})
-        lines = error.lines if isinstance(error, BadList) else (str(error),)  # which can quote a name of several lines
+        lines = (
+            error.lines if isinstance(error, InvalidIdList) else (str(error),)
+        )  # which can quote a name of several lines
         raise Failure(lines, code, output, raw) from error
 
 
@@ -65,8 +72,10 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
 
     posd may run. Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be checked.
     """
-    if file is None:
-        file = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database.path
+    if file is not None:
+        act_as_owner(file)
+    else:
+        file = load_as_owner(context(ctx).config_path, as_json=output.as_json).database.path
     with _told(output), _progress(output) as look:
         report = checking.verify(file, look)
     if output.as_json:
@@ -76,7 +85,7 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
     sys.exit(ExitCode.NOT_DONE if report.counts else ExitCode.DONE)
 
 
-def _show_report(output: Output, report: checking.Report) -> None:
+def _show_report(output: Output, report: checking.VerifyReport) -> None:
     what = "backup" if report.backup else "database"
     checked = f"{counted(report.transactions, 'payment')}, {report.events} events"
     if report.print_jobs:
@@ -151,9 +160,10 @@ def restore(
     if new_callback_key:
         _make_key(ctx, output, operator, yes)
         return
-    database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
     with _told(output):
-        named = _named(ids, database.witness) if ids is not None else {}
+        named = _read_list(ids) if ids is not None else {}
+    database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
+    named |= _witnessed(named, database.witness)
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         with _progress(output) as look:
             prepared = restoring.prepare(file, look, named)
@@ -164,6 +174,7 @@ def restore(
             if not click.confirm("Do it?", err=True):
                 aside.line("Nothing was changed.")
                 sys.exit(ExitCode.NOT_DONE)
+        drop_lost_output()
         restoring.commit()
     if output.as_json:
         mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
@@ -176,26 +187,27 @@ def restore(
     output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
 
 
-def _named(ids: Path, witness: Path) -> dict[str, Started]:
-    """Read the list of --ids. What the witness of a database tells of one of them, such as its sale, is more than that.
-
-    Raise StoreError.
-    """
+def _read_list(ids: Path) -> dict[str, StartedPayment]:
+    """Read the list of --ids. Raise StoreError."""
     try:
         with nullcontext(sys.stdin.buffer) if str(ids) == "-" else ids.open("rb") as file:
-            named = id_list.read(file)
+            return id_list.read(file)
     except OSError as error:
-        raise BadList(f"cannot read the list of --ids, {ids} ({error.strerror}); nothing was changed") from error
+        raise InvalidIdList(f"cannot read the list of --ids, {ids} ({error.strerror}); nothing was changed") from error
+
+
+def _witnessed(named: Mapping[str, StartedPayment], witness: Path) -> dict[str, StartedPayment]:
+    """Return what the witness of a database tells of payments, such as their sale: more than a list does."""
     try:
         left = WitnessFile(witness).read()
     except OSError:  # the daemon tells it at its start
         left = None
-    return named | {identity: left.started[identity] for identity in named if left and identity in left.started}
+    return {identity: left.started[identity] for identity in named if left and identity in left.started}
 
 
 def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> None:
     """Make a new callback key on purpose, after saying what is lost with the old one."""
-    database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
+    database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
         aside = Output(as_json=False, stream=sys.stderr)
         aside.line(KEY_LOST, "yellow")
@@ -203,6 +215,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
             aside.line("Nothing was changed.")
             sys.exit(ExitCode.NOT_DONE)
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
+        drop_lost_output()
         made = restoring.new_key(operator)
     if output.as_json:
         output.json(msgspec.json.encode(made))
@@ -256,7 +269,7 @@ def _taken(what: str, by_id: int) -> str:
     return f"{what}, of {by_id} only the id" if by_id else what
 
 
-def _show_plan(aside: Output, database: Path, prepared: Prepared) -> None:
+def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
     """Write what a restore will do."""
     mark, contents = prepared.mark, prepared.backup
     pairs = [("database", str(database))]
@@ -291,7 +304,7 @@ OLD = {
 }
 
 
-def _key_lines(prepared: Prepared) -> Iterator[str]:
+def _key_lines(prepared: RestorePlan) -> Iterator[str]:
     """Yield what is to be said about the callback key."""
     keys = prepared.keys
     if keys.aside:

@@ -9,20 +9,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import IO, Any
 
 import click
 import msgspec
 
+from posd.base.files import login_name
 from posd.base.text import escaped, shown
-from posd.cli.app import times
+from posd.cli.app import parameters, times
 from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.find_id import LEAST
 from posd.cli.app.output import Output
-from posd.cli.app.parameters import login_name
 from posd.logs.events import EVENTS
 
 # Lines of posd's log: read, selected, and put into words for people.
@@ -293,8 +293,8 @@ Found = tuple[bytes, dict[str, Any] | None]
 @click.option("-n", "--lines", type=click.IntRange(0), metavar="COUNT", help="The newest so many.  [default: 200]")
 @click.option("--all", "everything", is_flag=True, help="All lines that there are.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines as they come (Ctrl-C ends it).")
-@click.option("--since", metavar="TIME", help='From then on: "10:42", "2026-11-22 10:42", today, -1h.')
-@click.option("--until", metavar="TIME", help="Until then.")
+@click.option("--since", type=parameters.moment, metavar="TIME", help="From then on, as in 10:42, today or -1h.")
+@click.option("--until", type=parameters.moment, metavar="TIME", help="Until then.")
 @click.option("-p", "--level", type=click.Choice(LEVELS), help="Only this level and what is more important.")
 @click.option("--event", metavar="NAME", help="Only this event, or those that begin so: payment, webhook.q")
 @click.option("--transaction", metavar="ID", help="Only this payment: its id, or how that begins.")
@@ -310,8 +310,8 @@ def logs(
     lines: int | None,
     everything: bool,
     follow: bool,
-    since: str | None,
-    until: str | None,
+    since: str | date | None,
+    until: str | date | None,
     level: str | None,
     event: str | None,
     unit: str,
@@ -340,8 +340,8 @@ def logs(
         source = of_file(file)
     else:
         options = [f"--lines={'all' if newest is None or (counted and not follow) else newest}"]
-        options += [f"--since={since}"] if since else []
-        options += [f"--until={until}"] if until else []
+        options += [f"--since={_in_journal(since)}"] if since else []
+        options += [f"--until={_in_journal(until)}"] if until else []
         options += [f"--priority={PRIORITIES[level]}"] if level else []
         source = of_journal(unit, [*options, "--follow"] if follow else options)
     if output.rich:
@@ -358,6 +358,13 @@ def logs(
         raise Failure(str(error), ExitCode.NOT_DONE, output) from error
     if not told and not follow:
         output.note(_nothing(selection, None if file else unit))
+
+
+def _in_journal(at: str | date) -> str:
+    """Write a time, or the begin of a day here, as journalctl reads it."""
+    if isinstance(at, date):
+        return f"{at} 00:00:00"
+    return f"@{datetime.fromisoformat(at).timestamp():.0f}"
 
 
 def _nothing(selection: Selection, unit: str | None) -> str:

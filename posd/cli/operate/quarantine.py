@@ -15,7 +15,7 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, inline
 from posd.cli.app.subject import COMMANDS_FOR
 from posd.cli.app.tables import Id, Number
-from posd.cli.app.times import When, moment
+from posd.cli.app.times import TimeCell, moment
 
 #: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
 REPROCESS_SECONDS = 3600.0
@@ -74,7 +74,7 @@ def entry_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
-        When(entry["received_at"]),
+        TimeCell(entry["received_at"]),
         CHANNELS.get(entry["channel"], entry["channel"]),
         Id(about),
         entry["peer"] or "-",

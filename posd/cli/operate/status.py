@@ -11,25 +11,24 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from posd.base.files import user_name
+from posd.base.text import shown
 from posd.base.times import parse_iso
-from posd.cli.app.cells import shortened, width
+from posd.cli.app.cells import shortened, width, wrap
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
-from posd.cli.app.parameters import user_name
 from posd.cli.app.tables import SHORT_ID, short_ids
 from posd.cli.app.times import day, here, in_words, moment, short
+from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import RESOLVED_AS, started, state
-from posd.cli.watch.screen import wrap
 from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]
 
-#: health's `status` -> style of its headline.
-STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
 #: terminal's `reachable` -> word.
 REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not known"}
 #: A backup that is older than this, in seconds, is missing: the timer makes one a day.
@@ -55,11 +54,13 @@ SET_CLOCK = 'posd clock; where it is wrong: sudo timedatectl set-time "YYYY-MM-D
 SWAPPED = re.compile(r"in place of (\S+) into \[\[terminals\]\]")
 #: Where the package keeps the state of posd; it belongs to the user that runs it.
 USUAL_STATE = Path("/var/lib/posd")
-#: Longest that the service manager may take, in seconds.
-SYSTEMCTL_SECONDS = 5.0
+#: Longest that the service manager and its journal may take, in seconds.
+SYSTEMD_SECONDS = 1.0
+#: Longest that posd may take: it looks at the terminals first, for up to half of that. Seconds.
+ANSWER_SECONDS = 10.0
 
 
-class Line(NamedTuple):
+class StatusLine(NamedTuple):
     """A line of the screen; `todo`: what to do, a command where there is one."""
 
     label: str
@@ -69,9 +70,10 @@ class Line(NamedTuple):
 
 
 @click.command()
+@click.option("--watch", is_flag=True, help="Show terminals and open payments as a table that refreshes, until Ctrl-C.")
 @json_option
 @click.pass_context
-def status(ctx: click.Context, output: Output) -> None:
+def status(ctx: click.Context, output: Output, watch: bool) -> None:
     """Say in one screen whether all is well, and what to do where it is not.
 
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
@@ -79,6 +81,11 @@ def status(ctx: click.Context, output: Output) -> None:
     """
     try:
         with connect(ctx) as api:
+            if watch:
+                from posd.cli.watch.command import refresh
+
+                refresh(api, output)
+                return
             document, raw, payments = _ask(api)
             ids = _beginnings(api, payments or ())
     except ForeignAnswer:
@@ -95,7 +102,7 @@ def status(ctx: click.Context, output: Output) -> None:
     sys.exit(ExitCode.NOT_DONE if any(line.wrong for line in found) else ExitCode.DONE)
 
 
-def typed(found: Iterable[Line], socket: Path) -> list[Line]:
+def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
     """Return lines whose `posd doctor` this user can type: it looks into files that posd and root alone may read."""
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
@@ -104,7 +111,7 @@ def typed(found: Iterable[Line], socket: Path) -> list[Line]:
     return [line._replace(todo=AS_POSD.sub(renew, DOCTOR.sub("sudo posd doctor", line.todo))) for line in found]
 
 
-def edited(found: Iterable[Line], file: Path) -> list[Line]:
+def edited(found: Iterable[StatusLine], file: Path) -> list[StatusLine]:
     """Return lines that name the file of the configuration, and the line, where a terminal is to be written anew."""
     return [line._replace(todo=SWAPPED.sub(lambda match: _at_terminal(match, file), line.todo)) for line in found]
 
@@ -124,7 +131,7 @@ def _at_terminal(match: re.Match[str], file: Path) -> str:
 def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
     """Return the status, or what the till's socket gives of it, the same as it came, and the open payments."""
     try:
-        reply = api.get("/status", {"check": "true"})
+        reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
         document, raw = reply.body, reply.raw
     except Problem as problem:
         if problem.code not in ("forbidden", "not_found"):  # the latter: an older posd
@@ -157,7 +164,7 @@ def _beginnings(api: Api, payments: Sequence[Document]) -> Mapping[str, str]:
     return found
 
 
-def headline(document: Document, found: Sequence[Line]) -> str:
+def headline(document: Document, found: Sequence[StatusLine]) -> str:
     """Return the answer in words."""
     # A line without a label is one of several: the first of them has it.
     wrong = [
@@ -173,19 +180,19 @@ def headline(document: Document, found: Sequence[Line]) -> str:
 
 def lines(
     document: Document, payments: Sequence[Document] | None, ids: Mapping[str, str] | None = None
-) -> Iterator[Line]:
+) -> Iterator[StatusLine]:
     """Yield what the screen shows: of a whole status, or of what the till's socket gives of it.
 
     `ids`: the id of a payment -> what names it alone; one that is not there is written in full.
     """
     whole = "uptime_seconds" in document
     version = document["version"]
-    yield Line("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
+    yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
     if whole:
         # Of a clock that is not believed the year may be the wrong one.
         year = document["clock"]["status"] != "ok"
         since = moment(document["started_at"], date=True, year=year)
-        yield Line("uptime", f"{age(document['uptime_seconds'])}, since {since}")
+        yield StatusLine("uptime", f"{age(document['uptime_seconds'])}, since {since}")
         yield _configuration(document["configuration"], year=year)
     checks = document["health"]["checks"]
     for name, check in sorted(checks.items(), key=lambda item: _rank(*item)):
@@ -196,18 +203,18 @@ def lines(
             # Of a clock that is not believed, `posd clock` says all.
             detail = check["detail"].partition(". ")[0]
             words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
-            yield Line(name, words, not well, "" if well else SET_CLOCK)
+            yield StatusLine(name, words, not well, "" if well else SET_CLOCK)
         elif name == "certificate" or not well:
             todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
-            yield Line(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
+            yield StatusLine(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
     yield from _terminals(document["terminals"])
     yield from _work(document.get("counters"), payments, ids or {})
     if whole:
         yield _disk(document["disk"])
         yield _backup(document)
-        yield Line("relay", "none")
+        yield StatusLine("relay", "none")
     else:
-        yield Line(
+        yield StatusLine(
             "not shown",
             "uptime, attention, disk, backup: this is the socket of the tills",
             todo="sudo posd status, or join the group posd-admin",
@@ -221,18 +228,20 @@ def _rank(name: str, check: Document) -> int:
     return len(FIRST) if check["status"] == "failing" else len(FIRST) + 1
 
 
-def _configuration(found: Document, *, year: bool) -> Line:
+def _configuration(found: Document, *, year: bool) -> StatusLine:
     loaded = f"loaded at {moment(found['loaded_at'], date=True, year=year)}"
     if (refused := found["refused"]) is None:
         keys = ", ".join(found["needs_restart"])
         if keys:
-            return Line("configuration", f"{loaded}; a restart takes up {keys}", todo="sudo systemctl restart posd")
-        return Line("configuration", loaded)
+            return StatusLine(
+                "configuration", f"{loaded}; a restart takes up {keys}", todo="sudo systemctl restart posd"
+            )
+        return StatusLine("configuration", loaded)
     first, more = refused["errors"][0], len(refused["errors"]) - 1
     where = first["file"] if first["line"] is None else f"{first['file']}:{first['line']}"
     what = f"{first['key']} {first['message']}".strip()
     also = f" (and {more} more)" if more else ""
-    return Line(
+    return StatusLine(
         "configuration",
         f"a change was refused at {moment(refused['at'])}: {where}: {what}{also}. posd goes on with what was {loaded}",
         wrong=True,
@@ -240,11 +249,11 @@ def _configuration(found: Document, *, year: bool) -> Line:
     )
 
 
-def _terminals(items: Sequence[Document]) -> Iterator[Line]:
+def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
     if not items:
-        yield Line("terminals", "none", wrong=True, todo="name them in the configuration ([[terminals]])")
+        yield StatusLine("terminals", "none", wrong=True, todo="name them in the configuration ([[terminals]])")
         return
-    yield Line("terminals", TERMINAL.format("reachable", "identity", "commissioned", f"last payment ({here()})"))
+    yield StatusLine("terminals", TERMINAL.format("reachable", "identity", "commissioned", f"last payment ({here()})"))
     for item in items:
         identity, commissioned = item["identity"], item.get("commissioned")
         words = TERMINAL.format(
@@ -261,7 +270,7 @@ def _terminals(items: Sequence[Document]) -> Iterator[Line]:
         wrong = bool(todo)
         if not wrong and item.get("commission_lapsed"):
             todo = f"posd terminals commission {item['serial']}"
-        yield Line(f"  {item['serial']}", words, wrong, todo)
+        yield StatusLine(f"  {item['serial']}", words, wrong, todo)
 
 
 def _last(payment: Document | None) -> str:
@@ -279,16 +288,18 @@ def _shown(payments: Sequence[Document]) -> Sequence[Document]:
     return sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
 
 
-def _work(counters: Document | None, payments: Sequence[Document] | None, names: Mapping[str, str]) -> Iterator[Line]:
+def _work(
+    counters: Document | None, payments: Sequence[Document] | None, names: Mapping[str, str]
+) -> Iterator[StatusLine]:
     """Yield what is open, and what needs a person."""
     if payments is None:
-        yield Line("payments", "cannot be read", wrong=True, todo="posd doctor")
+        yield StatusLine("payments", "cannot be read", wrong=True, todo="posd doctor")
         return
     doubtful = sum(item["phase"] == "in_doubt" for item in payments)
     many, doubt = len(payments), doubtful
     if counters is not None:  # a page of a list does not have them all
         many, doubt = counters["open_payments"], counters["in_doubt"]
-    yield Line(
+    yield StatusLine(
         "open payments",
         f"{many or 'none'}, {doubt} in doubt" if doubt else str(many or "none"),
         doubt > 0 or any(map(_needs_a_person, payments)),
@@ -299,19 +310,21 @@ def _work(counters: Document | None, payments: Sequence[Document] | None, names:
     for whole, beginning, item in zip(ids, short_ids(ids), shown, strict=True):
         person = _needs_a_person(item)
         todo = _to_settle(item, names.get(whole, whole)) if person else ""
-        yield Line("", f"{names.get(whole, beginning)}  {open_text(item)}", person, todo)
+        yield StatusLine("", f"{names.get(whole, beginning)}  {open_text(item)}", person, todo)
     if many > len(shown):
-        yield Line("", "and more (posd list --open)")
+        yield StatusLine("", "and more (posd list --open)")
     if counters is None:
         return
     attention, prints = counters["attention"], counters["print_attention"]
-    yield Line("attention", str(attention or "none"), bool(attention), "posd list --attention" if attention else "")
+    yield StatusLine(
+        "attention", str(attention or "none"), bool(attention), "posd list --attention" if attention else ""
+    )
     if prints:
-        yield Line("print attention", str(prints), wrong=True, todo="posd print-jobs --attention")
+        yield StatusLine("print attention", str(prints), wrong=True, todo="posd print-jobs --attention")
     if counters["open_print_jobs"]:
-        yield Line("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
+        yield StatusLine("print jobs", f"{counters['open_print_jobs']} open (posd print-jobs --open)")
     if counters["quarantine"]:
-        yield Line("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
+        yield StatusLine("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
 
 
 def _to_settle(payment: Document, identity: str) -> str:
@@ -323,14 +336,14 @@ def _to_settle(payment: Document, identity: str) -> str:
     return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESOLVED_AS)})"
 
 
-def _disk(disk: Document) -> Line:
+def _disk(disk: Document) -> StatusLine:
     if disk["free_bytes"] is None:
-        return Line("disk", "cannot be looked at", wrong=True, todo="posd doctor")
+        return StatusLine("disk", "cannot be looked at", wrong=True, todo="posd doctor")
     database = "" if disk["database_bytes"] is None else f"; the database has {size(disk['database_bytes'])}"
-    return Line("disk", f"{size(disk['free_bytes'])} free of {size(disk['size_bytes'])}{database}")
+    return StatusLine("disk", f"{size(disk['free_bytes'])} free of {size(disk['size_bytes'])}{database}")
 
 
-def _backup(document: Document) -> Line:
+def _backup(document: Document) -> StatusLine:
     """Return the age of the newest backup; where there is none it counts from the start of posd."""
     made = document["backup_at"]
     old = document["uptime_seconds"]
@@ -340,7 +353,9 @@ def _backup(document: Document) -> Line:
         # One from the future: one of the two clocks was wrong, and the check of the clock says so.
         text = f"{f'{age(old)} old, ' if old >= 0 else ''}of {moment(made, date=True)}"
     late = old > BACKUP_SECONDS
-    return Line("backup", text, late, "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" * late)
+    return StatusLine(
+        "backup", text, late, "sudo systemctl start posd-backup; sudo journalctl -u posd-backup -n 20" * late
+    )
 
 
 def age(seconds: float) -> str:
@@ -353,7 +368,7 @@ def age(seconds: float) -> str:
     return f"{days} d {hours % 24} h" if days else f"{hours} h {minutes % 60} min"
 
 
-def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -> None:
+def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: bool) -> None:
     """Write the answer and the lines below it, folded to the terminal; in a pipe each is one line."""
     wrong = any(line.wrong for line in found)
     output.line(first, "bold red" if failing else "bold yellow" if wrong else "bold green")
@@ -370,11 +385,11 @@ def write(output: Output, first: str, found: Sequence[Line], *, failing: bool) -
         head = f"{'!' if line.wrong else ' '} {label} "
         # A label that is too long takes room of the first line.
         over = max(0, width(head) - indent)
-        first_part, *rest_parts = wrap("x" * over + line.text, room) or [""]
+        first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
         # One line for each command: what is broken cannot be pasted.
         for todo in filter(None, line.todo.split("; ")):
-            parts += wrap(f"> {todo}", room)
+            parts += wrap(shown(f"> {todo}"), room)
         for part in parts:
             output.verbatim(f"{head:<{indent}}{part}".rstrip(), style="yellow" if line.wrong else "")
             head = ""
@@ -392,6 +407,7 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     config, problems = examine(file, check_files=False)
     # Of another socket the service of this machine says nothing.
     service = _service() if Path(error.socket).parent == Path(DEFAULT_SOCKET).parent else {}
+    last_error = _last_error(service.get("ActiveExitTimestamp")) if service else ""
     if output.as_json:
         errors = [
             {"file": each.file, "line": each.line, "key": each.key, "message": f"{each.reason}; {each.cure}"}
@@ -402,58 +418,64 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
             "socket": error.socket,
             "reason": error.reason,
             "service": service or None,
+            "last_error": last_error or None,
             "configuration": {"file": str(file), "errors": errors},
         }
         output.json(msgspec.json.encode(document))
         return
     found = [
-        Line("socket", f"{error.socket}: {error.reason}", True, "sudo posd status" if error.lasting else "posd doctor")
+        StatusLine(
+            "socket", f"{error.socket}: {error.reason}", True, "sudo posd status" if error.lasting else "posd doctor"
+        )
     ]
     if file.exists() and not os.access(file, os.R_OK):
-        found.append(Line("configuration", f"{file} is not for this user to read", todo="sudo posd status"))
+        found.append(StatusLine("configuration", f"{file} is not for this user to read", todo="sudo posd status"))
     elif config is not None and not problems:
         words = "can be read" if file.exists() else "is not there: the defaults count"
-        found.append(Line("configuration", f"{file} {words}", todo="sudo posd config check"))
+        found.append(StatusLine("configuration", f"{file} {words}", todo="sudo posd config check"))
     elif file.exists() or not context(ctx).socket_path:
-        found += [Line("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
+        found += [StatusLine("configuration", problem.what, wrong=True, todo=problem.cure) for problem in problems[:3]]
     if service:
         runs = service.get("ActiveState") == "active"
         words = f"{service.get('ActiveState')} ({service.get('SubState')}), result {service.get('Result')}"
-        found.append(Line("service", words, not runs, "" if runs else "sudo systemctl start posd"))
+        found.append(StatusLine("service", words, not runs, "" if runs else "sudo systemctl start posd"))
         if service.get("StatusText"):
-            found.append(Line("it says", service["StatusText"]))
-        found.append(Line("its log", "sudo journalctl -u posd -n 20"))
+            found.append(StatusLine("it says", service["StatusText"]))
+        if last_error:
+            found.append(StatusLine("last error", last_error))
+        found.append(StatusLine("its log", "sudo journalctl -u posd -n 20"))
     title = "CANNOT BE ASKED" if error.lasting else "DOES NOT ANSWER" if error.sent else "DOES NOT RUN"
     write(output, f"posd: {title}", typed(found, Path(error.socket)), failing=True)
 
 
 def _service() -> Mapping[str, str]:
     """Return what systemd says of the service; nothing where it knows none."""
-    names = "LoadState,ActiveState,SubState,Result,StatusText"
-    try:
-        done = subprocess.run(  # noqa: S603 - nothing in it is of anyone else
-            ["systemctl", "show", "posd.service", f"--property={names}"],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=SYSTEMCTL_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    names = "LoadState,ActiveState,SubState,Result,StatusText,ActiveExitTimestamp"
+    text = _output(f"systemctl show posd.service --timestamp=unix --property={names}")
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return said if said.get("LoadState") == "loaded" else {}
 
 
-# What other screens show likewise.
+def _last_error(since: str | None) -> str:
+    """Return what posd logged last at level error since it ran, "" where nothing, or this user may not read that."""
+    span = f"--since={since}" if since else "--boot"
+    lines = _output(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")
+    text = lines.strip()
+    try:
+        return sentence(msgspec.json.decode(text, type=dict[str, Any]))
+    except (ValueError, KeyError):
+        return text
 
 
-def check_text(check: object) -> str:
-    """Write one health check: its status, and what else it says."""
-    if not isinstance(check, Mapping):
-        return str(check)
-    # What is no text is for programs: the texts say it all.
-    rest = "; ".join(value for name, value in check.items() if name != "status" and isinstance(value, str) and value)
-    return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
+def _output(command: str) -> str:
+    """Return what a command writes, "" where it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603 - nothing in it is of anyone else
+            command.split(), capture_output=True, text=True, errors="replace", timeout=SYSTEMD_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
 
 
 def open_text(transaction: Mapping[str, Any]) -> str:
@@ -475,7 +497,7 @@ def metrics(ctx: click.Context) -> None:
     For a cron job beside node_exporter, where posd is not to write the file itself: posd metrics > posd.prom
     """
     with connect(ctx) as api:
-        sys.stdout.write(api.metrics())
+        click.echo(api.metrics().encode(), nl=False)
 
 
 @click.command()

@@ -20,7 +20,7 @@ import time
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -41,13 +41,15 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, size
 from posd.cli.app.parameters import asks
+from posd.cli.app.private_file import write_private_file
 from posd.cli.doctor.database import open_unchanged
+from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
 from posd.config import Config, ConfigProblem, examine, parse
 from posd.config.show import toml_lines
 from posd.logs.events import EVENTS
 from posd.logs.output import FIELDS
-from posd.storage import files
+from posd.storage import database_files
 from posd.storage.connection import schema_version
 
 #: The newest so many lines of the log, and at most so many bytes of them.
@@ -84,7 +86,7 @@ WHAT_IS_NOT_IN_IT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """A file of the archive: what is in it, and its content; or why it could not be had."""
 
     name: str
@@ -93,7 +95,7 @@ class Part:
     missing: str = ""
 
 
-class NotHad(Exception):
+class PartUnavailable(Exception):
     """A part cannot be had; the message says why."""
 
 
@@ -146,7 +148,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
         aside.line("Nothing was written.")
         sys.exit(ExitCode.NOT_DONE)
     try:
-        _write(file, archive(parts, datetime.now(UTC)))
+        write_private_file(file, archive(parts, datetime.now(UTC)), replaces=False)
     except FileExistsError:
         _refuse_existing(file, output)
     except OSError as error:
@@ -160,22 +162,22 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
     output.line(f"{file} is written ({size(file.stat().st_size)}), readable for its owner alone.", "green")
 
 
-def collect(machine: Machine) -> list[Part]:
+def collect(machine: Machine) -> list[ArchivePart]:
     """Take every part that can be had, without what must not be in it."""
     scrub = Scrubber(machine)
     parts = []
     for name, (says, take) in PARTS.items():
         try:
-            part = Part(name, says, scrub(_cut(take(machine))))
-        except (NotHad, Problem, Unreachable) as error:
-            part = Part(name, says, missing=shown(scrub(str(error))))
+            part = ArchivePart(name, says, scrub(_cut(take(machine))))
+        except (PartUnavailable, Problem, Unreachable) as error:
+            part = ArchivePart(name, says, missing=shown(scrub(str(error))))
         except (OSError, sqlite3.Error, subprocess.SubprocessError, ValueError) as error:
-            part = Part(name, says, missing=shown(scrub(f"{type(error).__name__}: {error}")))
+            part = ArchivePart(name, says, missing=shown(scrub(f"{type(error).__name__}: {error}")))
         parts.append(part)
     return parts
 
 
-def archive(parts: Sequence[Part], now: datetime) -> bytes:
+def archive(parts: Sequence[ArchivePart], now: datetime) -> bytes:
     """Return the archive: a folder with what could be had, and contents.txt."""
     contents = "\n".join((f"Made by posd {__version__} at {now:%Y-%m-%dT%H:%M:%SZ}.", "", *_listing(parts), ""))
     members = {"contents.txt": contents, **{part.name: part.content for part in parts if not part.missing}}
@@ -189,7 +191,7 @@ def archive(parts: Sequence[Part], now: datetime) -> bytes:
     return packed.getvalue()
 
 
-def _listing(parts: Sequence[Part]) -> list[str]:
+def _listing(parts: Sequence[ArchivePart]) -> list[str]:
     had = [f"  {part.name}: {part.says} ({size(len(part.content.encode()))})" for part in parts if not part.missing]
     lacks = [f"  {part.name}: {part.missing}" for part in parts if part.missing]
     lines = ["In the archive:", *had]
@@ -201,29 +203,10 @@ def _listing(parts: Sequence[Part]) -> list[str]:
 def _refuse_existing(file: Path, output: Output) -> None:
     if os.path.lexists(file):
         raise Failure(f"{file} is there already; name another file", ExitCode.USAGE, output)
+    if is_own_file(file):
+        raise Failure(f"{file} is one of posd's own files; name another file", ExitCode.USAGE, output)
     if not file.absolute().parent.is_dir():
         raise Failure(f"{file.absolute().parent} is no directory", ExitCode.USAGE, output)
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Put the file in place with mode 0600, whole or not at all. Raise FileExistsError, or another OSError."""
-    fresh = file.with_name(f".{file.name}.{os.getpid()}.new")
-    try:
-        files.create_private(fresh)
-        fresh.write_bytes(content)
-        files.keep_owner(fresh)
-        files.sync(fresh)
-        try:
-            os.link(fresh, file)
-        except FileExistsError:
-            raise
-        except OSError:  # a stick has no hard links
-            if os.path.lexists(file):
-                raise FileExistsError from None
-            fresh.rename(file)
-        files.sync(file.absolute().parent)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _cut(text: str) -> str:
@@ -337,7 +320,7 @@ def _configuration(machine: Machine) -> str:
 def _service(machine: Machine) -> str:
     command = shutil.which("systemctl")
     if command is None:
-        raise NotHad("there is no systemd here")
+        raise PartUnavailable("there is no systemd here")
     properties = "Id,LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStartTimestamp,"
     properties += "ExecMainExitTimestamp,ExecMainCode,ExecMainStatus,MemoryCurrent,FragmentPath"
     units = [f"{machine.unit}.{kind}" for kind in ("service", "socket")]
@@ -346,7 +329,7 @@ def _service(machine: Machine) -> str:
         capture_output=True, text=True, errors="replace", timeout=20, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise NotHad(f"systemctl: {'; '.join(done.stderr.splitlines()) or done.returncode}")
+        raise PartUnavailable(f"systemctl: {'; '.join(done.stderr.splitlines()) or done.returncode}")
     return done.stdout
 
 
@@ -373,12 +356,12 @@ def _doctor(machine: Machine) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOCTOR_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise NotHad(f"posd doctor did not end within {DOCTOR_SECONDS} s") from error
+        raise PartUnavailable(f"posd doctor did not end within {DOCTOR_SECONDS} s") from error
     try:
         return _json(msgspec.json.decode(done.stdout))
     except msgspec.DecodeError as error:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise NotHad(f"posd doctor failed: {said[-1] if said else done.returncode}") from error
+        raise PartUnavailable(f"posd doctor failed: {said[-1] if said else done.returncode}") from error
 
 
 def _log(machine: Machine) -> str:
@@ -392,9 +375,9 @@ def _log(machine: Machine) -> str:
                 left_out += line is None
                 kept.extend([] if line is None else [line])
     except NoLog as error:
-        raise NotHad(str(error)) from error
+        raise PartUnavailable(str(error)) from error
     if not kept:
-        raise NotHad(f"there is no line of posd in it ({left_out} others)")
+        raise PartUnavailable(f"there is no line of posd in it ({left_out} others)")
     ids = {str(line[name]).lower() for line in kept for name in ("transaction", "print_job") if name in line}
     texts: deque[str] = deque()
     total = 0
@@ -430,12 +413,12 @@ def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
 def _database(machine: Machine) -> str:
     path = machine.config.database.path
     if not path.exists():
-        raise NotHad(f"{path} is not there")
+        raise PartUnavailable(f"{path} is not there")
     document: dict[str, Any] = {"path": str(path), "bytes": {}}
-    for suffix in ("", *files.COMPANIONS):
+    for suffix in ("", *database_files.COMPANIONS):
         with suppress(FileNotFoundError):
             document["bytes"][path.name + suffix] = path.with_name(path.name + suffix).stat().st_size
-    with closing(open_unchanged(path)) as db:
+    with open_unchanged(path) as db:
         for pragma in ("user_version", "application_id", "page_size", "page_count", "freelist_count", "journal_mode"):
             document[pragma] = db.execute(f"PRAGMA {pragma}").fetchone()[0]
         rows = db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()

@@ -284,6 +284,8 @@ def resolve(
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
+    if result in RESOLVED_AS and not signature["yes"] and not asks():
+        raise click.UsageError("say --yes: tills are told from now on what this says of the money")
     facts = {
         "amount": None if amount is None else {"subtotal_iva0": amount},
         "terminal": terminal,

@@ -1,6 +1,7 @@
 """Payments as commands show them: while one runs, how it ended, all of it (`posd show`), their list (`posd list`)."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, full_ids_option, json_option
 from posd.cli.app.exit_codes import RESULT_CODES, for_transaction
 from posd.cli.app.find_id import find
-from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
+from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
@@ -42,13 +43,13 @@ class PaymentProgress(Progress):
     def show(self, update: Update) -> None:
         """Write what one update of `waiting.follow` says."""
         match update:
-            case Away(reason):
+            case Disconnected(reason):
                 self.away(reason)
                 return
             case Arrived(item):
                 self.now(status_hint(item["event"]["status"], self._transaction))
                 self.output.line(event_line(item, self.output.moment(item["received_at"])))
-            case Snapshot():
+            case CurrentState():
                 self._snapshot(update.transaction)
         self.back()
 
@@ -262,10 +263,15 @@ def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) 
         if output.as_json:
             output.json(api.get(f"{path}/history" if only_history else path).raw)
             return
-        transaction = None if only_history else api.get(path).body
-        chain = links(api, transaction) if transaction else []
-        happened = api.get(f"{path}/history").body["history"]
-        events = api.get(f"{path}/events").body["events"]
+        show_all(output, api, path, only_history=only_history)
+
+
+def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
+    """Write everything about the transaction of that path, or its history alone. Raise Problem or Unreachable."""
+    transaction = None if only_history else api.get(path).body
+    chain = links(api, transaction) if transaction else []
+    happened = api.get(f"{path}/history").body["history"]
+    events = api.get(f"{path}/events").body["events"]
     if transaction is not None:
         show_transaction(output, transaction, chain)
     extras = {item["seq"]: event_extra(item["event"]) for item in events}
@@ -316,8 +322,13 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--result", type=click.Choice(list(RESULT_CODES)), help="Only those that ended so.")
 @click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
 @click.option("--attention", is_flag=True, help="Only those that a person should look at.")
-@click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
-@click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
+@click.option(
+    "--since",
+    type=parameters.moment,
+    metavar="TIME",
+    help="From then on, as in 10:42, today or -1h; a day is the merchant's.",
+)
+@click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time, or this day.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
 @click.option("--totals", is_flag=True, help="Add the sums of all that fit, by type, result and currency.")
@@ -333,7 +344,7 @@ def list_(
     limit: int,
     everything: bool,
     totals: bool,
-    **given: str | None,
+    **given: str | date | None,
 ) -> None:
     """List payments, the newest first."""
     filters = {"limit": limit, "open": only_open, "attention": attention, "totals": totals, **given}

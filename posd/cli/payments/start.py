@@ -44,7 +44,7 @@ BY_REFERENCE = (
 UNTAXED = "AMOUNT is a total without tax; with tax it is, for example, --subtotal-iva 10.00 --iva 1.20."
 
 
-class Start(NamedTuple):
+class StartCommand(NamedTuple):
     """A command that starts something: its name, the `type` of its request, and the paragraphs of its help.
 
     `original` says what ORIGINAL is; empty where it begins a chain.
@@ -67,29 +67,29 @@ class Start(NamedTuple):
 #: What the amount of a re-authorization or a tip means to the terminal is not published: it goes as given.
 #: Source: terminal API, Calls to a terminal.
 STARTS = (
-    Start("charge", "charge", "Charge a card."),
-    Start("preauth", "pre-auth", "Reserve an amount on a card, to capture it later."),
-    Start(
+    StartCommand("charge", "charge", "Charge a card."),
+    StartCommand("preauth", "pre-auth", "Reserve an amount on a card, to capture it later."),
+    StartCommand(
         "reauth",
         "re-auth",
         "Change what a pre-authorization reserves.",
         original="the approved pre-authorization",
         amount=f"{UNTAXED} Whether that is the new total or what is added is for the terminal to say.",
     ),
-    Start(
+    StartCommand(
         "capture",
         "capture",
         "Charge what a pre-authorization reserves.",
         original="the approved pre-authorization, whether or not it was re-authorized since",
     ),
-    Start(
+    StartCommand(
         "tip",
         "post-tip",
         "Add a tip to an approved charge or capture.",
         original="the approved charge or capture",
         amount="AMOUNT is the tip, and is sent as an amount without tax; with --tip it is sent as a tip instead.",
     ),
-    Start(
+    StartCommand(
         "void",
         "void",
         "Reverse a charge, a capture or a pre-authorization.",
@@ -97,7 +97,7 @@ STARTS = (
         amount="No amount is needed; one that is given has to be all that was charged.",
         needs_amount=False,
     ),
-    Start(
+    StartCommand(
         "refund",
         "refund",
         "Give back a charge or a capture, or a part of it.",
@@ -108,7 +108,7 @@ STARTS = (
 )
 
 
-def _command(row: Start) -> click.Command:
+def _command(row: StartCommand) -> click.Command:
     """Make the command of a row."""
 
     def start(
@@ -133,7 +133,7 @@ def _command(row: Start) -> click.Command:
     return click.command(row.name, help=row.help)(command)
 
 
-def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
+def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
     another = "Although the --sale has another (split payment)."
     if row.original:
         yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
@@ -164,7 +164,7 @@ def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable
     yield json_option
 
 
-def _request(row: Start, given: Mapping[str, Any]) -> dict[str, Any]:
+def _request(row: StartCommand, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of the request. Raise UsageError or BadParameter."""
     reference = given.get("reference")
     words = [word for word in (given.get("original"), given["amount"]) if word is not None]
@@ -182,7 +182,7 @@ def _request(row: Start, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, False, {})}
 
 
-def _amounts(row: Start, total: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
+def _amounts(row: StartCommand, total: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
     if not row.needs_amount and total is None and not any(part is not None for part in parts.values()):
         return {}
     return parameters.amounts(total, parts)

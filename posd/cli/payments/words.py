@@ -1,6 +1,6 @@
 """What the API's words mean to the person at the counter: one table for each kind of word.
 
-The braces of a template are those of `Operation.fill`.
+The braces of a template are those of `OperationWords.fill`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from posd.cli.app.output import inline
-from posd.cli.app.times import When, moment, roughly, seconds_since
+from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 
 # The operation types in words, one row each: what is true of a charge need not be true of a void.
 
@@ -25,7 +25,7 @@ REVERSALS: Mapping[str | None, str] = {
 }
 
 
-class Operation(NamedTuple):
+class OperationWords(NamedTuple):
     """The words of one operation type.
 
     An approval means that `subject` was `done`; `approved` says it in full, and what it does not mean. `undone` is the
@@ -59,8 +59,8 @@ class Operation(NamedTuple):
 
 
 #: The API's `type` -> its words.
-OPERATIONS: Mapping[str, Operation] = {
-    "charge": Operation(
+OPERATIONS: Mapping[str, OperationWords] = {
+    "charge": OperationWords(
         noun="payment",
         subject="the customer",
         done="charged",
@@ -70,7 +70,7 @@ OPERATIONS: Mapping[str, Operation] = {
         twice=VOID_IT,
         card=True,
     ),
-    "pre-auth": Operation(
+    "pre-auth": OperationWords(
         noun="pre-authorization",
         subject="the amount",
         done="reserved",
@@ -80,7 +80,7 @@ OPERATIONS: Mapping[str, Operation] = {
         twice=VOID_IT,
         card=True,
     ),
-    "re-auth": Operation(
+    "re-auth": OperationWords(
         noun="re-authorization",
         subject="the reservation",
         done="changed",
@@ -88,7 +88,7 @@ OPERATIONS: Mapping[str, Operation] = {
         undone="the reservation is as it was",
         followed_by="a capture or a void",
     ),
-    "capture": Operation(
+    "capture": OperationWords(
         noun="capture",
         subject="the customer",
         done="charged",
@@ -97,21 +97,21 @@ OPERATIONS: Mapping[str, Operation] = {
         followed_by="a tip, a refund or a void",
         twice=VOID_IT,
     ),
-    "post-tip": Operation(
+    "post-tip": OperationWords(
         noun="tip",
         subject="the tip",
         done="charged",
         approved="The tip was charged.",
         undone="it was not charged, and the payment that it is for is as it was",
     ),
-    "void": Operation(
+    "void": OperationWords(
         noun="void",
         subject="the original",
         done="reversed",
         approved=REVERSALS[None],
         undone="nothing was reversed, and the original stands as before",
     ),
-    "refund": Operation(
+    "refund": OperationWords(
         noun="refund",
         subject="the money",
         done="given back",
@@ -121,7 +121,7 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 
 #: For a type that is not known: of what another database lost, or of a later version.
-UNKNOWN = Operation(
+UNKNOWN = OperationWords(
     noun="transaction",
     subject="it",
     done="approved",
@@ -131,7 +131,7 @@ UNKNOWN = Operation(
 )
 
 
-def words_of(transaction: Mapping[str, Any]) -> Operation:
+def words_of(transaction: Mapping[str, Any]) -> OperationWords:
     """Return the words for the type of a transaction."""
     return OPERATIONS.get(transaction["type"], UNKNOWN)
 
@@ -415,13 +415,13 @@ BY_FIELD: Mapping[str, tuple[str, Mapping[str, str]]] = {
 NOT_DETAILS = frozenset({"at", "kind", "seq"})
 
 
-def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[When, str, str]]:
+def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[TimeCell, str, str]]:
     """Return the history's table: time, what happened, details. `events` adds to an event what it says, by its seq."""
     table = []
     for entry in history:
         what, told = happened(entry)
         parts = (events.get(entry.get("seq", 0), ""), details(entry, told))
-        table.append((When(entry["at"]), what, ", ".join(filter(None, parts))))
+        table.append((TimeCell(entry["at"]), what, ", ".join(filter(None, parts))))
     return table
 
 

@@ -8,28 +8,26 @@ from typing import Any
 import click
 import msgspec
 
-from posd.base.json_types import decode as decode_document
 from posd.cli.app.completion_words import files, serials
 from posd.cli.app.completion_words import print_jobs as print_job_ids
-from posd.cli.app.connection import connect, decode, full_ids_option, json_option
+from posd.cli.app.connection import Api, connect, decode, full_ids_option, json_option
 from posd.cli.app.context import context
 from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import job_id
 from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, terminal_option, timeout_option
 from posd.cli.payments import words
-from posd.cli.printing.preview import show
 from posd.cli.printing.progress import PRINT_JOB, hint, job_pairs, show_end
 from posd.client.documents import Verbatim, encode
 from posd.config import ConfigError, examine
-from posd.printing import commands
-from posd.printing.commands import MAX_TEXT_CHARACTERS, MEMBER
 from posd.printing.request import MAX_DOCUMENT_BYTES
 
 # What `posd print` reads: a file or standard input, as text or as the document of a terminal.
 
 #: the member of the document that holds a text, where no configuration can be read that names it.
 TEXT_MEMBER = "text"
+#: the member that holds a list of commands, which terminals of the newer edition print.
+COMMANDS_MEMBER = "commands"
 #: control characters that a text has; any other is for a printer or a sign that the file is no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
@@ -54,40 +52,21 @@ def text_document(ctx: click.Context, text: str, terminal: str | None) -> dict[s
     Raise ConfigError.
     """
     member = text_member(ctx, terminal)
-    if member != MEMBER:
+    if member != COMMANDS_MEMBER:
         return {member: text}
-    whole = text if text.endswith("\n") else f"{text}\n"
-    parts = [whole[at : at + MAX_TEXT_CHARACTERS] for at in range(0, len(whole), MAX_TEXT_CHARACTERS)]
-    return {MEMBER: [{"type": "text", "text": part} for part in parts]}
+    return {member: [{"type": "text", "text": text if text.endswith("\n") else f"{text}\n"}]}
 
 
-def _tell_unknown(output: Output, document: Any) -> None:
-    """Say on stderr what a document has in its commands that this version does not know."""
+def _show_paper(output: Output, document: Any, file: str) -> None:
+    """Write what a simulated terminal prints of a document. Raise BadParameter where it is nested too deeply."""
+    from posd.simulator import printer, wire
+
     try:
-        findings = commands.examine(decode_document(encode(document)))
-    except ValueError:
-        return  # it is nested too deeply: posd says so
-    for sentence in findings.unknown:
-        output.note(f"{sentence}: it goes to the terminal as it is", "yellow")
-
-
-def _drawn(ctx: click.Context, document: Any, file: str, terminal: str | None) -> list[Any]:
-    """Return the commands of a document, of a text too. Raise BadParameter where there are none, and ConfigError."""
-    try:
-        members = decode_document(encode(document))
+        paper = printer.on_paper(wire.decode(encode(document)))
     except ValueError as error:
         raise _refused(f"{_name(file)} cannot be printed: {error}") from error
-    if faults := commands.examine(members).faults:
-        raise _refused("; ".join(f"{fault.path} {fault.message}" for fault in faults))
-    if MEMBER in members:
-        return list(members[MEMBER])
-    member = text_member(ctx, terminal)
-    text = members.get(member)
-    if not isinstance(text, str):
-        raise _refused(
-            f"{_name(file)} has neither {MEMBER} nor a text under {member}: what a terminal makes of it is not known"
-        )
-    return [{"type": "text", "text": text}]
+    for line in paper.splitlines():
+        output.verbatim(line)
 
 
 def _content(file: str) -> bytes:
@@ -162,7 +141,7 @@ def text_member(ctx: click.Context, terminal: str | None) -> str:
         return TEXT_MEMBER
     editions = {item.edition for item in config.terminals if terminal in (None, item.serial)}
     if editions == {"2026"} and config.sources["print.text_member"] == "default":
-        return MEMBER  # these print nothing but commands
+        return COMMANDS_MEMBER  # these print nothing but commands
     return config.print_.text_member
 
 
@@ -180,7 +159,7 @@ def _refused(why: str) -> click.BadParameter:
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
 @click.option("--reprint-of", metavar="ID", help="The print job of which this is a reprint.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")
-@click.option("--preview", is_flag=True, help="Draw what would stand on 58 mm of paper; send nothing.")
+@click.option("--preview", is_flag=True, help="Show what would stand on the paper; send nothing.")
 @click.option("--id", "given_id", type=job_id, metavar="ID", help="Its id; made here where left out.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
 @timeout_option
@@ -202,7 +181,7 @@ def print_(
 
     A text (UTF-8) becomes a document; a file that is a JSON object is sent unchanged. "-" is standard input.
 
-    --preview checks a document that has "commands", draws it here and sends nothing: it needs neither the daemon nor a
+    --preview shows what a simulated terminal prints of it, and sends nothing: it needs neither the daemon nor a
     terminal. Widths are assumed. What is in brackets does not stand on the paper.
 
     The command waits for the end of the print job. Repeated with the same --id and all else the same it never prints a
@@ -211,9 +190,8 @@ def print_(
     if preview and output.as_json:
         raise click.UsageError("--preview draws for people: leave out --json")
     document = read_document(ctx, file, given["terminal"], as_text=as_text)
-    _tell_unknown(output, document)
     if preview:
-        show(output, _drawn(ctx, document, file, given["terminal"]))
+        _show_paper(output, document, file)
         return
     deadline = deadline_in(timeout)
     fields = {
@@ -266,19 +244,17 @@ def print_jobs(
     _, identity = find(ctx, output, identity, PRINT_JOB)
     if waiting:
         await_end(ctx, output, PRINT_JOB, {"print_job_id": identity}, None)
-    _show(ctx, output, identity)
-
-
-def _show(ctx: click.Context, output: Output, identity: str) -> None:
-    path = PRINT_JOB.path(identity)
     with connect(ctx) as api:
-        reply = api.get(path)
         if output.as_json:
-            output.json(reply.raw)
-            return
-        happened = api.get(f"{path}/history").body["history"]
-    job = reply.body
-    output.panel(f"print job {identity}", job_pairs(job), "cyan")
+            output.json(api.get(PRINT_JOB.path(identity)).raw)
+        else:
+            show_all(output, api, PRINT_JOB.path(identity))
+
+
+def show_all(output: Output, api: Api, path: str) -> None:
+    """Write everything about the print job of that path. Raise Problem or Unreachable."""
+    job, happened = api.get(path).body, api.get(f"{path}/history").body["history"]
+    output.panel(f"print job {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
     if job["phase"] == "final":
         show_end(output, job)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice
 from posd.cli.app.connection import Api, Reply
 from posd.cli.app.exit_codes import for_print_job
-from posd.cli.app.outcome import Away, Snapshot, Update, follow_print_job
+from posd.cli.app.outcome import CurrentState, Disconnected, Update, follow_print_job
 from posd.cli.app.output import Output, Pair
 from posd.cli.app.subject import Progress, Subject
 from posd.cli.app.tables import Id
@@ -152,9 +152,9 @@ class PrintProgress(Progress):
 
     def show(self, update: Update) -> None:
         """Write what one update of `waiting.follow_print_job` says."""
-        if isinstance(update, Away):
+        if isinstance(update, Disconnected):
             self.away(update.reason)
-        elif isinstance(update, Snapshot):
+        elif isinstance(update, CurrentState):
             self.back()
             self._snapshot(update.print_job)
 
@@ -205,7 +205,7 @@ def show_end(output: Output, job: Mapping[str, Any]) -> None:
 
 def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]:
     """Yield how it stands now, and then each change."""
-    yield Snapshot(reply)
+    yield CurrentState(reply)
     yield from follow_print_job(api, PRINT_JOB.path(reply.body["print_job_id"]), deadline=deadline)
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from posd.base.times import iso
 from posd.cli.report.days import money
-from posd.cli.report.view import RESULTS, Row, View
+from posd.cli.report.view import RESULTS, ReportView, Row
 from posd.cli.report.words import UNNAMED, number, result_name
 
 WIDTH = 720
@@ -49,7 +49,7 @@ class Chart(NamedTuple):
 EMPTY: Row = {"payments": 0, "charged": Decimal(0), "reversals": 0, "reversed": Decimal(0)}
 
 
-def of(report: View) -> Sequence[Chart]:
+def of(report: ReportView) -> Sequence[Chart]:
     """Return the charts of a report, in the order of the page."""
     charts = [chart for total in report["by_currency"] for chart in _courses(report, total)]
     if ended := report["results"]:
@@ -64,7 +64,7 @@ def of(report: View) -> Sequence[Chart]:
     return charts
 
 
-def _courses(report: View, total: Row) -> Iterator[Chart]:
+def _courses(report: ReportView, total: Row) -> Iterator[Chart]:
     """Yield what was counted in a currency by day, where there are several, and by hour."""
     if report["shift"] is not None:
         return

@@ -1,10 +1,7 @@
 """`posd report`: the payments of a day, or of several, and what they came to."""
 
-import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,17 +10,17 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
-from rich.progress import Progress as Bar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from posd.base.times import iso
 from posd.cli.app import times
-from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
+from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option, merchant_zone
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
+from posd.cli.app.private_file import write_private_file
+from posd.cli.operate.config import is_own_file
 from posd.cli.report import exports, table, words
 from posd.cli.report.days import Days, read_day
-from posd.cli.report.view import Comparison, View
+from posd.cli.report.view import Comparison, ReportView
 from posd.cli.report.words import number
 
 #: How long the daemon may take to add up, in seconds: a year of a busy machine.
@@ -86,6 +83,8 @@ def report(
         raise click.UsageError("--json, --csv and --html are three ways to write the report: choose one")
     if html == "":
         raise click.UsageError("--html needs the name of a file, or - to print the page")
+    if html is not None and is_own_file(Path(html)):
+        raise click.UsageError(f"{html} is one of posd's own files; name another file")
     if sum((closes, since is not None, which is not None, not day is first is last is None)) > 1:
         raise click.UsageError("--close, --since, --shift and days are four kinds of report: choose one")
     if begin and (output.as_json or as_table or html is not None or expect is not None):
@@ -95,18 +94,20 @@ def report(
     expected = None if expect is None else _sum(expect)
     zone = _zone("UTC" if timezone is None and times.in_utc() else timezone)
     named = {"terminal": terminal, "metadata": metadata, "timezone": zone.key if zone else None}
-    with connect(ctx) as api, _progress(output):
+    with connect(ctx) as api:
         if closes:
             shift = _close(api, output, str(operator).strip(), (note or "").strip(), begin=begin)
             if shift is None:
                 return
-        asked = {"shift": shift or ("open" if since else None)}
-        if asked["shift"] is None:
-            zone = zone or ZoneInfo(api.get("/version").body.get("timezone", "UTC"))
-            days = _days(day, first, last, datetime.now(UTC).astimezone(zone).date(), zone)
-            asked = {"since": iso(days.start), "until": iso(days.end)}
-        made = View(_read(api, {name: value for name, value in (asked | named).items() if value is not None}), metadata)
-        unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
+        with output.busy("adding up"):
+            asked = {"shift": shift or ("open" if since else None)}
+            if asked["shift"] is None:
+                zone = zone or merchant_zone(api)
+                days = _days(day, first, last, datetime.now(UTC).astimezone(zone).date(), zone)
+                asked = {"since": iso(days.start), "until": iso(days.end)}
+            wanted = {name: value for name, value in (asked | named).items() if value is not None}
+            made = ReportView(_read(api, wanted), metadata)
+            unknown = terminal is not None and not made["payments"] and not _in_fleet(api, terminal)
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
     if expected is not None:
@@ -140,7 +141,8 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
         raise click.UsageError(f"shift {last['number']} was closed already: --begin is for the first shift")
     body = {"operator": operator, "note": note, "begin": begin, "after": last["up_to"] if last else 0}
     try:
-        reply = api.post("/shifts", body, seconds=READ_SECONDS)
+        with output.busy("closing the shift"):
+            reply = api.post("/shifts", body, seconds=READ_SECONDS)
     except Unreachable as error:
         advice = "whether the shift was closed is not known: posd report --shift last shows it"
         raise Unreachable(error.socket, error.reason, sent=error.sent, advice=advice) from error
@@ -159,7 +161,7 @@ def _close(api: Api, output: Output, operator: str, note: str, *, begin: bool) -
     return str(shift["number"])
 
 
-def _compared(made: View, expected: Decimal, currency: str) -> Comparison:
+def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
     """Compare with the total in a currency, "" for the only one. Raise UsageError where there are several."""
     if not currency and made["total"] is None:
         first, *others = made["currencies"]
@@ -170,7 +172,7 @@ def _compared(made: View, expected: Decimal, currency: str) -> Comparison:
     return Comparison(expected, Decimal(found[0]["total"]) if found else Decimal(0), currency)
 
 
-def _write(output: Output, made: View, *, as_table: bool, html: str | None) -> None:
+def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None) -> None:
     """Write the report as it was asked for; beside a page and CSV the comparison is said on standard error."""
     if output.as_json:
         output.json(exports.write_json(made))
@@ -190,14 +192,18 @@ def _write(output: Output, made: View, *, as_table: bool, html: str | None) -> N
         output.note(words.comparison(made.expected), "" if made.expected.equal else "yellow")
 
 
-def _write_page(output: Output, made: View, html: str) -> None:
+def _write_page(output: Output, made: ReportView, html: str) -> None:
     from posd.cli.report import page  # its templates take longer to import than the rest of the command
 
     text = page.write(made)
     if html == "-":
         _print(text)
         return
-    write_file(Path(html), text)
+    try:
+        write_private_file(Path(html), text.encode("utf-8", "replace"), replaces=True)
+    except OSError as error:
+        message = f"cannot write {html}: {error.strerror or error}; name a file in a directory that you may write to"
+        raise click.UsageError(message) from error
     output.line(f"Written: {html}, {number(len(made['payments']), 'payment')}.")
     if made["in_question"] or made.marked("attention"):
         output.line("It begins with what needs attention.", "yellow")
@@ -261,41 +267,6 @@ def _day(text: str, today: date, hint: str) -> date:
         raise click.BadParameter(str(error), param_hint=hint) from error
 
 
-@contextmanager
-def _progress(output: Output) -> Iterator[None]:
-    """Show on a terminal that posd adds up, until the block ends."""
-    spinner = SpinnerColumn("line" if output.stderr.options.ascii_only else "dots")
-    columns: tuple[Any, ...] = (spinner, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Bar(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as bar:
-        bar.add_task("adding up", total=None)
-        yield
-
-
 def _print(text: str) -> None:
     """Print to standard output what is no text for a terminal: the bytes as they are."""
     click.echo(text.encode("utf-8", "replace"), nl=False)
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all; one that is there is replaced, with the permissions of a new file.
-
-    Raise UsageError where it cannot be written.
-    """
-    from posd.tls.files import write
-
-    content = text.encode("utf-8", "replace")
-    try:
-        if path.exists() and not path.is_file():  # a pipe or a device is written to, not replaced
-            path.write_bytes(content)
-            return
-        write(path.resolve(), content, mode=0o666 & ~_umask())
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}; name a file in a directory that you may write to"
-        raise click.UsageError(message) from error
-
-
-def _umask() -> int:
-    """Return the bits that new files lack here; the system tells them only by setting them."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

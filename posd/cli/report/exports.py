@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from posd.base.text import shown
 from posd.cli.report.days import money
-from posd.cli.report.view import View
+from posd.cli.report.view import ReportView
 from posd.client.documents import encode
 
 #: A cell that begins with one of these is run as a formula by a spreadsheet; the last four are as wide as two letters.
@@ -32,7 +32,7 @@ _TIMES = frozenset({"at", "created_at", "decided_at"})
 _AMOUNTS = frozenset({"counted", "amount", "requested", "authorized"})
 
 
-def write_csv(report: View) -> str:
+def write_csv(report: ReportView) -> str:
     """Return the CSV. Times are those of the merchant's clock."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
@@ -52,7 +52,7 @@ def write_csv(report: View) -> str:
     return text.getvalue()
 
 
-def write_json(report: View) -> bytes:
+def write_json(report: ReportView) -> bytes:
     """Return the document as posd gave it, with the comparison where there is one."""
     if (found := report.expected) is None:
         return encode(report.document)

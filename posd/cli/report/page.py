@@ -14,7 +14,7 @@ from markupsafe import Markup
 from posd.base.text import shown
 from posd.cli.report import charts, words
 from posd.cli.report.days import money
-from posd.cli.report.view import SECTIONS, Row, View
+from posd.cli.report.view import SECTIONS, ReportView, Row
 
 #: Payments in question that are named at the head of the page.
 MOST_IN_QUESTION = 40
@@ -46,7 +46,7 @@ _TEMPLATES = Environment(
 )
 
 
-def write(report: View) -> str:
+def write(report: ReportView) -> str:
     """Return the page."""
     page = _TEMPLATES.get_template("page.html.j2").render(
         report=report,
@@ -77,14 +77,14 @@ def amount(value: Decimal | int | None) -> Markup:
     return Markup("{}{}{}{}{}").format(sign, spaced, last, point, places)
 
 
-def clock(report: View, row: Row, *, seconds: bool = False) -> str:
+def clock(report: ReportView, row: Row, *, seconds: bool = False) -> str:
     """Write when a payment counts: without the date where that is the report's own."""
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
     return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
 
 
-def _attentions(report: View) -> Mapping[tuple[str, str], Sequence[tuple[Row, str]]]:
+def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[Row, str]]]:
     """Return code and advice -> the payments that it is about, each with its detail."""
     found: dict[tuple[str, str], list[tuple[Row, str]]] = {}
     for row in report.marked("attention"):

@@ -8,7 +8,7 @@ from posd.cli.app.subject import show_what_to_do
 from posd.cli.app.tables import Cells, Layout, Number
 from posd.cli.report import words
 from posd.cli.report.days import money
-from posd.cli.report.view import RESULTS, Row, View
+from posd.cli.report.view import RESULTS, ReportView, Row
 from posd.cli.report.words import UNNAMED, amount, in_totals, kind_name, result_name
 
 #: Characters of an id, as references are; what stands below one is broken to its width.
@@ -17,7 +17,7 @@ UUID = 36
 Column = tuple[str, Callable[[Row], str]]
 
 
-def show(output: Output, report: View) -> None:
+def show(output: Output, report: ReportView) -> None:
     """Write the report."""
     output.line(f"Card payments of {words.title(report)}", "bold")
     of = f"Terminal {report['terminal']}" if report["terminal"] else "All terminals"
@@ -38,7 +38,7 @@ def show(output: Output, report: View) -> None:
         output.line(words.comparison(report.expected), "bold green" if report.expected.equal else "bold red")
 
 
-def _payments(output: Output, report: View) -> None:
+def _payments(output: Output, report: ReportView) -> None:
     shown = {
         "Counted": ("counted",),
         "Reserved, not charged": ("reserved",),
@@ -54,7 +54,7 @@ def _payments(output: Output, report: View) -> None:
         output.line(line, "yellow")
 
 
-def _table(output: Output, report: View, items: Sequence[Row], *, by_reference: bool) -> None:
+def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_reference: bool) -> None:
     """Write a table of payments; where the terminal is narrow, two columns stand in one, below each other."""
     columns: list[Column] = [
         ("time", lambda row: _time(report, row)),
@@ -89,7 +89,7 @@ def _stacked(row: Sequence[str]) -> Cells:
     return [time, (kind, terminal), number, [identity, *(line for text in rest for line in wrap(text, UUID))]]
 
 
-def _time(report: View, row: Row) -> str:
+def _time(report: ReportView, row: Row) -> str:
     local = report.local(row["at"])
     one = report.one_day and local.date() == report.days[0]
     return f"{local:%H:%M:%S}" if one else f"{local:%d %b %H:%M}"
@@ -103,7 +103,7 @@ def _state(row: Row) -> str:
     return "; ".join([words.state_name(row), *filter(None, (row["failure"],)), *words.notes(row)])
 
 
-def _totals(output: Output, report: View) -> None:
+def _totals(output: Output, report: ReportView) -> None:
     tables = {
         "terminal": ("by_terminal", "terminal"),
         "type": ("by_type", "type"),
@@ -162,13 +162,15 @@ def _totals(output: Output, report: View) -> None:
         output.line(rule, "dim")
 
 
-def _cut(names: Sequence[str], rows: Sequence[Sequence[str]], report: View) -> tuple[Sequence[str], Sequence[Cells]]:
+def _cut(
+    names: Sequence[str], rows: Sequence[Sequence[str]], report: ReportView
+) -> tuple[Sequence[str], Sequence[Cells]]:
     """Leave the last column out, the currency, where there is only one."""
     last = len(names) if report.several else -1
     return names[:last], [row[:last] for row in rows]
 
 
-def _sureness(output: Output, report: View) -> None:
+def _sureness(output: Output, report: ReportView) -> None:
     """Write what is certain apart from what is not; nothing where all is certain."""
     found = report["sureness"]
     if all(item["standing"] == "certain" for item in found):
@@ -200,7 +202,7 @@ def _aligned(rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
     return [[Number(cell) if place in places else cell for place, cell in enumerate(row)] for row in rows]
 
 
-def _unsettled(output: Output, report: View) -> None:
+def _unsettled(output: Output, report: ReportView) -> None:
     if line := words.open_line(report):
         output.line()
         output.line(line, "bold yellow")

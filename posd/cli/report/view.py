@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class View:
+class ReportView:
     """A report of `GET /v1/report`; `metadata` names the member that is shown, `expected` what it is compared with."""
 
     document: Mapping[str, Any]

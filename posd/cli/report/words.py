@@ -7,7 +7,7 @@ from decimal import Decimal
 from posd.cli.app.advice import Advice, attention_advice
 from posd.cli.payments.words import state, words_of
 from posd.cli.report.days import money
-from posd.cli.report.view import Comparison, Row, View
+from posd.cli.report.view import Comparison, ReportView, Row
 
 #: kind -> its name in the singular; what is not here is written as it is.
 KIND_NAMES: Mapping[str, str] = {
@@ -79,7 +79,7 @@ SHIFT_RULE = (
 )
 
 
-def rules(report: View) -> Sequence[str]:
+def rules(report: ReportView) -> Sequence[str]:
     """Say how the totals of a report are made."""
     return RULES if report["shift"] is None else (SHIFT_RULE, *RULES[1:])
 
@@ -94,7 +94,7 @@ def time(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M}"
 
 
-def title(report: View) -> str:
+def title(report: ReportView) -> str:
     """Say what the report is of."""
     shift = report["shift"]
     if shift is None:
@@ -106,7 +106,7 @@ def title(report: View) -> str:
     return f"{which}, which is not closed yet"
 
 
-def scope(report: View) -> str:
+def scope(report: ReportView) -> str:
     """Say in which time zone its times are, and what bounds it."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
@@ -118,7 +118,7 @@ def scope(report: View) -> str:
     return f"{begin}; times of {zone}"
 
 
-def shift_lines(report: View) -> list[str]:
+def shift_lines(report: ReportView) -> list[str]:
     """Say what stands out about a shift as a whole."""
     shift = report["shift"]
     if shift is None:
@@ -238,12 +238,12 @@ def unknown_amounts(item: Row) -> str:
     return f" and {item['unknown']} of unknown amount" if item["unknown"] else ""
 
 
-def clock_mark(report: View) -> str:
+def clock_mark(report: ReportView) -> str:
     """Return what stands behind a total; empty where the clock was believed."""
     return f" ({CLOCK_MARK})" if report["clock_unsure"] else ""
 
 
-def open_line(report: View) -> str:
+def open_line(report: ReportView) -> str:
     """Say in one line what is left out of the totals and may yet belong there; empty where nothing is."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
@@ -256,19 +256,19 @@ def open_line(report: View) -> str:
     return f"Not in the totals: {number(len(items), 'payment')} that may have moved money ({amounts})."
 
 
-def unlisted(report: View) -> str:
+def unlisted(report: ReportView) -> str:
     """Return the words on how many payments are not listed, "" where all are."""
     count = report["unlisted"]
     return f"{number(count, 'more payment')} counted and not listed: ask for fewer days." if count else ""
 
 
-def elsewhere(report: View) -> str:
+def elsewhere(report: ReportView) -> str:
     """Say how many payments need attention that are not in the report."""
     where = "other days" if report["shift"] is None else "other shifts"
     return f"Payments of {where} that need attention too: {report['attention_elsewhere']} (posd list --attention)."
 
 
-def wrong_clocks(report: View) -> str:
+def wrong_clocks(report: ReportView) -> str:
     """Say which terminals have a clock that is wrong."""
     serials = ", ".join(report["wrong_clocks"])
     return (
@@ -277,7 +277,7 @@ def wrong_clocks(report: View) -> str:
     )
 
 
-def clock_doubts(report: View) -> list[str]:
+def clock_doubts(report: ReportView) -> list[str]:
     """Return the words on when the clock of posd's machine was unsure."""
     found = []
     for item in report["clock_unsure"]:

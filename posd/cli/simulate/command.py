@@ -24,9 +24,9 @@ from posd.cli.app.output import Output
 from posd.cli.app.parameters import amount
 from posd.cli.app.tables import Layout
 from posd.cli.simulate.keys import Keys
-from posd.cli.simulate.words import Lines, as_words
+from posd.cli.simulate.words import OutputThread, as_words
 from posd.cli.simulate.words import as_json as line_as_json
-from posd.simulator import Settings, SettingsError, Shop
+from posd.simulator import Settings, SettingsError, TerminalGroup
 from posd.simulator.authentication import Auth, KeyPosition, TimestampUnit
 from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
@@ -201,9 +201,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The same of its answers and events; the ledger is in the main unit. [default: as --amount-unit]",
 )
 @click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
-@click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
+@click.option("--mdns", is_flag=True, help="Announce over mDNS, on every interface.")
 @click.option(
-    "--mdns-interface", multiple=True, metavar="ADDR", help="Address of an interface to announce on; repeatable."
+    "--mdns-interface", multiple=True, metavar="ADDR", help="Announce on the interface of this address; repeatable."
 )
 @click.option(
     "--ledger",
@@ -234,7 +234,7 @@ def simulate(
     as_json: bool,
     list_scenarios: bool,
     show: str | None,
-    no_mdns: bool,
+    mdns: bool,
     mdns_interface: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -243,8 +243,8 @@ def simulate(
     With --auth it refuses each call that is not signed as the service wants it, or whose timestamp is stale.
 
     It runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the paths of
-    the local network and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the
-    terminal's own retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with
+    the local network and on the cloud's with its serial; with --mdns it announces itself. It delivers its events with
+    the terminal's own retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with
     422. Beside the payments it prints, one job after the other; it shows what comes out on paper and tells the end of
     each job once.
 
@@ -283,23 +283,21 @@ def simulate(
                 private_key=key,
                 state=directory,
                 ledger_file=ledger,
-                mdns=not no_mdns,
+                mdns=mdns or bool(mdns_interface),
                 mdns_interfaces=mdns_interface,
             )
             names = serials or [f"SN-{number:04}" for number in range(1, (terminals or 1) + 1)]
             settings = make(names, common, http=http)
             people = sys.stdout.isatty() and not as_json
-            lines = Lines(as_words if people else line_as_json)
+            lines = OutputThread(as_words if people else line_as_json)
             cleanup.callback(lines.close)
             asyncio.run(_run(settings, control, lines, keys=people and sys.stdin.isatty()))
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: `posd simulate --list | head`
     except (SettingsError, tls.TlsError, OSError) as error:
         Output(as_json=as_json).note(f"posd simulate: {error}", style="red")
         sys.exit(ExitCode.USAGE)
 
 
-async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines, *, keys: bool) -> None:
+async def _run(terminals: Sequence[Settings], control: str | None, lines: OutputThread, *, keys: bool) -> None:
     """Run the terminals until SIGTERM, SIGINT or SIGHUP (its window was closed)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -307,7 +305,7 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines,
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        shop = await stack.enter_async_context(Shop(terminals))
+        shop = await stack.enter_async_context(TerminalGroup(terminals))
         control_url = None
         if control is not None:
             api = Control(shop, *split_address(control, "--control", "127.0.0.1:6870"))
@@ -332,7 +330,7 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines,
         await stop.wait()
 
 
-def _write(lines: Lines, named: Entry, entry: Entry) -> None:
+def _write(lines: OutputThread, named: Entry, entry: Entry) -> None:
     lines.write({**named, **entry})
 
 

@@ -9,9 +9,9 @@ from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS
 from posd.simulator.journal import SettingsError
 from posd.simulator.network import NotPossible
-from posd.simulator.payment import Hand
+from posd.simulator.payment import ManualControl
 from posd.simulator.scenario import CHOICE, Certificate
-from posd.simulator.simulator import Shop, Simulator
+from posd.simulator.simulator import Simulator, TerminalGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class _Key:
     do: Callable[[Simulator], Awaitable[None]]
 
 
-def _hand(words: str, hand: Hand) -> _Key:
+def _hand(words: str, hand: ManualControl) -> _Key:
     async def do(terminal: Simulator) -> None:
         terminal.terminal.hand(hand)  # the ledger's line tells whether it was possible
 
@@ -50,12 +50,12 @@ async def _paper(terminal: Simulator) -> None:
 
 
 KEYS: Mapping[str, _Key] = {
-    "p": _hand("present card", Hand.PRESENT_CARD),
-    "i": _hand("insert card", Hand.INSERT_CARD),
-    "a": _hand("approve", Hand.APPROVE),
-    "d": _hand("decline", Hand.DECLINE),
-    "r": _hand("reject", Hand.REJECT),
-    "c": _hand("cancel", Hand.CANCEL),
+    "p": _hand("present card", ManualControl.PRESENT_CARD),
+    "i": _hand("insert card", ManualControl.INSERT_CARD),
+    "a": _hand("approve", ManualControl.APPROVE),
+    "d": _hand("decline", ManualControl.DECLINE),
+    "r": _hand("reject", ManualControl.REJECT),
+    "c": _hand("cancel", ManualControl.CANCEL),
     "u": _Key("unplug, plug", _network),
     "o": _Key("power off, on", _power),
     "y": _Key("power cycle", _cycle),
@@ -70,7 +70,7 @@ SCENARIO_KEY = "s"
 class Keys:
     """What each key does to the terminal that is selected, while the block runs."""
 
-    def __init__(self, shop: Shop, say: Callable[[str], None]) -> None:
+    def __init__(self, shop: TerminalGroup, say: Callable[[str], None]) -> None:
         """`say` writes a line for the person."""
         self._terminals = list(shop.terminals.values())
         self._selected = self._terminals[0]

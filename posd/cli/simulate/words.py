@@ -147,7 +147,7 @@ MAX_WAITING_LINES = 10_000
 LAST_LINES_SECONDS = 0.3
 
 
-class Lines:
+class OutputThread:
     """Writes lines to stdout from a thread: a pipe that is not read must not stop the terminal."""
 
     def __init__(self, text: Callable[[Mapping[str, Any]], str | None]) -> None:

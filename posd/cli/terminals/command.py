@@ -18,7 +18,7 @@ from posd.cli.app.connection import Api, Reply, Unreachable, connect, full_ids_o
 from posd.cli.app.lazy import LazyGroup, Targets
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 
 # Terminals as rows of a table, and what there is to say of each.
 
@@ -60,7 +60,7 @@ def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
         terminal["source"] or "-",
         REACHABLE[terminal["reachable"]],
         Id(terminal["transaction"] or "-"),
-        When(terminal["last_seen"] or ""),
+        TimeCell(terminal["last_seen"] or ""),
     )
 
 
@@ -82,8 +82,8 @@ def remarks(items: list[Mapping[str, Any]]) -> list[str]:
 
 #: What can be done beside listing: one file a command.
 SUBCOMMANDS: Targets = {
+    "add": "posd.cli.terminals.pin:add",
     "commission": "posd.cli.terminals.commission:commission",
-    "find": "posd.cli.terminals.find:find",
     "identity": "posd.cli.terminals.identity:identity",
     "pin": "posd.cli.terminals.pin:pin",
 }
@@ -136,7 +136,7 @@ CLOCKS = ("last_seen", "checked_at")
 
 def follow(api: Api, output: Output, query: Mapping[str, str]) -> None:
     """Show the list until Ctrl-C. Raise Unreachable where the daemon is not there at the start."""
-    show = _Screen(output) if output.rich else _Lines(output)
+    show = _Screen(output) if output.rich else _PipeLines(output)
     try:
         reply = api.get("/terminals", query)
         with show.shown:
@@ -151,7 +151,7 @@ def follow(api: Api, output: Output, query: Mapping[str, str]) -> None:
         return
 
 
-class _Lines:
+class _PipeLines:
     """What goes into a pipe: at first a line for each terminal, then one for each that changed."""
 
     def __init__(self, output: Output) -> None:
@@ -187,7 +187,7 @@ class _Lines:
             self._output.note(f"{reason}; still watching")
 
     def _line(self, row: tuple[str, ...]) -> None:
-        self._output.cells((When(iso(datetime.now(UTC))), *row))
+        self._output.cells((TimeCell(iso(datetime.now(UTC))), *row))
 
 
 class _Screen:

@@ -17,7 +17,7 @@ from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, Reply, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.outcome import Snapshot, TimedOut, start
+from posd.cli.app.outcome import CurrentState, TimedOut, start
 from posd.cli.app.output import Output, money
 from posd.cli.app.subject import Document, Subject
 from posd.cli.payments.decide import RECONCILE_SECONDS
@@ -88,10 +88,10 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
         raise click.UsageError(
             "nobody can be asked here, and nothing was sent: say --yes where a payment may be started"
         )
-    context(ctx).starts = True
+    context(ctx).set_starts()
     with connect(ctx) as api:
         tell = Output(as_json=False, stream=sys.stderr) if output.as_json else output
-        walk = _Walk(api, tell, serial, given["amount"] or _smallest(ctx, serial), asking)
+        walk = _CommissionRun(api, tell, serial, given["amount"] or _smallest(ctx, api, serial), asking)
         try:
             _go(ctx, walk, given)
             reply = walk.record(given["operator"], given["note"])
@@ -109,16 +109,15 @@ def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **
     sys.exit(ExitCode.DONE if set(NEEDED) <= set(proven) else ExitCode.NOT_DONE)
 
 
-def _smallest(ctx: click.Context, serial: str) -> Decimal:
-    """Return the smallest amount of a terminal, by the configuration of this machine, as far as that can be read."""
+def _smallest(ctx: click.Context, api: Api, serial: str) -> Decimal:
+    """Return the smallest amount of a terminal, by its unit as far as the configuration can be read here."""
     config, _ = examine(Path(context(ctx).config_path), check_files=False)
-    if config is None:
-        return CENT
-    whole = any(item.amount_unit == "whole" for item in config.terminals if item.serial == serial)
-    return ONE if whole or config.merchant.currency in WITHOUT_DECIMALS else CENT
+    terminals = config.terminals if config is not None else ()
+    whole = any(item.amount_unit == "whole" for item in terminals if item.serial == serial)
+    return ONE if whole or api.get("/version").body.get("currency") in WITHOUT_DECIMALS else CENT
 
 
-def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
+def _go(ctx: click.Context, walk: "_CommissionRun", given: Mapping[str, Any]) -> None:
     """Do all of it. Raise Problem, Unreachable, TimedOut, and KeyboardInterrupt or Abort where a person stops it."""
     walk.check()
     walk.cancel()
@@ -133,7 +132,7 @@ def _go(ctx: click.Context, walk: "_Walk", given: Mapping[str, Any]) -> None:
 
 
 @dataclass
-class _Walk:
+class _CommissionRun:
     """One walk through what a terminal can do. `open` are the ids of payments that may run, `charged` of charges."""
 
     api: Api
@@ -143,9 +142,9 @@ class _Walk:
     asking: bool
     open: list[str] = field(default_factory=list)
     charged: list[str] = field(default_factory=list)
-    _payments: list[proofs.Payment] = field(default_factory=list)
+    _payments: list[proofs.ProvedPayment] = field(default_factory=list)
     _shown: bool | None = None
-    _print_job: proofs.PrintJob | None = None
+    _print_job: proofs.ProvedPrintJob | None = None
 
     @property
     def path(self) -> str:
@@ -228,7 +227,7 @@ class _Walk:
             self.tell.line(CHARGED.format(amount=money(self.amount), id=charged), "yellow")
         with self.tell.busy("searching for a payment that never was"):
             unknown = self.api.post(f"{self.path}/probe", seconds=RECONCILE_SECONDS).body
-        lacks = proofs.lacking(proofs.Seen(self._payments, unknown, self._shown, self._print_job))
+        lacks = proofs.lacking(proofs.WalkProofs(self._payments, unknown, self._shown, self._print_job))
         proven = [part for part, words in lacks.items() if not words]
         reply = self.api.post(f"{self.path}/commission", {"operator": operator, "note": note, "proven": proven})
         self.tell.line()
@@ -271,7 +270,7 @@ class _Walk:
         with subject.progress(self.tell, document) as progress:
             for update in subject.follow(self.api, reply, time.monotonic() + seconds):
                 progress.show(update)
-                if isinstance(update, Snapshot):
+                if isinstance(update, CurrentState):
                     document = update.transaction
         return document
 

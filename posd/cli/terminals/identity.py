@@ -12,7 +12,7 @@ from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Layout
-from posd.cli.app.times import When
+from posd.cli.app.times import TimeCell
 from posd.cli.tls.settings import fail
 
 COLUMNS = ("address", "source", "since", "proof", "used")
@@ -79,7 +79,7 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
         (
             claim["base_url"],
             claim["source"],
-            When(claim["since"]),
+            TimeCell(claim["since"]),
             claim["proof"],
             "yes" if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
         )

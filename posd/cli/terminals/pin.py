@@ -1,34 +1,47 @@
-"""`posd terminals pin`: trust one terminal's own certificate, once a person has compared it with the terminal."""
+"""`posd terminals add` and `pin`: trust one terminal's own certificate, once a person has compared it there."""
 
+import os
+import re
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
 
 from posd import tls
+from posd.base import files
 from posd.cli.app import times
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
-from posd.cli.operate.config import load_or_exit
+from posd.cli.app.parameters import asks
+from posd.cli.operate.config import act_as_owner, load_or_exit
+from posd.cli.tls import settings
 from posd.cli.tls.settings import fail, fields, grouped
 from posd.config import Config, TerminalConfig, values
+from posd.config.layers import FOLDER, read_all
 from posd.config.lines import section
-from posd.config.values import Base, UnusableValueError
-from posd.tls.served import NotShown, shown_certificate
+from posd.config.reader import whole
+from posd.config.values import ReaderContext, UnusableValueError
+from posd.terminals.trust import digest
+from posd.tls.served import CertificateNotShown, shown_certificate
 
 #: Where terminals listen unless something says otherwise.
 DEFAULT_PORT = 6869
 #: What readers of values need to know of a file, where there is none: no path is read here.
-NO_FILE = Base(Path())
+NO_FILE = ReaderContext(Path())
 #: Longest for the terminal to show its certificate, in seconds a step.
 ASK_SECONDS = 10.0
+#: Longest until the daemon has taken a new terminal up, in seconds.
+TAKE_UP_SECONDS = 10.0
+#: What stands of a terminal in a file of `add`; a file with more was edited, and is not replaced.
+WRITTEN = {"serial", "base_url", "public_key_sha256"}
 
 
 class CannotAsk(Exception):
@@ -36,7 +49,7 @@ class CannotAsk(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PinAddress:
     """Where the terminal is asked, as in `https://192.168.1.50:6869`."""
 
     base_url: str
@@ -71,13 +84,10 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     config = load_or_exit(context(ctx).config_path, check_files=False)
     terminal = next((item for item in config.terminals if item.serial == serial), None)
     try:
-        expected = None if fingerprint is None else _hex(fingerprint)
-        where = _given(address) if address else _known(ctx, terminal, serial)
-        info = tls.describe_der(_ask(where, terminal))
-    except (CannotAsk, tls.TlsError) as error:
-        fail(output, f"cannot show the certificate of terminal {serial}: {error}")
-    except UnusableValueError as error:
-        fail(output, _words(error), ExitCode.USAGE)
+        expected = None if fingerprint is None else _hex(fingerprint, "--fingerprint")
+    except CannotAsk as error:
+        fail(output, error, ExitCode.USAGE)
+    where, info, key = _look(ctx, output, terminal, serial, address)
     pinned = terminal.fingerprint_sha256 if terminal else ""
     if output.as_json:
         matches = None if expected is None else expected == info.fingerprint_sha256
@@ -86,28 +96,131 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
             "base_url": where.base_url,
             **fields(info),
             "fingerprint_sha256": info.fingerprint_sha256,
+            "public_key_sha256": key,
             "matches": matches,
             "configured_fingerprint_sha256": pinned or None,
             "toml": _toml(serial, info) if matches else None,
         }
         output.json(msgspec.json.encode(result))
         sys.exit(ExitCode.NOT_DONE if matches is False else ExitCode.DONE)
-    _show(output, serial, where, info)
+    _show(output, serial, where, info, key)
     if pinned:
         same = pinned == info.fingerprint_sha256
         output.line("The configuration pins this certificate already." if same else _another(pinned), style="bold")
-    if not _confirmed(output, info, expected):
-        fail(output, "nothing was confirmed: do not trust this certificate")
+    if expected is not None and expected != info.fingerprint_sha256:
+        fail(output, f"it is another certificate: it has fingerprint {info.fingerprint_sha256}, not {expected}")
+    if expected is None:
+        _compare(output, "--fingerprint HEX")
     _tell(output, config, terminal, serial, info)
 
 
-def _hex(text: str) -> str:
+@click.command()
+@click.argument("serial")
+@click.option(
+    "--address", metavar="HOST[:PORT]", help=f"Where it is; else the address that it announces. [{DEFAULT_PORT}]"
+)
+@click.option("--pin", "pinned", metavar="HEX", help="The SHA-256 that its certificate, or its public key, must have.")
+@click.option("--yes", is_flag=True, help="Do not ask: --pin was compared before.")
+@json_option
+@click.pass_context
+def add(ctx: click.Context, output: Output, serial: str, address: str | None, pinned: str | None, yes: bool) -> None:
+    """Add a terminal: show its certificate, to compare with the terminal, write it into config.d and reload posd.
+
+    From then on posd trusts the public key of that certificate, in a renewed certificate too. Exit code 1: nothing was
+    written.
+    """
+    if yes and pinned is None:
+        raise click.UsageError("--yes needs --pin: the SHA-256 that was compared with the terminal itself")
+    if not yes and not asks():
+        raise click.UsageError("cannot ask here: compare the SHA-256 with the terminal, then --yes --pin HEX")
+    config = load_or_exit(context(ctx).config_path, check_files=False)
+    file = _own_file(output, config, serial)
+    expected = None if pinned is None else _hex(pinned, "--pin")
+    where, info, key = _look(ctx, output, None, serial, address)
+    aside = Output(as_json=False, stream=sys.stderr) if output.as_json else output
+    _show(aside, serial, where, info, key)
+    if expected not in (None, info.fingerprint_sha256, key):
+        fail(output, f"it is another certificate: neither it nor its key has the SHA-256 {expected}")
+    if not yes:
+        _compare(aside, "--yes --pin HEX")
+    lines = [f"serial = {_quoted(serial)}", f'public_key_sha256 = "{":".join(grouped(key))}"']
+    lines += [f"base_url = {_quoted(where.base_url)}"] if address else []
+    _write(output, config, file, "\n".join(["[[terminals]]", *lines, ""]))
+    daemon = settings.find(ctx, config)
+    uses = daemon is not None and daemon.reload() and _is_used(ctx, serial)
+    document = {"terminal": serial, "base_url": where.base_url, "public_key_sha256": key, "file": str(file)}
+    output.json(msgspec.json.encode({**document, "fingerprint_sha256": info.fingerprint_sha256, "in_use": uses}))
+    output.line(f"Written: {file}{'; posd uses it' if uses else ''}.")
+    if not uses:
+        output.line("posd does not use it yet:  sudo systemctl reload posd; posd status")
+    output.line(f"See it work:  posd terminals commission {serial}")
+
+
+def _own_file(output: Output, config: Config, serial: str) -> Path:
+    """Return the file of `add` for a terminal, which can be written. Raise Failure."""
+    file = config.file.parent / FOLDER / f"terminal-{re.sub('[^A-Za-z0-9_-]', '-', serial)}.toml"
+    there = section(config.file, [item.serial for item in config.terminals], serial)
+    known = any(item.serial == serial for item in config.terminals)
+    own = [layer.document for layer in config.layers.files if layer.file == file]
+    plain = own and own[0].keys() == {"terminals"} and all(item.keys() <= WRITTEN for item in own[0]["terminals"])
+    if known and not (there == file and plain):
+        fail(
+            output, f"terminal {serial} stands in {there} already. To change its pin there: posd terminals pin {serial}"
+        )
+    if own and not known:
+        fail(output, f"{file} is there already, and has another terminal; write the section of {serial} by hand")
+    folder = next(folder for folder in file.parents if folder.exists())
+    if not os.access(folder, os.W_OK):
+        fail(output, f"cannot write into {folder}: Permission denied; as root: sudo posd terminals add {serial}")
+    return file
+
+
+def _write(output: Output, config: Config, file: Path, text: str) -> None:
+    """Write a file of the configuration as the owner of its folder. Raise ConfigError or Failure."""
+    layers = read_all(config.file)
+    layers.files = [layer for layer in layers.files if layer.file != file]
+    layers.add(file, text)
+    whole(layers, check_files=False)
+    act_as_owner(file if file.parent.exists() else config.file)
+    try:
+        file.parent.mkdir(mode=0o755, exist_ok=True)
+        files.replace(file, text.encode(), mode=0o644)
+    except OSError as error:
+        fail(output, f"cannot write {file}: {error.strerror}")
+
+
+def _is_used(ctx: click.Context, serial: str) -> bool:
+    """Wait until the daemon has a terminal in its fleet; False where it has not within a reasonable time."""
+    end = time.monotonic() + TAKE_UP_SECONDS
+    with connect(ctx) as api:
+        while not any(item["serial"] == serial for item in api.get("/terminals").body["terminals"]):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(settings.LOOK_SECONDS)
+    return True
+
+
+def _look(
+    ctx: click.Context, output: Output, terminal: TerminalConfig | None, serial: str, address: str | None
+) -> tuple[PinAddress, tls.CertificateInfo, str]:
+    """Return where a terminal is, what its certificate says, and the SHA-256 of its public key. Raise Failure."""
+    try:
+        where = _given(address) if address else _known(ctx, terminal, serial)
+        der = _ask(where, terminal)
+        return where, tls.describe_der(der), digest(der, "public key")
+    except (CannotAsk, tls.TlsError) as error:
+        fail(output, f"cannot show the certificate of terminal {serial}: {error}")
+    except UnusableValueError as error:
+        fail(output, _words(error), ExitCode.USAGE)
+
+
+def _hex(text: str, option: str) -> str:
     try:
         value = values.fingerprint(text, NO_FILE)
     except UnusableValueError as error:
-        raise click.BadParameter(_words(error), param_hint="--fingerprint") from error
+        raise click.BadParameter(_words(error), param_hint=option) from error
     if not value:
-        raise CannotAsk("--fingerprint is empty; leave it out to compare by eye")
+        raise CannotAsk(f"{option} is empty; leave it out to compare by eye")
     return value
 
 
@@ -115,16 +228,16 @@ def _words(error: UnusableValueError) -> str:
     return "; ".join(f"{fault.reason}; {fault.cure}" for fault in error.faults)
 
 
-def _given(text: str) -> Address:
+def _given(text: str) -> PinAddress:
     """Read --address: a host, a host with a port, or a URL. Raise UnusableValueError."""
     if "://" not in text:
         has_port = text.rpartition(":")[2].isdigit() and (text.count(":") == 1 or "]:" in text)
         bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
         text = f"https://{bare}" if has_port else f"https://{bare}:{DEFAULT_PORT}"
-    return Address(values.url("https")(text, NO_FILE))
+    return PinAddress(values.url("https")(text, NO_FILE))
 
 
-def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> Address:
+def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> PinAddress:
     """Return the address that the configuration or the daemon knows. Raise CannotAsk."""
     give = "give its address with --address"
     if terminal is not None and terminal.access_mode == "cloud":
@@ -133,7 +246,8 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
     if not base_url:
         try:
             with connect(ctx) as api:
-                base_url = api.get(f"/terminals/{quote(serial, safe='')}").body["base_url"] or ""
+                found = api.get("/terminals", {"all": "true"}).body["terminals"]
+            base_url = next((item["base_url"] or "" for item in found if item["serial"] == serial), "")
         except Unreachable as error:
             raise CannotAsk(f"its address is not configured, and {error}; or {give}") from error
         except Problem as problem:
@@ -142,20 +256,21 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
         raise CannotAsk(f"posd knows no address of it: is it switched on and in this network? Else {give}")
     if urlsplit(base_url).scheme == "http":
         raise CannotAsk(f"it is called without TLS ({base_url}); write https:// where it speaks TLS")
-    return Address(base_url)
+    return PinAddress(base_url)
 
 
-def _ask(where: Address, terminal: TerminalConfig | None) -> bytes:
+def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
     name = (terminal.server_name if terminal else "") or where.host.partition("%")[0]
     try:
         return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
-    except NotShown as error:
+    except CertificateNotShown as error:
         raise CannotAsk(f"{where.base_url} {error}; is the terminal switched on, and is that its address?") from error
 
 
-def _show(output: Output, serial: str, where: Address, info: tls.CertificateInfo) -> None:
+def _show(output: Output, serial: str, where: PinAddress, info: tls.CertificateInfo, key: str) -> None:
     days = info.days_left(datetime.now(UTC))
     first, *rest = grouped(info.fingerprint_sha256)
+    first_of_key, *rest_of_key = grouped(key)
     pairs: list[Pair] = [
         ("shown at", where.base_url),
         ("subject", info.subject or "nobody"),
@@ -165,6 +280,8 @@ def _show(output: Output, serial: str, where: Address, info: tls.CertificateInfo
         ("valid until", f"{times.day(info.not_after)} ({f'{days} days' if days >= 0 else 'it has ended'})"),
         ("SHA-256", first),
         *(("", line) for line in rest),
+        ("of its key", first_of_key),
+        *(("", line) for line in rest_of_key),
     ]
     output.panel(f"certificate of terminal {serial}", pairs, "cyan")
 
@@ -173,17 +290,14 @@ def _another(pinned: str) -> str:
     return f"The configuration pins another certificate: {' '.join(grouped(pinned))}"
 
 
-def _confirmed(output: Output, info: tls.CertificateInfo, expected: str | None) -> bool:
-    """Whether a person has compared it: with the terminal, or by giving the fingerprint."""
-    if expected is not None:
-        if expected != info.fingerprint_sha256:
-            fail(output, f"it is another certificate: it has fingerprint {info.fingerprint_sha256}, not {expected}")
-        return True
-    if not sys.stdin.isatty():
-        what = "compare the fingerprint with the one that the terminal itself shows, and give it: --fingerprint HEX"
-        fail(output, f"nobody is there to ask; {what}", ExitCode.USAGE)
+def _compare(output: Output, by_script: str) -> None:
+    """Ask a person to compare the fingerprint with the terminal. Raise Failure where it was not confirmed."""
+    if not asks():
+        what = f"compare the fingerprint with the one that the terminal itself shows, and give it: {by_script}"
+        fail(output, f"cannot ask here: {what}", ExitCode.USAGE)
     output.line("Compare it with the fingerprint on the terminal itself (settings, certificate), digit by digit.")
-    return click.confirm("Does the terminal show the same fingerprint?", default=False, err=True)
+    if not click.confirm("Does the terminal show the same fingerprint?", default=False, err=True):
+        fail(output, "nothing was confirmed: do not trust this certificate")
 
 
 def _tell(
@@ -204,4 +318,8 @@ def _tell(
 
 def _toml(serial: str, info: tls.CertificateInfo) -> str:
     fingerprint = ":".join(grouped(info.fingerprint_sha256))
-    return f'[[terminals]]\nserial = {msgspec.json.encode(serial).decode()}\nfingerprint_sha256 = "{fingerprint}"\n'
+    return f'[[terminals]]\nserial = {_quoted(serial)}\nfingerprint_sha256 = "{fingerprint}"\n'
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

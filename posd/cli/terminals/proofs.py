@@ -17,7 +17,7 @@ OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
 OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
 
 
-class Payment(NamedTuple):
+class ProvedPayment(NamedTuple):
     """One payment of the walk, as it ended."""
 
     identity: str
@@ -34,7 +34,7 @@ class Payment(NamedTuple):
     exact: bool | None
 
 
-class PrintJob(NamedTuple):
+class ProvedPrintJob(NamedTuple):
     """The print job of the walk, as it ended."""
 
     identity: str
@@ -45,25 +45,25 @@ class PrintJob(NamedTuple):
     asked: bool
 
 
-class Seen(NamedTuple):
+class WalkProofs(NamedTuple):
     """What was seen in one walk; None stands for what was not tried."""
 
-    payments: Sequence[Payment]
+    payments: Sequence[ProvedPayment]
     #: The answer of `POST /terminals/{serial}/probe`.
     unknown: Document | None = None
     #: Whether a person said that the terminal shows the requested sum.
     shown: bool | None = None
-    print_job: PrintJob | None = None
+    print_job: ProvedPrintJob | None = None
 
 
-def payment(document: Document, history: Iterable[Document], searches: Iterable[str], total: Decimal) -> Payment:
+def payment(document: Document, history: Iterable[Document], searches: Iterable[str], total: Decimal) -> ProvedPayment:
     """Read a payment that has ended: its document and its history, and what was searched for after its end."""
     lines, outcome = list(history), document["outcome"]
     stated = any(item["kind"] in ("event", "search") for item in outcome["evidence"])
     status = outcome["status"] if stated else None
     answers = [line["answer"] for line in lines if line["kind"] == "abort_answered"]
     exact = outcome["authorized_amount"] == total and not OTHER_SUM & {item["code"] for item in document["attention"]}
-    return Payment(
+    return ProvedPayment(
         identity=document["client_transaction_id"],
         acknowledged=any(line["kind"] == "attempt" and line["judgement"] == "acknowledged" for line in lines),
         status=status,
@@ -74,10 +74,10 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
     )
 
 
-def print_job(asked: Document, history: Iterable[Document]) -> PrintJob:
+def print_job(asked: Document, history: Iterable[Document]) -> ProvedPrintJob:
     """Read a print job: what came when the terminal was asked for it, and its history."""
     document = asked["print_job"]
-    return PrintJob(
+    return ProvedPrintJob(
         identity=document["print_job_id"],
         accepted=any(line["kind"] == "attempt" and line["judgement"] == "accepted" for line in history),
         status=document["status"] if document["decided_by"] in ("webhook", "poll") else None,
@@ -85,27 +85,27 @@ def print_job(asked: Document, history: Iterable[Document]) -> PrintJob:
     )
 
 
-def _start(seen: Seen) -> str:
+def _start(seen: WalkProofs) -> str:
     for item in seen.payments:
         if not item.acknowledged:
             return f"no acknowledgement was read; see posd show {item.identity}, and check [profile.charge]"
     return ""
 
 
-def _callback(seen: Seen) -> str:
+def _callback(seen: WalkProofs) -> str:
     for item in seen.payments:
         if not item.called_back:
             return "the end did not come over the callback: give the terminal the CA (posd tls ca), and see posd doctor"
     return ""
 
 
-def _signature(seen: Seen) -> str:
+def _signature(seen: WalkProofs) -> str:
     if seen.unknown is None or not seen.unknown["webhook_signature"]:
         return "the configuration expects none (webhook_signature), so a callback is believed by its address"
     return "no signed callback was seen" if _callback(seen) else ""  # without a right one it is no event
 
 
-def _abort(seen: Seen) -> str:
+def _abort(seen: WalkProofs) -> str:
     aborted = [item for item in seen.payments if item.abort is not None]
     if not aborted:
         return "no abort was sent while a payment ran; commission it again"
@@ -119,7 +119,7 @@ def _abort(seen: Seen) -> str:
     return ""
 
 
-def _search(seen: Seen) -> str:
+def _search(seen: WalkProofs) -> str:
     if any("none" in item.searches for item in seen.payments if item.status in OF_ACQUIRER):
         return "it denied a payment that the acquirer had answered: never confirm it by hand; see [profile.search]"
     if not any("found" in item.searches for item in seen.payments):
@@ -137,7 +137,7 @@ def _search(seen: Seen) -> str:
     return ""
 
 
-def _amount_unit(seen: Seen) -> str:
+def _amount_unit(seen: WalkProofs) -> str:
     approved = [item.exact for item in seen.payments if item.exact is not None]
     if seen.shown is False or False in approved:
         return "the terminal did not show the sum, or approved another: charge nobody before that is clear"
@@ -146,7 +146,7 @@ def _amount_unit(seen: Seen) -> str:
     return ""
 
 
-def _print(seen: Seen) -> str:
+def _print(seen: WalkProofs) -> str:
     job = seen.print_job
     if job is None:
         return "no page was printed; commission it again with --print"
@@ -155,14 +155,14 @@ def _print(seen: Seen) -> str:
     return ""
 
 
-def _print_job(seen: Seen) -> str:
+def _print_job(seen: WalkProofs) -> str:
     if seen.print_job is None or not seen.print_job.asked:
         return "the terminal did not say the state of a job when it was asked: check [profile.print-job]"
     return ""
 
 
 #: part -> what lacks of its proof in words, and what to do; empty where it is proven. In the order of the walk.
-LACKS: Mapping[str, Callable[[Seen], str]] = {
+LACKS: Mapping[str, Callable[[WalkProofs], str]] = {
     "start": _start,
     "callback": _callback,
     "signature": _signature,
@@ -174,7 +174,7 @@ LACKS: Mapping[str, Callable[[Seen], str]] = {
 }
 
 
-def lacking(seen: Seen) -> dict[str, str]:
+def lacking(seen: WalkProofs) -> dict[str, str]:
     """Return for each part what lacks of its proof, in words; empty where it is proven.
 
     Without a payment that ended nothing about payments is.

@@ -1,7 +1,9 @@
 """`posd tls init`, `ca` and `renew`: the server certificate, and the CA that vouches for it."""
 
+import sqlite3
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -13,11 +15,14 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context, context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.operate.config import load_or_exit
+from posd.cli.app.streams import drop_lost_output
+from posd.cli.operate.config import load_as_owner
 from posd.cli.tls import settings
 from posd.cli.tls.settings import document, fail, grouped, own, pair, say, wanted
 from posd.config import Config
 from posd.tls.files import there
+from posd.tls.issue import ca_reasons
+from posd.upkeep.known_ca import REMEDY, lost_beside
 
 
 @click.command()
@@ -27,26 +32,37 @@ from posd.tls.files import there
 def ca(given: Context, output: Output, fingerprint: bool) -> None:
     """Print the CA certificate (PEM) that terminals have to trust: posd tls ca > ca.crt
 
-    It is no secret.
+    It is no secret. Where a new CA waits to follow the present one, it is that.
     """
-    config = load_or_exit(given.config_path, check_files=False)
+    config = load_as_owner(given.config_path)
     made = own(config)
     if made is None:
         fail(
             output, f"there is no CA of posd's: {config.file} names a pair of the shop's own PKI, which has its own CA"
         )
     try:
-        info = tls.describe(made.ca_certificate)
-        pem = made.ca_certificate.read_text("ascii")
+        path = _readable_ca(made, config.local_api.directory)
+        info = tls.describe(path)
+        pem = path.read_text("ascii")
     except (tls.TlsError, OSError) as error:
         fail(output, error)
     if output.as_json:
-        shown = document(info, made.ca_certificate, datetime.now(UTC)) | {"pem": pem}
+        shown = document(info, path, datetime.now(UTC)) | {"pem": pem}
         output.json(msgspec.json.encode(shown))
     elif fingerprint:
         output.verbatim(*grouped(info.fingerprint_sha256))
     else:
-        sys.stdout.write(pem)
+        click.echo(pem, nl=False)
+
+
+def _readable_ca(made: tls.TlsFiles, sockets: Path) -> Path:
+    """Return the CA certificate for terminals, or its copy beside the sockets where that is closed. Raise TlsError."""
+    try:
+        return tls.ca_for_terminals(made)
+    except tls.TlsError:
+        if not (copy := sockets / tls.PUBLIC_CA).exists():
+            raise
+        return copy
 
 
 @click.command()
@@ -61,7 +77,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     Without --name and --address it is made for all names and addresses that this machine has now. A CA that is
     there is kept, so that terminals go on trusting this machine. What is named here stays in every renewal.
     """
-    config = load_or_exit(context(ctx).config_path, check_files=False)
+    config = load_as_owner(context(ctx).config_path)
     output = Output(as_json=False)
     directory = config.database.tls_directory
     made = tls.files(directory)
@@ -69,11 +85,14 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         if if_missing and (present := _present(config, made)):
             output.verbatim(f"Nothing is made: {present}.")
             return
+        if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
+            fail(output, f"no CA was made: {words}. What to do: {REMEDY}")
         # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
         daemon = None if if_missing else settings.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)
         new_ca = force or not there(made.ca_certificate)
+        drop_lost_output()
         tls.init(
             directory,
             names=names or tls.local_names(),
@@ -82,6 +101,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             overwrite=force,
         )
         ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
+    except sqlite3.Error as error:
+        fail(output, f"cannot tell from {config.database.path} whether the terminals trust a CA ({error}); posd verify")
     except (tls.TlsError, OSError) as error:
         code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
         fail(output, error, code)
@@ -131,16 +152,20 @@ def _present(config: Config, made: tls.TlsFiles) -> str | None:
 
 @click.command()
 @click.option("--if-needed", is_flag=True, help="Only where it ends soon or lacks an address of this machine.")
+@click.option("--new-ca", is_flag=True, help="Make the CA that follows the present one, which goes on until its end.")
+@click.option("--end-old-ca", is_flag=True, help="Sign by the new CA from now on: all terminals have it.")
 @click.option("--no-reload", is_flag=True, help="Do not tell the posd that runs; it takes it up within a minute.")
 @json_option
 @click.pass_context
-def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) -> None:
+def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end_old_ca: bool, no_reload: bool) -> None:
     """Make the server certificate anew, with the same private key and CA.
 
     It is made for the names and addresses that this machine has now, and for those that were named at init. The
-    terminals need nothing, and the posd that runs takes it up without a restart.
+    terminals need nothing, and the posd that runs takes it up without a restart. Seven months before the CA ends a new
+    one is made. Put it on every terminal (posd tls ca); those that have the old one trust it until shortly before its
+    end, and then the new one signs.
     """
-    config = load_or_exit(context(ctx).config_path, check_files=False)
+    config = load_as_owner(context(ctx).config_path)
     made = own(config)
     if made is None:
         _not_ours(config, output, if_needed=if_needed)
@@ -152,29 +177,41 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
             say(output, f"Not needed: valid for {info.days_left(now)} more days, for all that terminals call.")
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
         _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
-        tls.renew(config.database.tls_directory)
+        drop_lost_output()
+        before = tls.describe(made.ca_certificate).fingerprint_sha256 if there(made.ca_certificate) else ""
+        tls.renew(config.database.tls_directory, new_ca=new_ca, end_old_ca=end_old_ca, called=wanted(config))
         info, ca = tls.describe(made.certificate), tls.describe(made.ca_certificate)
     except tls.TlsError as error:
         fail(output, error)
+    same = ca.fingerprint_sha256 == before
     say(
         output,
-        f"Renewed {made.certificate}, valid until {times.day(info.not_after)}; key and CA are the same as before.",
+        f"Renewed {made.certificate}, valid until {times.day(info.not_after)}; "
+        f"{'key and CA are the same as before' if same else f'the new CA signs ({ca.subject})'}.",
         f"  names:       {', '.join(info.names) or 'none'}",
         f"  addresses:   {', '.join(info.addresses) or 'none'}",
         f"  fingerprint: {info.fingerprint_sha256}",
     )
+    if there(made.next_ca_certificate):
+        say(
+            output,
+            f"A new CA waits, and signs from {times.day(tls.following_from(ca))} on: put it on every terminal "
+            "(posd tls ca > ca.crt). Once all have it: posd tls renew --end-old-ca",
+        )
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := tls.renewal_reasons(info, wanted(config), now):
         # It ends with its CA, or terminals call it by a name that was not given at init.
         what = "; ".join(left)
+        lacking = tls.missing(info, wanted(config))
         cure = (
-            f"its CA ends on {times.day(ca.not_after)}: posd tls init --force, then put the new "
-            f"{made.ca_certificate} on every terminal"
+            f"its CA ends on {times.day(ca.not_after)}: put the new one on every terminal (posd tls ca > ca.crt), "
+            "then: posd tls renew --end-old-ca"
             if info.days_left(now) < tls.RENEWAL_DAYS
             else f"its CA is from the future, valid only from {times.day(ca.not_before)} on: posd tls init --force, "
             f"then put the new {made.ca_certificate} on every terminal"
             if ca.not_before > now
-            else f"name it at init: posd tls init --name or --address ({tls.missing(info, wanted(config))})"
+            else f"name it at init: posd tls init --name or --address ({lacking}). Where the CA may not vouch for it: "
+            "posd tls renew --new-ca, put that CA on every terminal, posd tls renew --end-old-ca, and then name it"
         )
         fail(output, f"the renewed certificate does not help: {what}; {cure}")
     _end(
@@ -218,12 +255,12 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Say why the certificate has to be made anew: what cannot be served, ends soon, or lacks an address."""
+    """Say why the certificate has to be made anew: what cannot be served, ends soon, or lacks an address; or the CA."""
     try:
         info = tls.load(made.certificate, made.private_key, now).info
     except tls.TlsError as error:
         return (str(error),)
-    return tls.renewal_reasons(info, wanted(config), now)
+    return (*tls.renewal_reasons(info, wanted(config), now), *ca_reasons(made))
 
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:

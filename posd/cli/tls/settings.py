@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,10 +17,11 @@ import click
 
 from posd import tls
 from posd.cli.app.connection import Problem, Unreachable, connect
+from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.config import Config
-from posd.tls.served import NotShown, shown_certificate
+from posd.tls.served import CertificateNotShown, shown_certificate
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.
 BYTES_A_LINE = 16
@@ -68,9 +68,8 @@ def grouped(fingerprint: str) -> tuple[str, ...]:
 
 
 def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> NoReturn:
-    """Say what cannot be done, on stderr, and end."""
-    output.note(f"posd: {error}", style="red")
-    sys.exit(code)
+    """End the command with what cannot be done. Raise Failure."""
+    raise Failure(str(error), code, output)
 
 
 def say(output: Output, *lines: str) -> None:
@@ -91,7 +90,7 @@ _PEER_CREDENTIALS = struct.Struct("iII")
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningDaemon:
     """A daemon: `check` is what its health says of the certificate, `clock` what of the clock; `port` that of its
     webhook listener.
     """
@@ -138,7 +137,7 @@ class Running:
         """Wait until the listener shows that certificate; False where it does not within a reasonable time."""
         end = time.monotonic() + TAKE_UP_SECONDS
         while True:
-            with suppress(NotShown):  # a busy machine; it may be there the next time
+            with suppress(CertificateNotShown):  # a busy machine; it may be there the next time
                 if tls.describe_der(self.shown()).fingerprint_sha256 == fingerprint:
                     return True
             if time.monotonic() >= end:
@@ -146,7 +145,7 @@ class Running:
             time.sleep(LOOK_SECONDS)
 
 
-def find(ctx: click.Context, config: Config) -> Running | None:
+def find(ctx: click.Context, config: Config) -> RunningDaemon | None:
     """Return the daemon that runs; None where none answers this user."""
     try:
         with connect(ctx) as api:
@@ -154,7 +153,7 @@ def find(ctx: click.Context, config: Config) -> Running | None:
             check = checks["certificate"]
             host = ip_address(config.webhooks.host)
             loopback = "127.0.0.1" if host.version == 4 else "::1"
-            return Running(
+            return RunningDaemon(
                 Path(api.socket),
                 loopback if host.is_unspecified else str(host),
                 check["served"]["port"],

@@ -1,7 +1,9 @@
 """`posd tls status`: what is served, for whom, how long, and what to do next."""
 
+import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,11 +16,12 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
-from posd.cli.operate.config import load_or_exit
+from posd.cli.operate.config import load_as_owner
 from posd.cli.tls import settings
 from posd.cli.tls.settings import document, fail, grouped, own, pair, wanted
-from posd.tls.issue import Finding, Report, report
-from posd.tls.served import NotShown
+from posd.tls.issue import CertificateReport, Finding, report
+from posd.tls.served import CertificateNotShown
+from posd.upkeep.known_ca import REMEDY, lost_beside
 
 #: finding's level -> colour of its word.
 STYLES: Mapping[str, str] = {"ok": "green", "warning": "yellow", "failure": "red"}
@@ -32,7 +35,7 @@ def status(ctx: click.Context, output: Output) -> None:
 
     The listener itself is asked too, where posd runs. Exit code 0: all is well; 1: there is something to do.
     """
-    config = load_or_exit(context(ctx).config_path, check_files=False)
+    config = load_as_owner(context(ctx).config_path)
     now = datetime.now(UTC)
     made, (certificate, private_key) = own(config), pair(config)
     try:
@@ -40,7 +43,13 @@ def status(ctx: click.Context, output: Output) -> None:
     except tls.TlsError as error:
         fail(output, error)
     daemon = settings.find(ctx, config)
-    findings = (*found.findings, *_of_listener(daemon, found), *_of_terminals(daemon))
+    lost = None
+    if made is not None:
+        with suppress(sqlite3.Error):  # the check of the database tells of it
+            lost = lost_beside(config.database.path, made)
+    # No pair is made anew, and nothing is renewed, before that is mended.
+    of_files = found.findings if lost is None else (Finding("failure", "CA", lost, REMEDY),)
+    findings = (*of_files, *_of_listener(daemon, found), *_of_terminals(daemon))
     well = all(finding.level == "ok" for finding in findings)
     if output.as_json:
         result = {
@@ -59,7 +68,7 @@ def status(ctx: click.Context, output: Output) -> None:
 
 
 def _show(
-    output: Output, found: Report, path: str, findings: tuple[Finding, ...], now: datetime, *, well: bool
+    output: Output, found: CertificateReport, path: str, findings: tuple[Finding, ...], now: datetime, *, well: bool
 ) -> None:
     pairs: list[Pair] = [("file", path)]
     if found.certificate is not None:
@@ -88,14 +97,14 @@ def _show(
             output.line(cure, indent=2)
 
 
-def _of_listener(daemon: settings.Running | None, found: Report) -> Iterator[Finding]:
+def _of_listener(daemon: settings.RunningDaemon | None, found: CertificateReport) -> Iterator[Finding]:
     """Ask the listener what it shows, and compare."""
     if daemon is None:
         yield Finding("ok", "listener", "no posd answers here: what it shows was not looked at")
         return
     try:
         info = tls.describe_der(daemon.shown())
-    except (NotShown, tls.TlsError) as error:
+    except (CertificateNotShown, tls.TlsError) as error:
         yield Finding("failure", "listener", f"{daemon.address} {error}", "look at: posd status")
         return
     if found.certificate is not None and info.fingerprint_sha256 == found.certificate.fingerprint_sha256:
@@ -106,7 +115,7 @@ def _of_listener(daemon: settings.Running | None, found: Report) -> Iterator[Fin
     yield Finding("warning", "listener", words, "posd takes up what is on the disk within a minute, where it is right")
 
 
-def _of_terminals(daemon: settings.Running | None) -> Iterator[Finding]:
+def _of_terminals(daemon: settings.RunningDaemon | None) -> Iterator[Finding]:
     """Name the devices that refused the certificate of late."""
     refused: list[Mapping[str, Any]] = daemon.check.get("refused_by", []) if daemon else []
     for item in refused:

@@ -1,276 +1,441 @@
-"""The live view: keys and messages come in, frames go out, and the terminal is as it was when it ends."""
+"""The live view of `posd watch`, drawn by Textual."""
 
 import asyncio
 import os
-import queue
 import signal
+import termios
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import Any, ClassVar
 
-from posd.cli.app.keyboard import Keyboard
-from posd.cli.payments.words import SEARCHES, meaning, state, words_of
-from posd.cli.watch.control import Do, Wish, press
-from posd.cli.watch.render import View, frame, furthest, page_room
-from posd.cli.watch.rows import what
-from posd.cli.watch.screen import ENTER, ESCAPE_SECONDS, LEAVE, Decoder, Glyphs, Screen
-from posd.cli.watch.source import Acted, Answered, Changed, Ended, Fault, Message, NoAnswer, Source, Told
-from posd.cli.watch.state import Kind, Row, Shop, State, Status, Ui, settle
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.segment import Segment
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.containers import Vertical, VerticalScroll
+from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
 
-#: seconds between two frames at least; what a key does is seen at once.
+from posd.base.text import shown
+from posd.cli.payments.decide import RECONCILE_SECONDS
+from posd.cli.watch import texts
+from posd.cli.watch.rows import lines
+from posd.cli.watch.source import Source
+from posd.cli.watch.state import Kind, Row, Section, Shop, State
+
+#: seconds between two frames at least.
 FRAME_SECONDS = 0.25
-#: How long it is said what became of an action.
-SAID = timedelta(seconds=20)
-#: seconds: the most that the last frame may take to reach a terminal that does not read.
-LAST_WORDS_SECONDS = 5.0
+#: seconds for which the bottom line says what became of an action.
+MESSAGE_SECONDS = 20.0
+#: Longest time that the view takes to end, in seconds.
+EXIT_SECONDS = 5.0
+#: Lines of the screen -> the most lines of what to do; the first that fits.
+BELOW_LINES = ((30, 8), (24, 4), (16, 3))
+#: The least lines of a screen that has room for the names of the lists, and for the rates.
+TITLES_FROM, RATES_FROM = 9, 12
+#: The most pressing list first.
+PRESSING = (Section.ATTENTION, Section.OPEN, Section.TERMINALS)
+#: Characters of ours and of Textual -> how they are written where the locale has no UTF-8.
+DRAWN = str.maketrans("·─▸…↑↓│╭╮╰╯", "-->~^v|++++")
 
-_STDOUT = 1
+
+class Ascii(LineFilter):
+    """Filter that writes ASCII only."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
+        """Replace what is not ASCII, cell by cell."""
+        return [segment._replace(text=_ascii(segment.text)) for segment in segments]
 
 
-class Writer:
-    """Writes to the terminal in a thread: the view goes on where the terminal reads slowly, or not at all."""
+def _ascii(text: str) -> str:
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in text.translate(DRAWN))
 
-    def __init__(self, done: Callable[[], None], failed: Callable[[], None]) -> None:
-        """`done` is called in the thread when all was written, `failed` where the terminal is gone."""
-        self._done, self._failed = done, failed
-        self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._idle = threading.Event()
-        self._idle.set()
-        threading.Thread(target=self._run, daemon=True).start()
+
+class Rows(OptionList):
+    """One list. Its rows keep their selection while they change."""
+
+    rows: Sequence[Row] = ()
+    lines: Sequence[Text] = ()
 
     @property
-    def busy(self) -> bool:
-        """Whether the terminal has not taken everything yet."""
-        return not self._idle.is_set()
+    def selected(self) -> Row | None:
+        """The row that keys act on."""
+        return None if self.highlighted is None or not self.rows else self.rows[self.highlighted]
 
-    def write(self, text: str) -> None:
-        """Write that, behind what is not written yet."""
-        self._idle.clear()
-        self._texts.put(text)
+    def set_rows(self, rows: Sequence[Row]) -> None:
+        """Replace the rows. The selection stays on its row, or in the place of one that is gone."""
+        key, place = self.selected.key if self.selected else None, self.highlighted or 0
+        keys, before = [row.key for row in rows], [row.key for row in self.rows]
+        self.rows, self.can_focus = rows, bool(rows)
+        if keys != before:
+            self.lines = [Text()] * len(rows)
+            self.set_options(self.lines)
+            if rows:
+                self.highlighted = keys.index(key) if key in keys else min(place, len(rows) - 1)
 
-    def flush(self) -> None:
-        """Wait until the terminal has taken everything, but not for long."""
-        self._idle.wait(LAST_WORDS_SECONDS)
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Show a line for each row, with a mark before the selected one."""
+        marks = [
+            ("▸ ", "bold cyan") if self.has_focus and place == self.highlighted else "  " for place in range(len(lines))
+        ]
+        lines = [Text.assemble(mark, line) for mark, line in zip(marks, lines, strict=True)]
+        for place, line in enumerate(lines):
+            if line != self.lines[place]:
+                self.replace_option_prompt_at_index(place, line)
+        self.lines = lines
 
-    def _run(self) -> None:
-        while True:
-            left = self._texts.get().encode(errors="replace")
-            try:
-                while left:
-                    left = left[os.write(_STDOUT, left) :]
-            except OSError:
-                self._failed()
-            if self._texts.empty():
-                self._idle.set()
-                self._done()
+    def action_cursor_up(self) -> None:
+        """Select the row above, in the list above from the first one."""
+        self._move(-1)
+
+    def action_cursor_down(self) -> None:
+        """Select the row below, in the list below from the last one."""
+        self._move(1)
+
+    def _move(self, step: int) -> None:
+        every = [(each, place) for each in self.screen.query(Rows) for place in range(len(each.rows))]
+        place = every.index((self, self.highlighted or 0)) + step
+        if 0 <= place < len(every):
+            target, row = every[place]
+            target.highlighted = row
+            target.focus()
 
 
-class App:
-    """Shows the shop until it is told to end."""
+class Page(Screen[None]):
+    """Everything about one row, or the help."""
 
-    def __init__(self, socket: Path, shop: Shop, glyphs: Glyphs, *, colour: bool) -> None:
-        """`shop` is the first look."""
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._state = State(shop)
-        self._ui = Ui()
-        self._glyphs = glyphs
-        self._screen = Screen(colour=colour)
-        self._writer = Writer(lambda: self._soon(self._draw_later), lambda: self._soon(self._end))
-        self._source = Source(socket, shop, lambda message: self._soon(self._heard, message))
-        self._keyboard = Keyboard(self._char, left=self._leave, taken=self._enter, hung_up=self._end)
-        self._decoder = Decoder()
-        self._escape: asyncio.TimerHandle | None = None
-        self._drawing: asyncio.TimerHandle | None = None
-        self._drawn_at = 0.0
-        self._shown = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.pop_screen", "back", key_display="q")]
 
-    async def run(self) -> None:
-        """Run until a key or a signal ends it. Raise what went wrong, once the terminal is as it was."""
-        self._loop.set_exception_handler(self._fault)
+    def __init__(self, title: str, row: Row | None = None) -> None:
+        super().__init__()
+        self.heading, self.row = title, row
+
+    def compose(self) -> ComposeResult:
+        """Lay out the title, what scrolls, and the keys."""
+        yield from (Static(id=name) for name in ("header", "notice", "title"))
+        with VerticalScroll():
+            yield Static("asking posd …", id="text")
+        yield from (Static(id=name) for name in ("message", "keys"))
+
+    def show(self, text: RenderableType | None, problem: str = "") -> None:
+        """Show the text of the page, or why there is none."""
+        if self.is_mounted:
+            told = Text.assemble((shown(f"cannot show it: {problem}"), "red")) if text is None else text
+            self.query_one("#text", Static).update(told)
+
+    def draw(self) -> None:
+        """Write the title, with the lines that are seen."""
+        area = self.query_one(VerticalScroll)
+        first, seen, every = round(area.scroll_y), area.size.height, area.virtual_size.height
+        part = f" lines {first + 1} to {min(first + seen, every)} of {every}" if every > seen else ""
+        put(self, "title", texts.ruled(Text(self.heading, "bold"), part, self.size.width))
+
+
+def put(screen: Screen[Any], name: str, text: Text) -> None:
+    """Show a text, if it is another one. An empty one takes no line."""
+    widget, text = screen.query_one(f"#{name}", Static), Text.assemble(text)
+    if widget.content != text:
+        widget.update(text)
+    widget.display = bool(text)
+
+
+def share(room: int, needs: Sequence[int]) -> list[int]:
+    """Divide lines among lists: each gets what it needs, or as much as the others that need more."""
+    given = [0] * len(needs)
+    while room > 0 and given != list(needs):
+        for place, need in enumerate(needs):
+            if room > 0 and given[place] < need:
+                given[place] += 1
+                room -= 1
+    return given
+
+
+def _key(keys: str, action: str, word: str, sign: str, words: str, *, show: bool = True) -> Binding:
+    """Return a binding: its word on the bottom line, and the words of the help."""
+    return Binding(keys, action, word, key_display=sign, tooltip=words, show=show)
+
+
+KEYS = (
+    _key("up,down", "none", "select", "↑ ↓", "select a row (also PgUp, PgDn, Home, End)", show=False),
+    _key("tab", "app.focus_next", "next", "Tab", "go to the next list", show=False),
+    _key("s,enter", "show", "show", "s", "show all about the selected row (also Enter)"),
+    _key("a", "abort", "abort", "a", "ask the terminal to abort the selected payment; asks first"),
+    _key("r", "reconcile", "reconcile", "r", "ask the terminal now how the selected payment stands"),
+    _key("question_mark,h", "help", "help", "?", "this help (also h)"),
+    _key("q", "quit", "quit", "q", "quit (also Ctrl-C); on a page: back (also Escape)"),
+    _key("ctrl+l", "redraw", "redraw", "Ctrl-L", "draw the screen anew", show=False),
+)
+
+
+class Watch(App[None]):
+    """Shows the shop until a key or a signal ends it."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { scrollbar-size: 0 0; overflow: hidden; }
+    Static { height: auto; }
+    #header, #heading, #rates, #keys, #lists > Static { height: 1; }
+    Rows, Rows:focus { border: none; padding: 0; scrollbar-size: 0 0; background: ansi_default; }
+    Rows > .option-list--option { padding: 0; }
+    Rows > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: none; }
+    Rows:focus > .option-list--option-highlighted { text-style: bold; }
+    #lists, VerticalScroll { height: 1fr; scrollbar-size: 0 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *KEYS,
+        Binding("ctrl+c,ctrl+d", "quit", show=False, system=True),
+        Binding("ctrl+z", "suspend_process", show=False),
+    ]
+
+    def __init__(self, socket: Path, shop: Shop, *, ascii_only: bool = False) -> None:
+        """Show `shop` first."""
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        if ascii_only:
+            self._filters.append(Ascii())
+        self.state = State(shop)
+        self.source = Source(socket, self.state, self.call_later)
+        self._message, self._message_until = Text(), 0.0
+        #: The payment of which the bottom line asks whether to abort it.
+        self._asked: Row | None = None
+        #: Whether a key was pressed. Until then the most pressing row of all lists is selected.
+        self._is_used = False
+        self._drawn: object = None
+        self._was_away = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the header, the lists, what to do, the rates and the keys."""
+        yield from (Static(id=name) for name in ("header", "notice"))
+        with Vertical(id="lists"):
+            for section in Section:
+                yield Static(id=f"title-{section.name}")
+                yield Rows(id=section.name)
+                yield Static(Text.assemble((f"  {texts.NOTHING[section]}", "dim")), id=f"nothing-{section.name}")
+        yield from (Static(id=name) for name in ("heading", "below", "rates", "message", "keys"))
+
+    def on_mount(self) -> None:
+        """Start to ask the daemon and to draw."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._end)
-        self._loop.add_signal_handler(signal.SIGWINCH, self._resized)
-        try:
-            with self._keyboard:
-                self._source.start()
-                self._tick()
-                await self._ended
-        finally:
-            self._source.close()
-            self._leave()
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
+        self.source.start()
+        self.set_interval(FRAME_SECONDS, self.draw)
+        self.call_after_refresh(self.draw)
 
-    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(call, *arguments)
+    def on_unmount(self) -> None:
+        """Stop to ask the daemon."""
+        self.source.close()
 
-    def _end(self, error: Exception | None = None) -> None:
-        if self._ended.done():
+    def exit(self, *given: Any, **options: Any) -> None:
+        """End the view, after `EXIT_SECONDS` also where the terminal takes nothing."""
+        if isinstance(self._driver, LinuxDriver):
+            late = threading.Timer(EXIT_SECONDS, _leave, (self._driver,))
+            late.daemon = True
+            late.start()
+        super().exit(*given, **options)
+
+    def _fatal_error(self) -> None:
+        """Restore the terminal. The command reports the fault."""
+        self._close_messages_no_wait()
+
+    @property
+    def fault(self) -> Exception | None:
+        """What ended the view, other than a person."""
+        return self._exception
+
+    async def on_event(self, event: events.Event) -> None:
+        """Answer a question with the next key: y is yes."""
+        self._is_used |= isinstance(event, events.Key)
+        if isinstance(event, events.Key) and self._asked is not None:
+            row, self._asked = self._asked, None
+            if event.key in ("y", "Y", "upper_y"):
+                self._act(row, "abort")
+            else:
+                self.say("not aborted", "dim")
             return
-        if error is None:
-            self._ended.set_result(None)
+        await super().on_event(event)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Hide on a page the keys that do nothing there."""
+        page = self.screen if isinstance(self.screen, Page) else None
+        if page is None:
+            return True
+        is_payment = page.row is not None and page.row.kind is Kind.PAYMENT
+        return action not in ("show", "help") and (is_payment or action not in ("abort", "reconcile"))
+
+    def say(self, text: str, style: str, seconds: float = MESSAGE_SECONDS) -> None:
+        """Show a message on the bottom lines for a while."""
+        self._message, self._message_until = Text(shown(text), style), asyncio.get_running_loop().time() + seconds
+        self._drawn = None
+        self.call_later(self.draw)
+
+    def draw(self) -> None:
+        """Show the state, if it or the second has changed and the terminal has taken the last frame."""
+        if self._exit:  # its widgets go one by one
+            return
+        now, lists = datetime.now(UTC), self.screen_stack[0]
+        area, selected = lists.query_one("#lists").size, [each.highlighted for each in lists.query(Rows)]
+        key = (self.state.version, now.replace(microsecond=0), self.size, area, self.screen, self.focused, selected)
+        if key == self._drawn or self._is_behind():
+            return
+        self._drawn = key
+        if self._was_away and self.state.away is None:
+            self.say("posd is back", "green")
+        self._was_away = self.state.away is not None
+        over = asyncio.get_running_loop().time() > self._message_until
+        put(self.screen, "keys", self._keys() if self.size.height > 2 else Text())
+        put(self.screen, "header", texts.header(self.state, now, self.size.width))
+        put(self.screen, "notice", texts.notice(self.state, now, self.size.width, 3 if self.size.height >= 16 else 2))
+        put(self.screen, "message", Text() if over else self._message)
+        if isinstance(self.screen, Page):
+            if self.screen.row is not None and self.screen.row.identity in self.state.changed_ids:
+                self._ask_all(self.screen, self.screen.row)
+            self.screen.draw()
         else:
-            self._ended.set_exception(error)
+            self._draw_lists(lists, area.height, now)
+        self.state.changed_ids.clear()
 
-    def _fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        error = context.get("exception")
-        self._end(error if isinstance(error, Exception) else RuntimeError(str(context.get("message"))))
+    def on_option_list_option_highlighted(self) -> None:
+        """Move the mark."""
+        self.draw()
 
-    def _enter(self) -> None:
-        if not self._shown:
-            self._shown = True
-            self._writer.write(ENTER)
-        self._resized()
+    async def on_option_list_option_selected(self) -> None:
+        """Show everything about the row: Enter is a key of the list."""
+        await self.action_show()
 
-    def _leave(self) -> None:
-        if self._shown:
-            self._shown = False
-            self._writer.write(LEAVE)
-            self._writer.flush()
+    def on_descendant_focus(self) -> None:
+        """Move the mark to the other list."""
+        self.draw()
 
-    def _resized(self) -> None:
-        self._screen.forget()
-        self._draw()
+    def _keys(self) -> Text:
+        """Return the keys. Where there is no room for all, those that the help explains better go first."""
+        keys = [key for key in KEYS if key.show and self.check_action(key.action, ())]
+        while True:
+            words = [
+                (key.key_display, "back" if key.action == "quit" and isinstance(self.screen, Page) else key.description)
+                for key in keys
+            ]
+            parts = [part for sign, word in words for part in ((str(sign), "bold"), (f" {word}   ", "dim"))]
+            text = Text.assemble(*parts)
+            if len(text) - 3 <= self.size.width or len(keys) == 1:
+                text.rstrip()
+                return text
+            keys.pop(max(0, len(keys) - 3))
 
-    def _tick(self) -> None:
-        """Let the clocks go on, once a second."""
-        if self._ended.done():
+    def _is_behind(self) -> bool:
+        """Whether the terminal has not taken the frames before: the next one waits, and is newer."""
+        thread = self._driver._writer_thread if isinstance(self._driver, LinuxDriver) else None
+        return thread is not None and thread._queue.qsize() > 2
+
+    def _draw_lists(self, screen: Screen[Any], room: int, now: datetime) -> None:
+        width, height = self.size
+        every = self.state.shop.rows(now)
+        found = {section: [row for row in every if row.section is section] for section in PRESSING}
+        lists = {section: screen.query_one(f"#{section.name}", Rows) for section in PRESSING}
+        titled = height >= TITLES_FROM
+        room -= titled * sum(1 + (not rows) for rows in found.values())
+        given = share(room, [len(rows) for rows in found.values()])
+        for section, rows in found.items():
+            lists[section].set_rows(rows)
+        if screen.focused is None or not self._is_used:
+            pressing = next((lists[section] for section in PRESSING if found[section]), None)
+            screen.set_focus(pressing)
+        for (section, rows), count in zip(found.items(), given, strict=True):
+            each = lists[section]
+            each.draw(lines(section, rows, width - 2, now))
+            each.styles.height = count
+            above = max(0, min(round(each.scroll_target_y), len(rows) - count))
+            hidden = {"above": above, "below": len(rows) - count - above}
+            right = ", ".join(f"{count} more {where}" for where, count in hidden.items() if count > 0)
+            title = texts.title(section, rows, self.state.shop)
+            if right and title.cell_len + len(right) + 1 > width:
+                right = "".join(f"{'↑' if where == 'above' else '↓'}{n}" for where, n in hidden.items() if n > 0)
+            title = texts.ruled(title, f" {right}" if right else "", width)
+            put(screen, f"title-{section.name}", title if titled else Text())
+            screen.query_one(f"#nothing-{section.name}").display = titled and not rows
+        row = self._row()
+        most = next((lines for least, lines in BELOW_LINES if height >= least), 0)
+        heading = texts.ruled(Text(f"── {texts.heading(row)}", "bold"), "", width) if row and most else Text()
+        put(screen, "heading", heading)
+        put(screen, "below", texts.below(row, width, most) if row and most else Text())
+        put(screen, "rates", texts.rates(self.state.shop, now) if height >= RATES_FROM else Text())
+
+    def _row(self) -> Row | None:
+        """Return the row that keys act on."""
+        if isinstance(self.screen, Page):
+            return self.screen.row
+        return self.screen.focused.selected if isinstance(self.screen.focused, Rows) else None
+
+    def _payment(self, call: str) -> Row | None:
+        row = self._row()
+        if row is not None and row.kind is not Kind.PAYMENT:
+            self.say(f"{call} is for payments: select one of them first", "yellow")
+            return None
+        return row
+
+    def action_redraw(self) -> None:
+        """Draw everything."""
+        self.screen.refresh(layout=True)
+
+    async def action_help(self) -> None:
+        """Show what the lists and the keys mean."""
+        await self.push_screen(page := Page("help"))
+        page.show(texts.help_page((str(key.key_display), key.tooltip) for key in KEYS))
+
+    async def action_show(self) -> None:
+        """Show everything about the selected row."""
+        if (row := self._row()) is not None:
+            await self.push_screen(page := Page(texts.heading(row), row))
+            self._ask_all(page, row)
+
+    def _ask_all(self, page: Page, row: Row) -> None:
+        self.source.ask(partial(texts.page, row=row, room=self.size.width), page.show)
+
+    def action_abort(self) -> None:
+        """Ask whether the terminal is to abort the selected payment."""
+        row = self._payment("abort")
+        if row is None:
             return
-        self._keyboard.look_again()
-        self._draw_later()
-        now = datetime.now(UTC)
-        self._loop.call_later(1.001 - now.microsecond / 1_000_000, self._tick)
-
-    def _draw_later(self) -> None:
-        if self._drawing is None and not self._ended.done():
-            wait = self._drawn_at + FRAME_SECONDS - self._loop.time()
-            self._drawing = self._loop.call_later(max(0.0, wait), self._draw)
-
-    def _draw(self) -> None:
-        """Write what differs; while the terminal still takes the last frame, the next one waits and is newer."""
-        if self._drawing is not None:
-            self._drawing.cancel()
-            self._drawing = None
-        if not self._shown or self._writer.busy:
+        if not row.document["abortable"]:
+            why = (
+                "it has ended"
+                if row.outcome
+                else "the bank was asked already, or its terminal was released or is not certain"
+            )
+            self.say(f"cannot abort {texts.what(row)}: {why}; r asks the terminal how it stands", "yellow")
             return
-        now = datetime.now(UTC)
-        settle(self._ui, self._state.rows(now))
-        columns, height = self._size()
-        text = self._screen.frame(frame(self._view(now), columns, height), columns, height)
-        self._drawn_at = self._loop.time()
-        if text:
-            self._writer.write(text)
+        self._asked = row
+        self.say(f"{texts.ABORT.format(texts.what(row))}  y: yes, any other key: no", "bold yellow", float("inf"))
 
-    def _view(self, now: datetime) -> View:
-        return View(self._state, self._ui, now, self._glyphs)
+    def action_reconcile(self) -> None:
+        """Ask the terminal how the selected payment stands."""
+        if (row := self._payment("reconcile")) is not None:
+            self._act(row, "reconcile")
 
-    @staticmethod
-    def _size() -> tuple[int, int]:
-        try:
-            size = os.get_terminal_size(_STDOUT)
-        except OSError:
-            return 80, 24
-        return size.columns or 80, size.lines or 24
+    def _act(self, row: Row, call: str) -> None:
+        def said(document: Mapping[str, Any] | None, problem: str) -> None:
+            if document is None:
+                self.say(f"{texts.what(row)}: {problem}", "bold yellow")
+            else:
+                self.say(*texts.became(row, call, document))
 
-    def _char(self, char: str) -> None:
-        if self._escape is not None:
-            self._escape.cancel()
-            self._escape = None
-        key = self._decoder.feed(char)
-        if self._decoder.waiting:
-            self._escape = self._loop.call_later(ESCAPE_SECONDS, self._lone_escape)
-        if key is not None:
-            self._press(key)
+        doing = "to abort {}" if call == "abort" else "how {} stands"
+        self.say(f"asking {row.document['terminal']} {doing.format(texts.what(row))} …", "cyan")
+        path = f"/transactions/{row.identity}/{call}"
+        self.source.ask(lambda api: api.post(path, seconds=RECONCILE_SECONDS).body, said)
 
-    def _lone_escape(self) -> None:
-        self._escape = None
-        key = self._decoder.flush()
-        if key is not None:
-            self._press(key)
 
-    def _press(self, key: str) -> None:
-        now = datetime.now(UTC)
-        rows = self._state.rows(now)
-        settle(self._ui, rows)
-        columns, height = self._size()
-        view = self._view(now)
-        room = page_room(view, columns, height) if self._ui.page else max(1, height // 3)
-        said = self._ui.status
-        wish = press(key, self._ui, rows, room=room, furthest=furthest(view, columns, height))
-        if self._ui.status is not None and self._ui.status is not said and wish is None:  # what is under way stays
-            self._ui.status = self._ui.status._replace(until=now + SAID)
-        if wish is not None:
-            self._grant(wish)
-        self._draw()
-
-    def _grant(self, wish: Wish) -> None:
-        match wish.do, wish.row:
-            case Do.QUIT, _:
-                self._end()
-            case Do.REDRAW, _:
-                self._screen.forget()
-            case Do.TELL, Row() as row:
-                self._source.tell(row)
-            case Do.ABORT, Row() as row:
-                self._ui.status = Status(f"asking {row.document['terminal']} to abort {what(row)} …", "cyan")
-                self._source.act(row, "abort")
-            case Do.RECONCILE, Row() as row:
-                self._source.act(row, "reconcile")
-
-    def _heard(self, message: Message) -> None:
-        now = datetime.now(UTC)
-        match message:
-            case Answered(shop):
-                if self._state.away is not None:
-                    self._say("posd is back", "green", now)
-                self._state.answered(shop)
-            case NoAnswer(reason, pause):
-                self._state.unreachable(reason, now, pause)
-            case Changed(changes, anew):
-                if anew:
-                    self._state.forget_feed()
-                for change in changes:
-                    self._state.changed(change, now)
-                self._ask_again({change["id"] for change in changes})
-            case Ended(document):
-                self._state.known(document)
-            case Acted():
-                self._acted(message, now)
-            case Told(row, told):
-                page = self._ui.page
-                if page is not None and page.of is not None and page.of.key == row.key:
-                    newer = page.of._replace(document=told.get("document", page.of.document))
-                    self._ui.page = page._replace(of=newer, told=told)
-            case Fault(error):
-                self._end(error)
-            case _:
-                assert_never(message)
-        self._draw_later()
-
-    def _ask_again(self, identities: set[str]) -> None:
-        """Have what the page shows told anew, where it changed."""
-        page = self._ui.page
-        if page is not None and page.of is not None and page.of.identity in identities:
-            self._source.tell(page.of)
-
-    def _acted(self, acted: Acted, now: datetime) -> None:
-        row, document = acted.row, acted.document
-        if document is None:
-            self._say(f"{what(row)}: {acted.problem}", "bold yellow", now)
-        elif document["outcome"] is not None:
-            style, words = meaning(document)
-            self._say(f"{words} ({what(row)}: {state(document)})", style, now)
-        elif acted.call == "abort":
-            self._say(f"asked to abort {what(row)}. It may still approve: its outcome is awaited", "green", now)
-        else:
-            search = document["last_search"]
-            told = words_of(document).fill(SEARCHES.get(search["result"], "{noun}")) if search else "It was not asked."
-            self._say(f"{what(row)} is still open ({state(document)}). {told}", "yellow", now)
-        if self._ui.page is not None and row.kind is Kind.PAYMENT:
-            self._ask_again({row.identity})
-
-    def _say(self, text: str, style: str, now: datetime) -> None:
-        self._ui.status = Status(text, style, now + SAID)
+def _leave(driver: LinuxDriver) -> None:
+    """End the process, with the terminal's modes as before the view."""
+    if driver.attrs_before is not None:
+        termios.tcsetattr(driver.fileno, termios.TCSANOW, driver.attrs_before)
+    os._exit(0)

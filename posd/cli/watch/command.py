@@ -1,6 +1,5 @@
 """`posd watch`: the shop as it is now, and goes on."""
 
-import asyncio
 import os
 import sys
 import time
@@ -8,19 +7,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from rich.console import Group
+from rich.live import Live
 
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
 from posd.cli.app.outcome import as_away
 from posd.cli.app.output import Output
 from posd.cli.watch import source
-from posd.cli.watch.render import View, once
-from posd.cli.watch.screen import ASCII, UNICODE, Glyphs, styled
-from posd.cli.watch.source import FIRST_PAUSE, LONGEST_PAUSE, look
-from posd.cli.watch.state import WINDOW, Shop, State, Ui
+from posd.cli.watch.source import FIRST_PAUSE, LONGEST_PAUSE, look, words
+from posd.cli.watch.state import Shop, State
+from posd.cli.watch.texts import once
 
+#: seconds between two frames of `refresh`.
+REFRESH_SECONDS = 2.0
 NEEDS_A_TERMINAL = (
     "posd watch draws on a terminal, and this is none. Use posd watch --once (the same as text), posd watch --json (a "
     "JSON line for each change), posd list --open or posd status"
+)
+
+NEEDS_TEXTUAL = (
+    "posd watch needs the package textual: pip install 'posd[watch]'. Without it: posd status --watch (a table that "
+    "refreshes) or posd watch --once"
 )
 
 
@@ -38,46 +45,58 @@ def watch(ctx: click.Context, output: Output, only_once: bool) -> None:
         raise click.UsageError("--once and --json exclude each other: for JSON of the moment use posd status --json")
     if not (only_once or output.as_json or is_terminal()):
         raise click.UsageError(NEEDS_A_TERMINAL)
+    if not (only_once or output.as_json):
+        try:
+            import textual  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise click.UsageError(NEEDS_TEXTUAL) from error
     with connect(ctx) as api:
         try:
             if output.as_json:
                 _follow(api, output)
                 return
-            shop = look(api, Shop())
+            state = State(look(api, Shop()))
             if only_once:
-                _write(api, output, shop)
+                for line in once(state, datetime.now(UTC), output.stdout.width):
+                    output.stdout.print(line, soft_wrap=True) if output.rich else click.echo(line.plain.rstrip())
                 return
         except KeyboardInterrupt:
             return
-    asyncio.run(_live(Path(api.socket), shop))
+    _live(Path(api.socket), state.shop)
 
 
 def is_terminal() -> bool:
     """Whether there are keys, and a screen that lines can be put anywhere on."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def glyphs() -> Glyphs:
-    """Return what the locale can write."""
-    return UNICODE if (sys.stdout.encoding or "").lower().replace("-", "") == "utf8" else ASCII
+def _live(socket: Path, shop: Shop) -> None:
+    from posd.cli.watch.app import Watch
+
+    app = Watch(socket, shop, ascii_only=sys.stdout.encoding.lower().replace("-", "") != "utf8")
+    app.run(mouse=False)
+    if app.fault is not None:
+        raise app.fault
 
 
-async def _live(socket: Path, shop: Shop) -> None:
-    # Here, because it knows terminals, which not every system that reads --json has.
-    from posd.cli.watch.app import App
-
-    await App(socket, shop, glyphs(), colour=not os.environ.get("NO_COLOR")).run()
-
-
-def _write(api: Api, output: Output, shop: Shop) -> None:
-    now = datetime.now(UTC)
-    state = State(shop)
-    for page in source.past(api, source.begin(api, now - WINDOW)):
-        for change in page:
-            state.rates.take(change)
-    colour = output.rich and not os.environ.get("NO_COLOR")
-    for line in once(View(state, Ui(), now, glyphs()), output.stdout.width):
-        click.echo(styled(line, colour=colour).rstrip() if output.rich else "".join(text for text, _ in line).rstrip())
+def refresh(api: Api, output: Output) -> None:
+    """Draw the lists every few seconds until Ctrl-C. Raise Problem or Unreachable where the daemon is not there."""
+    if not is_terminal():
+        raise click.UsageError(NEEDS_A_TERMINAL)
+    state = State(look(api, Shop()))
+    try:
+        with Live(console=output.stdout, screen=True, auto_refresh=False) as screen:
+            while True:
+                now = datetime.now(UTC)
+                screen.update(Group(*once(state, now, output.stdout.width, brief=True)), refresh=True)
+                time.sleep(REFRESH_SECONDS)
+                try:
+                    state.set_shop(look(api, state.shop))
+                except (Problem, Unreachable) as error:
+                    state.set_unreachable(words(error), datetime.now(UTC), REFRESH_SECONDS)
+    except KeyboardInterrupt:
+        return
 
 
 def _follow(api: Api, output: Output) -> None:

@@ -30,7 +30,7 @@ SELECT found.* FROM (
   LEFT JOIN LATERAL (
     SELECT a.type,
       CASE
-        WHEN a.result <> 'approved' THEN NULL
+        WHEN a.result <> 'approved' OR a.type IN ('void', 'refund') THEN NULL
         WHEN a.authorized_amount IS NULL THEN nullif(a.amount, 0)
         WHEN a.authorized_amount >= 0 THEN a.authorized_amount
       END AS came_to,

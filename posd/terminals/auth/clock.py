@@ -1,18 +1,18 @@
-"""What a signed call says of the clock of this machine: pure.
+"""What a signed call shows about this machine's clock: pure.
 
-The schemes put the time into what is signed, and a terminal refuses what differs too much from its own clock. The
-`Date` of its reply is that clock (RFC 9110, 6.6.1), in whole seconds.
+The schemes sign the time, and a terminal refuses a time too far from its own clock. The `Date` of its reply is that
+clock (RFC 9110, 6.6.1), in whole seconds.
 """
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-#: HTTP statuses that say that it is the authentication that was refused.
+#: HTTP statuses of a refused authentication.
 REFUSED = frozenset({401, 403})
 
 
 def ahead(now: datetime, date: str | None) -> int | None:
-    """Return by how many seconds this clock is ahead of a `Date` (negative: behind), None where it is none."""
+    """Return the seconds that this clock is ahead of a `Date` (negative: behind), or None if it is invalid."""
     try:
         theirs = parsedate_to_datetime(date or "")
         return round((now - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))).total_seconds())
@@ -21,9 +21,9 @@ def ahead(now: datetime, date: str | None) -> int | None:
 
 
 def remark(status: int, seconds: int | None, window: int) -> str:
-    """Say of a refused call what the clocks have to do with it; empty where they have nothing.
+    """Return a sentence about the clocks after a refused call; empty if they are not the cause.
 
-    `seconds`: as `ahead` returns them. `window`: how far the terminal lets clocks differ.
+    `seconds`: from `ahead`. `window`: the difference that the terminal accepts, in seconds.
     """
     if seconds is not None and abs(seconds) > window:
         direction = "ahead of" if seconds > 0 else "behind"
@@ -45,7 +45,7 @@ def remark(status: int, seconds: int | None, window: int) -> str:
 
 
 def in_words(seconds: int) -> str:
-    """Write a time in minutes and seconds."""
+    """Return a time in minutes and seconds as text."""
     minutes, rest = divmod(seconds, 60)
     parts = [f"{minutes} min"] if minutes else []
     return " ".join(parts if minutes and not rest else [*parts, f"{rest} s"])

@@ -1,7 +1,7 @@
-"""The scheme `hash-encrypt`: a signed and encrypted body, with a key that is made anew for every request.
+"""The scheme `hash-encrypt`: a signed and encrypted body, with a new key for every request.
 
-A body is sent as `{"data": "IV:CIPHERTEXT"}`; a GET has none, and is signed over `{}`. A reply may come in
-the same form, under the key of its request, or in clear.
+A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has none, and signs `{}`. A reply may have the same form, under the
+key of its request, or be unencrypted.
 
 Source: docs/real-terminals.md, hash-encrypt.
 """
@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from posd.base.canonical_json import canonical
 from posd.config.schema import HashEncryptConfig
-from posd.terminals.auth.request import Request, Unreadable
+from posd.terminals.auth.request import OutgoingRequest, UnreadableReply
 
-#: What is signed where there is no body.
+#: Signed text of a request without a body.
 EMPTY = b"{}"
-#: Characters that business code, serial and minute have at least, and those that the key of the encryption has.
+#: Least characters of business code, serial and minute together, and the characters of the key.
 LEAST_CHARACTERS = KEY_CHARACTERS = 32
 IV_BYTES = 16
 BLOCK_BITS = 128
@@ -37,16 +37,16 @@ _JSON = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What one request is signed and encrypted with. Nothing of it shows in repr."""
+class SigningMoment:
+    """Keys of one request. repr shows none of them."""
 
     timestamp: str
     password: str
     choices: HashEncryptConfig
 
     @classmethod
-    def of(cls, business_code: str, serial: str, seconds: float, choices: HashEncryptConfig) -> "Moment":
-        """Make it for an instant, in seconds since 1970."""
+    def of(cls, business_code: str, serial: str, seconds: float, choices: HashEncryptConfig) -> "SigningMoment":
+        """Make the keys for an instant, in seconds since 1970."""
         instant = int(seconds)
         offset = timedelta(minutes=choices.minute_utc_offset_minutes)
         minute = (datetime.fromtimestamp(instant, UTC) + offset).strftime("%Y:%m:%d:%H:%M")
@@ -58,25 +58,25 @@ class Moment:
         return f"Moment({self.timestamp})"
 
     def signed(self, body: bytes) -> bytes:
-        """Return what is signed: the object of the body (canonical JSON) and the member `key`."""
+        """Return the signed text: the object of the body (canonical JSON) with the member `key`."""
         key = base64.b64encode(f"{self.password}{self.timestamp}".encode()).decode()
         member, members = f'"key":"{key}"'.encode(), body[1:-1]
         order = (members, member) if self.choices.key_position == "last" else (member, members)
         return b"{" + b",".join(part for part in order if part) + b"}"
 
     def signature(self, body: bytes) -> str:
-        """Return the SHA-512 of what is signed, in hexadecimal digits."""
+        """Return the SHA-512 of the signed text, in hexadecimal digits."""
         return hashlib.sha512(base64.b64encode(self.signed(body))).hexdigest()
 
     def encrypted(self, body: bytes, iv: bytes) -> bytes:
-        """Return the body as it is sent."""
+        """Return the encrypted body."""
         padder = PKCS7(BLOCK_BITS).padder()
         encryptor = self._cipher(iv).encryptor()
         text = encryptor.update(padder.update(body) + padder.finalize()) + encryptor.finalize()
         return f'{{"data":"{iv.hex()}:{text.hex()}"}}'.encode()
 
     def opened(self, body: bytes) -> bytes:
-        """Return what a reply says, which may be in clear. Raise Unreadable where this key does not open it."""
+        """Return the decrypted reply; an unencrypted one as it is. Raise Unreadable if this key does not fit."""
         sealed = _sealed(body)
         if sealed is None:
             return body
@@ -84,9 +84,9 @@ class Moment:
         decryptor, unpadder = self._cipher(iv).decryptor(), PKCS7(BLOCK_BITS).unpadder()
         try:
             opened = unpadder.update(decryptor.update(text) + decryptor.finalize()) + unpadder.finalize()
-            _JSON.decode(opened)  # one of 256 wrong keys leaves a right padding
+            _JSON.decode(opened)  # one of 256 wrong keys leaves a valid padding
         except ValueError:
-            raise Unreadable("the reply is encrypted with another key than the request") from None
+            raise UnreadableReply("the reply is encrypted with another key than the request") from None
         return opened
 
     def _cipher(self, iv: bytes) -> Cipher[CBC]:
@@ -95,7 +95,7 @@ class Moment:
 
 
 def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return IV and ciphertext of a body, None where it is in clear."""
+    """Return IV and ciphertext of a body, None for an unencrypted one."""
     try:
         members = _SEALED.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -106,7 +106,7 @@ def _sealed(body: bytes) -> tuple[bytes, bytes] | None:
 
 
 class HashEncrypt:
-    """Signs and encrypts with the business code, for one terminal."""
+    """Signature and encryption with the business code, for one terminal."""
 
     def __init__(
         self,
@@ -116,16 +116,16 @@ class HashEncrypt:
         now: Callable[[], float],
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """`now`: seconds since 1970. `random` gives so many bytes for the IV."""
+        """`now`: seconds since 1970. `random`: returns so many bytes for the IV."""
         self._business_code = business_code
         self._serial = serial
         self._choices = choices
         self._now = now
         self._random = random
 
-    def __call__(self, request: Request) -> Request:
-        """Return the request as it is sent now."""
-        moment = Moment.of(self._business_code, self._serial, self._now(), self._choices)
+    def __call__(self, request: OutgoingRequest) -> OutgoingRequest:
+        """Return the request to send, signed with the present time."""
+        moment = SigningMoment.of(self._business_code, self._serial, self._now(), self._choices)
         body = EMPTY if request.body is None else canonical(request.body)
         signed = request.with_headers(
             {"Authorization": f"Basic {moment.signature(body)}", "timestamp": moment.timestamp}

@@ -1,4 +1,4 @@
-"""The scheme `hmac`, of older terminals: the body is signed as it is sent, and stays in clear.
+"""The scheme `hmac` of older terminals: the body is signed and stays unencrypted.
 
 Source: docs/real-terminals.md, hmac.
 """
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from posd.base.canonical_json import canonical
-from posd.terminals.auth.request import Request
+from posd.terminals.auth.request import OutgoingRequest
 
 
 class HmacSha256:
-    """Signs with the business code."""
+    """Signature with the business code."""
 
     def __init__(self, business_code: str, now: Callable[[], float]) -> None:
         """`now`: seconds since 1970."""
         self._key = business_code.encode()
         self._now = now
 
-    def __call__(self, request: Request) -> Request:
-        """Return the request with the signature of its body (of nothing, where it has none) and this moment."""
+    def __call__(self, request: OutgoingRequest) -> OutgoingRequest:
+        """Return the request with the signature of its body (empty without one) and the present time."""
         body = None if request.body is None else canonical(request.body)
         signature = hmac.digest(self._key, body or b"", hashlib.sha256)
         signed = request.with_headers(

@@ -1,4 +1,4 @@
-"""One HTTP request to a terminal, and what an authentication makes of it."""
+"""One HTTP request to a terminal, and its authentication."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,10 +7,10 @@ from posd.config.values import sendable
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request. Only its method shows in repr: the rest can hold secrets, a signed URL too.
+class OutgoingRequest:
+    """One HTTP request. repr shows only its method: the rest can hold secrets, also in a signed URL.
 
-    `opened` makes of the body of the reply what the terminal says in it. Raise Unreadable where it cannot.
+    `opened` decrypts the body of the reply. It raises Unreadable.
     """
 
     method: str
@@ -19,29 +19,29 @@ class Request:
     body: bytes | None = field(repr=False, default=None)
     opened: Callable[[bytes], bytes] = field(repr=False, default=bytes)
 
-    def with_headers(self, values: Mapping[str, str]) -> "Request":
-        """Return it with these headers; they replace those of the same name, in any case (RFC 9110, 5.1)."""
+    def with_headers(self, values: Mapping[str, str]) -> "OutgoingRequest":
+        """Return a copy with these headers; they replace those of the same name, in any case (RFC 9110, 5.1)."""
         replaced = {name.lower() for name in values}
         kept = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
         return replace(self, headers={**kept, **values})
 
 
 #: Called for each request just before it is sent, in the event loop: it must not block.
-Authentication = Callable[[Request], Request]
+Authentication = Callable[[OutgoingRequest], OutgoingRequest]
 
 
 class NotAuthenticated(Exception):
-    """No request came out that can be sent. The message says of what kind the failure is, and quotes nothing."""
+    """Authentication that failed. The message names the kind of failure and quotes nothing."""
 
 
-class Unreadable(ValueError):
-    """A reply is encrypted, and not in the way of the request; the message says so."""
+class UnreadableReply(ValueError):
+    """Encrypted reply that the key of the request does not decrypt."""
 
 
-def authenticate(request: Request, authentication: Authentication) -> Request:
+def authenticate(request: OutgoingRequest, authentication: Authentication) -> OutgoingRequest:
     """Return the request to send. Raise NotAuthenticated for every failure.
 
-    Headers are looked at here, so that the failure is told as one of the authentication; nothing is connected yet.
+    Headers are checked here, before the connection, so that the failure counts as one of authentication.
     """
     try:
         authenticated = authentication(request)

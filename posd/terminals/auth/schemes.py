@@ -1,31 +1,31 @@
-"""Which authentication the configuration gives a terminal."""
+"""The authentication of a terminal by its configuration."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from posd.config import TerminalConfig
-from posd.terminals.auth.request import Authentication, Request
+from posd.terminals.auth.request import Authentication, OutgoingRequest
 from posd.terminals.auth.webhooks import Verifier
 
 
-def none(request: Request) -> Request:
-    """Send it as it is."""
+def none(request: OutgoingRequest) -> OutgoingRequest:
+    """Return the request unchanged."""
     return request
 
 
 def headers(values: Mapping[str, str]) -> Authentication:
-    """Make the authentication that adds these headers to each request."""
+    """Return the authentication that adds these headers to each request."""
 
-    def add(request: Request) -> Request:
+    def add(request: OutgoingRequest) -> OutgoingRequest:
         return request.with_headers(values)
 
     return add
 
 
 def of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
-    """Return the authentication that the configuration gives a terminal, its secrets read now.
+    """Return the configured authentication of a terminal; reads its secrets.
 
-    Raise HeaderError where one cannot be read. Blocking.
+    Raise HeaderError if a secret cannot be read. Blocking.
     """
     values = {name: header.resolve() for name, header in terminal.headers.items()}
     beside = headers(values) if values else none
@@ -37,9 +37,9 @@ def of(terminal: TerminalConfig, now: Callable[[], datetime]) -> Authentication:
 
 
 def of_webhooks(terminal: TerminalConfig) -> Verifier | None:
-    """Return what verifies the webhooks of a terminal, its secret read now; None where no signature is expected.
+    """Return the verifier of a terminal's webhooks, or None if no signature is expected; reads its secret.
 
-    Raise HeaderError where the secret cannot be read. Blocking.
+    Raise HeaderError if the secret cannot be read. Blocking.
     """
     if not terminal.webhook_signature:
         return None
@@ -52,6 +52,6 @@ def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], floa
         from posd.terminals.auth.hmac_sha256 import HmacSha256
 
         return HmacSha256(business_code, now)
-    from posd.terminals.auth.hash_encrypt import HashEncrypt  # it loads what encrypts
+    from posd.terminals.auth.hash_encrypt import HashEncrypt  # imported late: it loads the encryption library
 
     return HashEncrypt(business_code, terminal.serial, terminal.hash_encrypt, now)

@@ -1,7 +1,7 @@
-"""Signatures of webhooks: which headers may carry one, and whether it is right. Pure.
+"""Signatures of webhooks: the headers that may carry one, and its verification. Pure.
 
-No signature is documented for webhooks of these terminals: the three kinds here are those of services like it. None is
-asked for unless the configuration says which (`webhook_signature`). Source: docs/real-terminals.md, Webhook signatures.
+No signature is documented for webhooks of these terminals: the three kinds here are those of similar services. Only the
+configuration requires one (`webhook_signature`). Source: docs/real-terminals.md, Webhook signatures.
 """
 
 import base64
@@ -14,24 +14,24 @@ from typing import NamedTuple
 from posd.base.text import shown
 from posd.config.schema import WebhookSignature
 
-#: Headers of a request as they came: names in lower case.
+#: Headers of a request as received: names in lower case.
 Headers = Iterable[tuple[bytes, bytes]]
 
-#: What is looked at and kept of the headers that may matter: so many of a name, of at most so many bytes. A signature
-#: has 64.
+#: Limits of the headers that are checked and stored: so many of a name, each of at most so many bytes. A signature has
+#: 64.
 MAX_OF_A_NAME = 2
 MAX_VALUE_BYTES = 200
-#: What is shown of the names of headers.
+#: Limits of the header names that are shown.
 MAX_NAMES = 40
 MAX_NAME_CHARACTERS = 64
 
 _ID = b"x-kushki-id"
 
 
-class Kind(NamedTuple):
+class SignatureKind(NamedTuple):
     """One kind of signature: HMAC-SHA256 of the body. `headers` may carry it.
 
-    `encoded`: in base64, where it may follow a word such as HMAC and a space; else in hexadecimal digits. `with_id`: of
+    `encoded`: base64, possibly after a word such as HMAC and a space; otherwise hexadecimal digits. `with_id`: signs
     the body, a dot, and the value of the header X-Kushki-Id.
     """
 
@@ -40,17 +40,17 @@ class Kind(NamedTuple):
     with_id: bool = False
 
 
-KINDS: Mapping[WebhookSignature, Kind] = {
-    "wh-business-code-base64": Kind((b"signature", b"authorization"), encoded=True),
-    "wh-secret-body-hex": Kind((b"kushki-signature", b"x-kushki-signature")),
-    "wh-secret-body-dot-id-hex": Kind((b"x-kushki-signature",), with_id=True),
+KINDS: Mapping[WebhookSignature, SignatureKind] = {
+    "wh-business-code-base64": SignatureKind((b"signature", b"authorization"), encoded=True),
+    "wh-secret-body-hex": SignatureKind((b"kushki-signature", b"x-kushki-signature")),
+    "wh-secret-body-dot-id-hex": SignatureKind((b"x-kushki-signature",), with_id=True),
 }
 
 _MATTERING = frozenset({_ID, *(name for kind in KINDS.values() for name in kind.headers)})
 
 
 def carried(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
-    """Return those headers that a signature may need, without those that are too long to be part of one."""
+    """Return the headers that a signature may need, without values too long for one."""
     found: list[tuple[bytes, bytes]] = []
     left = dict.fromkeys(_MATTERING, MAX_OF_A_NAME)
     for name, value in headers:
@@ -61,7 +61,7 @@ def carried(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def names(headers: Headers) -> str:
-    """Return the names of headers, each once, without their values, to be shown."""
+    """Return the names of headers for display, each once, without their values."""
     found = list(dict.fromkeys(name for name, _ in headers))
     words = [shown(name[:MAX_NAME_CHARACTERS].decode("ascii", "replace")) for name in found[:MAX_NAMES]]
     more = [f"and {len(found) - MAX_NAMES} more"] if len(found) > MAX_NAMES else []
@@ -70,13 +70,13 @@ def names(headers: Headers) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Verifies the webhooks of a terminal. The secret does not show in repr."""
+    """Verifier of a terminal's webhooks. repr does not show the secret."""
 
     name: WebhookSignature
     secret: str = field(repr=False)
 
     def fault(self, headers: Headers, body: bytes) -> str:
-        """Say what is wrong with the signature of a body; empty where it is right."""
+        """Return the fault of a body's signature in words; empty if it is right."""
         kind, given = KINDS[self.name], carried(headers)
         signatures = [_signature(value, kind) for name, value in given if name in kind.headers]
         if not signatures:
@@ -88,12 +88,12 @@ class Verifier:
         right = any(hmac.compare_digest(expected, signature) for signature in signatures)
         return "" if right else "its signature is wrong"
 
-    def _sign(self, text: bytes, kind: Kind) -> bytes:
+    def _sign(self, text: bytes, kind: SignatureKind) -> bytes:
         digest = hmac.digest(self.secret.encode(), text, hashlib.sha256)
         return base64.b64encode(digest) if kind.encoded else digest.hex().encode()
 
 
-def _signature(value: bytes, kind: Kind) -> bytes:
+def _signature(value: bytes, kind: SignatureKind) -> bytes:
     """Return the signature in the value of a header."""
     word, space, rest = value.partition(b" ")
     return rest if kind.encoded and space and word.replace(b"-", b"").isalnum() else value

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shlex
 import ssl
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from posd import tls
+from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
 from tests.store.filled import filling
 from tests.support.daemon import toml
@@ -182,8 +184,13 @@ class SetUp:
                 subprocess.run(command, shell=True, check=True)
 
     def read(self, done: Done) -> list[Found]:
-        """Return what it found."""
-        return list(json.loads(done.stdout))
+        """Return what it found; each command of posd that it names can be typed."""
+        found: list[Found] = json.loads(done.stdout)
+        for command in (command for one in found for command in one["commands"]):
+            typed = re.fullmatch(r"(?:sudo (?:-u \S+ )?|runuser -u \S+ -- )?posd (.*?)(?: > \S+)?", command)
+            if typed:
+                parse(shlex.split(typed[1]))
+        return found
 
 
 @contextmanager
@@ -229,8 +236,8 @@ def warnings(found: list[Found]) -> set[tuple[str, str]]:
     return {(one["check"], one["subject"]) for one in found if one["status"] == "warning"}
 
 
-#: Depends on the machine that the tests run on, and is explained in words: no test says anything of it.
-OF_THIS_MACHINE = {("clock", "this machine")}
+#: Depends on the machine that the tests run on, and is explained in words. Its own terminals show no firewall's rules.
+OF_THIS_MACHINE = {("clock", "this machine"), ("firewall", SERIAL)}
 
 
 def traces(home: Path) -> dict[str, object]:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from posd import tls
 from posd.cli.doctor import context
-from posd.tls import issue
+from posd.tls import authority, issue
 from tests.cli.doctor.healthy import SERIAL, SetUp, Terminal, failures, traces
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
@@ -198,9 +198,9 @@ def the_terminal_has_a_wrong_fingerprint(setup: SetUp, *_: Any) -> None:
     setup.config += f'fingerprint_sha256 = "{"ab" * 32}"\n'
 
 
-@broken("terminal", SERIAL, "the terminal's certificate is not for 127.0.0.1, it is for other.example")
+@broken("terminal", SERIAL, "the terminal's certificate is not for 127.0.0.1, it is for other.local")
 def the_terminals_certificate_is_for_another(setup: SetUp, stack: ExitStack, *_: Any) -> None:
-    tls.init(setup.terminal.directory, names=["other.example"], addresses=[])
+    tls.init(setup.terminal.directory, names=["other.local"], addresses=[])
     again(setup, stack)
 
 
@@ -247,7 +247,7 @@ def the_private_key_is_no_key(setup: SetUp, *_: Any) -> None:
     setup.tls.private_key.write_text("nothing")
 
 
-@broken("certificate", "{state}/tls/server.key", "the private key is not there", "webhooks.private_key", cured=True)
+@broken("certificate", "{state}/tls/server.key", "does not exist", "webhooks.private_key", cured=True)
 def there_is_no_private_key(setup: SetUp, *_: Any) -> None:
     setup.tls.private_key.unlink()
 
@@ -265,7 +265,7 @@ def the_shops_own_certificate_has_expired(setup: SetUp, _: ExitStack, monkeypatc
     own_pair(setup)
 
 
-@broken("certificate", "{home}/own/server.key", "the private key is encrypted", "webhooks.private_key")
+@broken("certificate", "{home}/own/server.key", "is encrypted", "webhooks.private_key")
 def the_private_key_has_a_passphrase(setup: SetUp, *_: Any) -> None:
     _, key = own_pair(setup)
     private, cipher = load_pem_private_key(key.read_bytes(), None), BestAvailableEncryption(b"a passphrase")
@@ -340,17 +340,17 @@ def of_root(*paths: Path) -> None:
         os.chown(path, 0, 0)
 
 
-@by_root("files", "{state}/tls/server.key", "posd cannot read it: it belongs to ", "webhooks.private_key", cured=True)
+@by_root("files", "{state}/tls/server.key", "may not use {state}/tls/server.key", "database.path", cured=True)
 def posd_may_not_read_its_key(setup: SetUp, *_: Any) -> None:
     of_root(setup.tls.private_key)
 
 
-@by_root("files", "{state}/callback.key", "posd cannot read it: it belongs to ", "database.path", cured=True)
+@by_root("files", "{state}/callback.key", "may not use {state}/callback.key", "database.path", cured=True)
 def posd_may_not_read_its_callback_key(setup: SetUp, *_: Any) -> None:
     of_root(setup.key)
 
 
-@by_root("files", "{state}/posd.db", "posd cannot write to it, and no payment can start", "database.path", cured=True)
+@by_root("files", "{state}/posd.db", "may not use {state}/posd.db", "database.path", cured=True)
 def posd_may_not_write_its_database(setup: SetUp, *_: Any) -> None:
     of_root(setup.database)
 
@@ -443,7 +443,9 @@ def test_it_is_named_by_the_right_line_and_by_no_other(
 
 
 def test_nothing_is_renewed_by_a_clock_that_is_not_believed(setup: SetUp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context.Shop, "health", lambda _shop, name: {"status": "degraded"} if name == "clock" else {})
+    monkeypatch.setattr(
+        context.DoctorContext, "health", lambda _shop, name: {"status": "degraded"} if name == "clock" else {}
+    )
     tls.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
     (lacking,) = (one for one in failures(setup.findings()) if one["check"] == "certificate")
     assert lacking["commands"] == [f"posd --config {setup.file} clock"]
@@ -454,7 +456,7 @@ def test_a_terminal_tells_the_time_where_the_clock_of_this_machine_is_not_believ
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"status": "degraded", "detail": "the clock says 2025-12-03 06:55:30 UTC", "todo": "compare it"}
-    monkeypatch.setattr(context.Shop, "health", lambda _shop, name: said if name == "clock" else {})
+    monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
     setup.terminal.ahead = timedelta(days=365)
     posd, terminal = (one for one in failures(setup.findings()) if one["check"] == "clock")
     assert " Dec 2025 " in posd["meaning"]
@@ -467,7 +469,7 @@ def test_a_terminal_tells_the_time_where_the_clock_of_this_machine_is_not_believ
 def test_a_person_who_used_sudo_is_told_to_use_it_again(
     user: int, behind: str, root: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "getuid", lambda: user)
     monkeypatch.setenv("SUDO_USER", behind)
     assert context.by_root() is root
 
@@ -476,7 +478,7 @@ def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the clock of the machine is behind, a new CA would be carried to every terminal for nothing."""
-    monkeypatch.setattr(issue, "BACKDATED", timedelta(days=-1))
+    monkeypatch.setattr(authority, "BACKDATED", timedelta(days=-1))
     with suppress(tls.TlsError):  # it says itself that they are from the future
         tls.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"], overwrite=True)
     (ca,) = (one for one in failures(setup.findings()) if one["subject"] == str(setup.state / "tls" / "ca.crt"))

@@ -12,6 +12,7 @@ import pytest
 from posd import tls
 from posd.simulator import Settings, Simulator
 from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures
+from tests.support.certificates import OLD_STYLE
 from tests.support.daemon import Daemon
 
 #: Longest that is waited for something to come, in seconds.
@@ -167,3 +168,31 @@ def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
     (heard,) = of(found, "mdns")
     assert heard["status"] == "warning"
     assert "SN-GONE can be found by mDNS alone, and was not heard" in heard["meaning"]
+
+
+@pytest.mark.parametrize("name", OLD_STYLE)
+async def test_a_terminal_whose_chain_strict_rules_refuse_is_told_before_anything_else_refuses_it(
+    setup: SetUp, name: str
+) -> None:
+    files = tls.files(setup.terminal.directory.with_name("old"))
+    ca, leaf = OLD_STYLE[name].write(files.ca_certificate.parent, "127.0.0.1")
+    for made, wanted in ((ca, files.ca_certificate), (leaf.certificate, files.certificate)):
+        made.rename(wanted)
+    leaf.private_key.rename(files.private_key)
+    with Terminal(files.ca_certificate.parent, judged=False).on() as terminal:
+        setup.change(setup.terminal.base_url, terminal.base_url)
+        setup.change(str(setup.terminal.ca), str(terminal.ca))
+        found = setup.findings()
+    (told,) = of(found, "terminal")
+    assert (told["status"], told["subject"]) == ("warning", SERIAL)
+    assert "with a certificate that is trusted" in told["meaning"]
+    assert "strict rules" in told["meaning"]
+
+
+async def test_a_ca_that_waits_is_told_until_the_terminals_have_it(setup: SetUp) -> None:
+    tls.renew(setup.state / "tls", new_ca=True)
+    found = setup.findings()
+    (told,) = (one for one in of(found, "certificate") if one["subject"] == str(setup.tls.ca_certificate))
+    assert (told["status"], "a new one waits" in told["meaning"]) == ("warning", True)
+    assert any("tls ca" in command for command in told["commands"])
+    assert not failures(found)

@@ -33,7 +33,7 @@ def test_a_page_is_whole(page: Page) -> None:
     command = " ".join(page.path[1:])
     assert page.summary, f"{page.command}: give the command a docstring"
     assert page.synopsis.startswith(page.command)
-    assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/app/examples.py"
+    assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/app/examples.toml"
     assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in packaging/manual/notes.py is 0"
     assert [code for code, _ in page.exits] == sorted({code for code, _ in page.exits})
     for option in page.options:

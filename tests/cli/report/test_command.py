@@ -69,6 +69,44 @@ def test_it_asks_for_the_day_of_the_merchant(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("config", ["", "[broken"], ids=["none", "one that cannot be read"])
+def test_the_daemon_says_in_which_time_zone_a_day_is(tmp_path: Path, config: str) -> None:
+    """Whatever configuration there is here: with another time zone it would be another day's totals."""
+    (tmp_path / "config.toml").write_text(config)
+    told = Answer(body=b'{"timezone": "Asia/Tokyo"}')
+    with Stub(tmp_path / "s", [told, made(put())]) as stub:
+        done = posd("report", "2026-11-20", socket=tmp_path / "s", config=tmp_path / "config.toml")
+    assert done.returncode == 0, done.stderr
+    query = parse_qs(urlsplit(stub.calls[1].path).query)
+    assert (query["since"], query["until"]) == (["2026-11-19T15:00:00.000Z"], ["2026-11-20T15:00:00.000Z"])
+
+
+@pytest.mark.parametrize(
+    "command", ["report 2026-11-20", "report", "list --since 2026-11-20", "list --until 2026-11-20"]
+)
+def test_without_the_daemons_word_no_time_zone_is_guessed(tmp_path: Path, command: str) -> None:
+    with Stub(tmp_path / "s", [Answer(body=b'{"version": "0.9"}')]) as stub:
+        done = posd(*command.split(), socket=tmp_path / "s")
+    assert done.returncode == 2
+    assert "time zone" in done.stderr
+    assert [call.path for call in stub.calls] == ["/v1/version"]
+
+
+@pytest.mark.parametrize(
+    ("given", "since", "asks"),
+    [
+        ("2026-11-20", "2026-11-19T15:00:00.000Z", True),
+        ("2026-11-20 --utc", "2026-11-20T00:00:00.000Z", False),
+        ("2026-11-20T00:00-05:00", "2026-11-20T05:00:00.000Z", False),
+    ],
+)
+def test_a_day_of_a_list_is_the_merchants_too(tmp_path: Path, given: str, since: str, asks: bool) -> None:
+    page = Answer(body=b'{"transactions": [], "next_cursor": null}')
+    with Stub(tmp_path / "s", [*[Answer(body=b'{"timezone": "Asia/Tokyo"}')] * asks, page]) as stub:
+        assert posd("list", "--since", *given.split(), socket=tmp_path / "s").returncode == 0
+    assert parse_qs(urlsplit(stub.calls[-1].path).query)["since"] == [since]
+
+
 def test_the_table_in_a_pipe_has_every_payment_and_the_totals(tmp_path: Path) -> None:
     done = report(tmp_path, *DAY, fill=put({"authorized": Decimal("11.20")}, {"result": "declined"}))
     assert done.returncode == 0
@@ -208,18 +246,18 @@ def test_a_terminal_that_is_not_there_is_told(tmp_path: Path) -> None:
 # the file
 
 
-def test_the_page_replaces_an_older_one_whole_with_the_permissions_of_a_new_file(tmp_path: Path) -> None:
+def test_the_page_replaces_an_older_one_whole_and_is_for_its_owner_alone(tmp_path: Path) -> None:
     page = tmp_path / "day.html"
     page.write_text("old")
-    page.chmod(0o600)
-    mask = os.umask(0o027)
+    page.chmod(0o644)
+    mask = os.umask(0)
     try:
         done = report(tmp_path, *DAY, "--html", str(page), fill=put({"result": None}))
     finally:
         os.umask(mask)
     assert done.stdout == f"Written: {page}, 1 payment.\nIt begins with what needs attention.\n"
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert stat.S_IMODE(page.stat().st_mode) == 0o640
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["day.html", "s"]
 
 

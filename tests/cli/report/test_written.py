@@ -17,7 +17,7 @@ from posd.api import shift_reports
 from posd.api.shifts import ShiftRequest
 from posd.base.json_types import encode
 from posd.cli.report import exports, page
-from posd.cli.report.view import View
+from posd.cli.report.view import ReportView
 from posd.client.documents import decode
 from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, reported, whole
 from tests.support.slow import examples
@@ -44,8 +44,8 @@ rows = st.fixed_dictionaries(
 )
 
 
-def view(shop: Book) -> View:
-    return View(decode(encode(reported(shop, days_of(DAY, DAY, ZONE), NOON))))
+def view(shop: Book) -> ReportView:
+    return ReportView(decode(encode(reported(shop, days_of(DAY, DAY, ZONE), NOON))))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_correction_is_told_in_every_way(shop: Book) -> None:
         shift, _ = whole(shift_reports.count(shop.db, ShiftRequest("Ana", "<late>"), context(NOON), 1))
         shift_reports.close(shop.unit, shift)
     made = whole(shift_reports.of_closed(shop.db, shift_reports.ReportOptions(context(NOON), ZONE, []), None))
-    report = View(decode(encode(made)))
+    report = ReportView(decode(encode(made)))
     text = page.write(report)
     assert "hift 2, closed by Ana" in text
     assert "Note: &lt;late&gt;" in text

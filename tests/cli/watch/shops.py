@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from posd.cli.app.connection import decode
-from posd.cli.watch.render import View, frame
-from posd.cli.watch.screen import UNICODE, Glyphs, text_of
-from posd.cli.watch.state import Shop, State, Ui
+from posd.cli.watch.state import Shop
 from tests.cli.documents import attention, outcome, transaction
 from tests.cli.print_documents import print_job
 
@@ -101,41 +99,3 @@ CROWDED = Shop(
     open=[payment(number, 3 * number) for number in range(30, 0, -1)],
     attention=[ended(number, "missing_reference", 60 * number) for number in range(1, 21)],
 )
-
-
-def state_of(shop: Shop, *, rates: bool = True) -> State:
-    """Return the state with that shop; with `rates`, payments ended in the last hour, one just now."""
-    state = State(shop)
-    if rates:
-        for number in range(20):
-            name, begun = identity(1000 + number), 100.0 * (19 - number) + 12
-            state.changed(change(name, begun), NOW)
-            result = "approved" if number % 10 else "declined"
-            state.changed(change(name, begun - 5 - number * 0.3, result), NOW)
-    return state
-
-
-def change(name: str, seconds: float, result: str | None = None) -> dict[str, Any]:
-    """Return a line of the feed, written so many seconds ago."""
-    return {
-        "seq": 1,
-        "at": at(seconds),
-        "kind": "transaction",
-        "id": name,
-        "reason": "",
-        "phase": "final" if result else "active",
-        "status": None,
-        "result": result,
-        "attention": [],
-        "terminal": "SN-0003",
-    }
-
-
-def view(state: State, ui: Ui | None = None, glyphs: Glyphs = UNICODE) -> View:
-    """Return what a frame is made of."""
-    return View(state, ui or Ui(), NOW, glyphs)
-
-
-def text(what: View, columns: int = 80, height: int = 24) -> str:
-    """Return a frame without styles."""
-    return "\n".join(text_of(line).rstrip() for line in frame(what, columns, height)) + "\n"

@@ -1,6 +1,6 @@
-"""`posd watch` on a real pseudo-terminal, with a real daemon and simulated terminals."""
+"""`posd watch` with a real daemon and simulated terminals."""
 
-import codecs
+import asyncio
 import fcntl
 import json
 import os
@@ -12,140 +12,22 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.cli.watch.screen import WIPE
+from posd.cli.app.connection import Api
+from posd.cli.watch import source
 from tests.cli.processes import posd, posd_process
-from tests.cli.watch.emulator import Emulator
+from tests.cli.watch.terminal import OWN_TERMINAL, OnTerminal, on_terminal, seen
 from tests.support.counter import PATIENCE, Counter
 
-#: The new process has the pseudo-terminal as its own, as from a shell.
-OWN_TERMINAL = ("setsid", "--ctty")
-#: Modes: the cursor is seen, full lines go on in the next one, another screen.
-CURSOR, WRAP, OTHER_SCREEN = "?25", "?7", "?1049"
-
-
-class Shell(Emulator):
-    """A terminal on which only the other screen is looked at: what is written beside it is the shell's."""
-
-    def _put(self, char: str) -> None:
-        if OTHER_SCREEN in self.modes:
-            super()._put(char)
-
-
-class Watched:
-    """`posd watch` on a terminal: its keys, what stands on the screen, the bytes that this took."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int, columns: int, height: int) -> None:
-        self.process = process
-        self.device = device
-        self.bytes = 0
-        self.raw = ""
-        self._keys = keys
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._size(columns, height)
-
-    def _size(self, columns: int, height: int) -> None:
-        fcntl.ioctl(self.device, termios.TIOCSWINSZ, struct.pack("HHHH", height, columns, 0, 0))
-        modes = self.screen.modes if hasattr(self, "screen") else {CURSOR, WRAP}
-        self.screen = Shell(columns, height)
-        self.screen.modes = modes
-        self._skipped: str | None = None
-
-    def resize(self, columns: int, height: int) -> None:
-        """Give the terminal another size, as a window that is dragged does."""
-        self._size(columns, height)
-        self._skipped = ""
-
-    def press(self, keys: str) -> None:
-        """Type."""
-        os.write(self._keys, keys.encode())
-
-    def read(self, seconds: float) -> bool:
-        """Take what is written within that time; whether there was anything."""
-        ready, _, _ = select.select([self._keys], [], [], max(0.0, seconds))
-        if not ready:
-            return False
-        try:
-            raw = os.read(self._keys, 65536)
-        except OSError:  # the other end is closed
-            return False
-        self.bytes += len(raw)
-        text = self._decoder.decode(raw)
-        self.raw += text
-        if self._skipped is not None:  # what was drawn for the old size
-            self._skipped += text
-            if WIPE not in self._skipped:
-                return True
-            text, self._skipped = self._skipped[self._skipped.index(WIPE) :], None
-        self.screen.write(text)
-        return True
-
-    def until(self, holds: Callable[[list[str]], bool], otherwise: str) -> list[str]:
-        """Read until that holds of the lines on the screen; return them."""
-        deadline = time.monotonic() + PATIENCE
-        while not holds(lines := self.screen.lines()):
-            assert self.read(deadline - time.monotonic()), "\n".join([otherwise, *lines])
-        return lines
-
-    def shows(self, *words: str) -> list[str]:
-        """Read until a line has all these words in it."""
-        return self.until(lambda lines: any(all(word in line for word in words) for line in lines), f"no {words}")
-
-    def hides(self, words: str) -> list[str]:
-        """Read until no line has them."""
-        return self.until(lambda lines: not any(words in line for line in lines), f"still {words}")
-
-    def ends(self) -> int:
-        """Read until the process has ended; return its exit code."""
-        deadline = time.monotonic() + PATIENCE
-        while self.process.poll() is None or self.read(0):
-            assert time.monotonic() < deadline
-            self.read(0.05)
-        return self.process.returncode
-
-    def state(self) -> str:
-        """Return the process's state: T is stopped."""
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
-
-
-@contextmanager
-def watched(
-    shop: Counter,
-    *options: str,
-    columns: int = 80,
-    height: int = 24,
-    before: tuple[str, ...] = OWN_TERMINAL,
-    **env: str,
-) -> Iterator[Watched]:
-    keys, device = pty.openpty()
-    modes = termios.tcgetattr(device)
-    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", height, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = subprocess.Popen(
-        [*before, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch", *options],
-        stdin=device,
-        stdout=device,
-        stderr=device,
-        env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env,
-    )
-    try:
-        seen = Watched(process, keys, device, columns, height)
-        yield seen
-        if process.poll() is not None:  # however it ended, the terminal is as it was
-            assert termios.tcgetattr(device) == modes
-            assert seen.screen.modes == {CURSOR, WRAP}
-            assert "Traceback" not in seen.raw
-    finally:
-        process.kill()
-        process.wait()
-        os.close(keys)
-        os.close(device)
+#: What a terminal is told at the start and at the end of the other screen.
+OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+#: A word of the bottom line.
+DRAWN = "reconcile"
 
 
 @pytest.fixture(scope="module")
@@ -161,180 +43,194 @@ def shop(shop_of_all: Counter) -> Iterator[Counter]:
     shop_of_all.tidy()
 
 
-@pytest.mark.slow
-def test_a_payment_comes_advances_and_ends_before_the_eyes(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("no payment is open")
-        shop.charge(11.2, scenario="by-hand")
-        seen.shows("SN-0001", "charge", "11.20", "[ack]·card·bank·end", "waiting for card")
-        seen.shows("SN-0001", "reachable", "charge: waiting for card")
-        shop.hand("present-card")
-        seen.shows("SN-0001", "11.20", "ack·card·[bank]·end", "at the bank")
-        shop.hand("approve")
-        seen.shows("SN-0001", "11.20", "ack·card·bank·[end]", "approved")
-        seen.shows("last hour", " ended · ", "% approved")  # with what other tests have ended in it
-        seen.shows("SN-0001", "free")
-        seen.press("q")
-        assert seen.ends() == 0
+async def test_a_payment_comes_advances_ends_and_leaves_before_the_eyes(shop: Counter) -> None:
+    async with seen(shop.socket) as view:
+        await view.shows("no payment is open")
+        await asyncio.to_thread(shop.charge, 11.2, scenario="by-hand")
+        await view.shows("SN-0001", "charge", "11.20", "[ack]·card·bank·end", "waiting for card")
+        await view.shows("SN-0001", "reachable", "charge: waiting for card")
+        await asyncio.to_thread(shop.hand, "present-card")
+        await view.shows("SN-0001", "11.20", "ack·card·[bank]·end", "at the bank")
+        await asyncio.to_thread(shop.hand, "approve")
+        await view.shows("SN-0001", "11.20", "ack·card·bank·[end]", "approved")
+        await view.shows("last hour", " ended · ", "% approved")  # with what other tests have ended in it
+        await view.shows("SN-0001", "free")
+        await view.hides("[end]")
+        await view.press("q")
+    assert view.app.return_code == 0
 
 
-@pytest.mark.slow  # it looks again after 10 seconds
-def test_a_payment_that_has_ended_leaves_the_screen_a_little_later(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("q quit")
-        shop.charge(13)
-        seen.shows("13.00", "[end]", "approved")
-        seen.hides("[end]")
-        seen.press("q")
-        assert seen.ends() == 0
-
-
-@pytest.mark.slow
-def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Counter) -> None:
+async def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Counter) -> None:
     payment = shop.charge(25, scenario="wait-for-abort")
-    with watched(shop) as seen:
-        seen.shows("▸", "SN-0001", "25.00", "waiting for card")
-        seen.press("a")
-        seen.shows("abort the payment of 25.00 on SN-0001?")
-        seen.press("n")
-        seen.shows("not aborted")
+    async with seen(shop.socket) as view:
+        await view.shows("▸", "SN-0001", "25.00", "waiting for card")
+        for key in ("n", "q", "a", "enter"):
+            await view.press("a")
+            await view.shows("abort the payment of 25.00 on SN-0001?")
+            await view.press(key)
+            await view.shows("not aborted")
         assert not [line for line in shop.ledger() if line["kind"] == "abort"]
-        seen.press("a")
-        seen.shows("abort the payment of 25.00 on SN-0001?")
-        seen.press("y")
-        seen.shows("asked to abort the payment of 25.00 on SN-0001")
-        seen.shows("▸", "SN-0001", "25.00", "[end]", "canceled")
-        seen.press("a")
-        seen.shows("cannot abort", "it has ended")
+        await view.press("a", "y")
+        await view.shows("▸", "SN-0001", "25.00", "[end]", "canceled")
+        await view.press("a")
+        await view.shows("cannot abort", "it has ended")
         assert shop.ended(payment)["result"] == "canceled"
         assert [line for line in shop.ledger() if line["kind"] == "abort"]
-        seen.press("\x03")
-        assert seen.ends() == 0
 
 
-@pytest.mark.slow
-def test_reconcile_by_a_key_tells_what_came(shop: Counter) -> None:
+async def test_an_abort_is_of_the_payment_that_was_asked_about(shop: Counter) -> None:
+    """Another one becomes the most pressing meanwhile."""
+    first = shop.charge(25, scenario="wait-for-abort")
+    async with seen(shop.socket) as view:
+        await view.shows("▸", "SN-0001", "25.00")
+        await view.press("a")
+        second = await asyncio.to_thread(shop.charge, 26, "SN-0002", scenario="wait-for-abort")
+        await view.shows("SN-0002", "26.00")
+        await view.press("y")
+        assert (await asyncio.to_thread(shop.ended, first))["result"] == "canceled"
+        assert shop.transaction(second)["outcome"] is None
+
+
+async def test_reconcile_by_a_key_says_how_the_payment_stands(shop: Counter) -> None:
     payment = shop.charge(31, "SN-0002", scenario="wait-for-abort")
-    with watched(shop) as seen:
-        seen.shows("▸", "SN-0002", "31.00")
+    async with seen(shop.socket) as view:
+        await view.shows("▸", "SN-0002", "31.00")
         assert shop.transaction(payment)["last_search"] is None
-        seen.press("r")
-        seen.shows("the payment of 31.00 on SN-0002 is still open (waiting for card)")
+        await view.press("r")
+        await view.shows("the payment of 31.00 on SN-0002 is still open (waiting for card)")
         assert shop.transaction(payment)["last_search"] is not None
-        shop.hand("present-card", "SN-0002")
-        shop.hand("approve", "SN-0002")
-        seen.shows("▸", "SN-0002", "31.00", "approved")
-        seen.press("r")
-        seen.shows("The customer was charged.", "the payment of 31.00 on SN-0002: approved")
-        seen.press("q")
-        assert seen.ends() == 0
+        await asyncio.to_thread(shop.hand, "present-card", "SN-0002")
+        await asyncio.to_thread(shop.hand, "approve", "SN-0002")
+        await view.shows("▸", "SN-0002", "31.00", "approved")
+        await view.press("r")
+        await view.shows("The customer was charged.", "the payment of 31.00 on SN-0002: approved")
 
 
-@pytest.mark.slow
-def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
+async def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
-    with watched(shop) as seen:
-        seen.shows("▸", "42.00")
-        seen.press("s")
-        seen.shows("client_transaction_id", payment)
-        seen.press("\x1b[F")
-        seen.shows("event TERMINAL_ACKNOWLEDGED")
-        shop.hand("present-card")  # it is told anew when something happens
-        seen.press("\x1b[F")
-        seen.until(
-            lambda lines: seen.press("\x1b[F") or any("event APPROVAL_REQUESTED" in line for line in lines), "no"
+    async with seen(shop.socket) as view:
+        await view.shows("▸", "42.00")
+        await view.press("s")
+        await view.shows("client_transaction_id", payment)
+        await view.press("end")
+        await view.shows("event TERMINAL_ACKNOWLEDGED")
+        await asyncio.to_thread(shop.hand, "present-card")  # the page is read again when something happens
+        await view.until(
+            lambda lines: (
+                view.app.screen.query_one("VerticalScroll").scroll_end(animate=False)
+                or any("event APPROVAL_REQUESTED" in line for line in lines)
+            ),
+            "no",
         )
-        seen.press("\x1b[H")
-        seen.shows("client_transaction_id", payment)
-        seen.press("\x1b")
-        seen.shows("ATTENTION")
-        seen.press("?")
-        seen.shows("select a row")
-        seen.press("q")
-        seen.shows("ATTENTION")
-        seen.press("\x1b[A\x1b[A\x1b[A\x1bOA")
-        seen.shows("▸", "SN-0001", "reachable")
-        seen.press("\r")
-        seen.shows("base_url", "http://127.0.0.1")
-        seen.press("qq")
-        assert seen.ends() == 0
+        await view.press("home")
+        await view.shows("client_transaction_id", payment)
+        await view.press("escape")
+        await view.shows("ATTENTION")
+        await view.press("question_mark")
+        await view.shows("select a row")
+        await view.press("q")
+        await view.shows("ATTENTION")
+        await view.press("up", "up", "up", "up")
+        await view.shows("▸", "SN-0001", "reachable")
+        await view.press("a")
+        await view.shows("abort is for payments")
+        await view.press("down", "down")
+        await view.shows("▸", "42.00")
+        await view.press("tab", "enter")
+        await view.shows("base_url", "http://127.0.0.1")
+        await view.press("q", "q")
+    assert view.app.return_code == 0
     shop.hand("approve")
-    shop.ended(payment)
 
 
-def test_a_terminal_of_another_size_is_filled(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("q quit")
-        for columns, height in ((120, 40), (40, 10), (3, 2), (1, 1), (80, 24)):
-            seen.resize(columns, height)
-            seen.until(lambda lines: lines[0].startswith("posd"[: seen.screen.columns]), "nothing drawn")
-        seen.shows("q quit")
-        assert "q quit" in seen.screen.lines()[-1]
-        seen.press("q")
-        assert seen.ends() == 0
+async def test_a_terminal_of_another_size_is_filled(shop: Counter) -> None:
+    async with seen(shop.socket) as view:
+        await view.shows("q quit")
+        for columns, height in ((140, 50), (40, 10), (20, 4), (3, 2), (1, 1), (80, 24)):
+            await view.pilot.resize_terminal(columns, height)
+            whole = ("posd"[:columns], {columns})
+            await view.until(
+                lambda lines: (lines[0][:4], {len(line) for line in lines}) == whole,  # noqa: B023
+                f"not drawn for {columns} columns",
+            )
+        await view.shows("q quit")
 
 
 @pytest.mark.slow
-def test_a_daemon_that_goes_and_comes_back_is_told_of_and_followed_again(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("  ok")
-        shop.kill_daemon()
-        seen.shows("posd cannot be reached since", "trying again in")
-        assert "away" in seen.screen.lines()[0]
-        seen.press("a")  # keys go on
-        shop.start_daemon()
-        seen.shows("posd is back")
-        assert "ok" in seen.screen.lines()[0]
-        shop.until(lambda: shop.get("/terminals")["terminals"][0]["reachable"], "no terminal")
-        shop.charge(17, scenario="by-hand")
-        seen.shows("17.00", "[ack]")
-        shop.hand("present-card")
-        shop.hand("approve")
-        seen.shows("17.00", "approved")
-        seen.press("q")
-        assert seen.ends() == 0
+async def test_a_daemon_that_goes_and_comes_back_is_followed_again(shop: Counter) -> None:
+    async with seen(shop.socket) as view:
+        await view.shows("  ok")
+        await asyncio.to_thread(shop.kill_daemon)
+        await view.shows("posd cannot be reached since", "trying again in")
+        assert "away" in view.lines()[0]
+        await view.press("a")  # keys go on
+        await asyncio.to_thread(shop.start_daemon)
+        await view.shows("posd is back")
+        assert "ok" in view.lines()[0]
+        looks = lambda: shop.get("/terminals")["terminals"][0]["reachable"]  # noqa: E731
+        await asyncio.to_thread(shop.until, looks, "no terminal")
+        await asyncio.to_thread(shop.charge, 17, scenario="by-hand")
+        await view.shows("17.00", "[ack]")
+        await asyncio.to_thread(shop.hand, "present-card")
+        await asyncio.to_thread(shop.hand, "approve")
+        await view.shows("17.00", "approved")
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(shop: Counter, number: signal.Signals) -> None:
-    with watched(shop) as seen:
-        seen.shows("q quit")
-        assert seen.screen.modes == {OTHER_SCREEN}
-        seen.process.send_signal(number)
-        assert seen.ends() == 0
+    with on_terminal(shop.socket, "watch") as view:
+        view.writes(OTHER_SCREEN)
+        view.writes(DRAWN)
+        view.process.send_signal(number)
+        view.writes(OWN_SCREEN)
+        assert view.ends() == 0
 
 
 def test_a_fault_of_ours_leaves_the_terminal_as_it_was_and_is_one_message(shop: Counter, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import posd.cli.watch.render as render\n"
-        "def broken(*_):\n    raise ValueError('broken')\n"
-        "import posd.cli.watch.app as app\napp.frame = broken\n"
+        "import posd.cli.watch.texts as texts\ndef broken(*_):\n    raise ValueError('broken')\ntexts.header = broken\n"
     )
-    with watched(shop, PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as seen:
-        assert seen.ends() == 1
-        assert "a fault of posd itself: ValueError: broken" in seen.raw
+    with on_terminal(shop.socket, "watch", PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as view:
+        view.writes(OWN_SCREEN)
+        assert view.ends() == 1
+        assert b"a fault of posd itself: ValueError: broken" in view.raw
 
 
 def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("q quit")
-        os.kill(seen.process.pid, signal.SIGTSTP)
+    with on_terminal(shop.socket, "watch") as view:
+        view.writes(DRAWN)
+        os.write(view.keys, b"\x1a")
+        view.writes(OWN_SCREEN)
         deadline = time.monotonic() + PATIENCE
-        while seen.state() != "T":
+        while view.state() != "T":
             assert time.monotonic() < deadline
-            seen.read(0.05)
-        while seen.read(0.1):
-            pass
-        assert seen.screen.modes == {CURSOR, WRAP}
-        assert termios.tcgetattr(seen.device)[3] & termios.ICANON
-        seen.process.send_signal(signal.SIGCONT)
-        seen.until(lambda lines: OTHER_SCREEN in seen.screen.modes and "q quit" in lines[-1], "not drawn anew")
-        seen.press("q")
-        assert seen.ends() == 0
+            view.read(0.05)
+        assert termios.tcgetattr(view.device)[3] & termios.ICANON
+        view.process.send_signal(signal.SIGCONT)
+        view.writes(OTHER_SCREEN)
+        view.writes(DRAWN)
+        os.write(view.keys, b"q")
+        assert view.ends() == 0
 
 
-@pytest.mark.slow  # posd watch waits 5 seconds for it
+def test_a_terminal_that_is_gone_ends_it(shop: Counter) -> None:
+    keys, device = pty.openpty()
+    with subprocess.Popen(
+        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch"],
+        stdin=device,
+        stdout=device,
+        stderr=device,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
+        os.close(device)
+        view = OnTerminal(process, keys, device)
+        view.writes(DRAWN)
+        os.close(keys)
+        process.wait(PATIENCE)
+
+
+@pytest.mark.slow
 def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 300, 0, 0))
@@ -363,32 +259,62 @@ def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> 
         os.close(device)
 
 
-@pytest.mark.slow
-def test_what_a_change_takes_on_the_line_is_bounded(shop: Counter) -> None:
-    with watched(shop) as seen:
-        seen.shows("no payment is open")
-        before = seen.bytes
-        payment = shop.charge(9, scenario="by-hand")
-        seen.shows("[ack]")
-        shop.hand("present-card")
-        seen.shows("[bank]")
-        shop.hand("approve")
-        seen.shows("[end]", "approved")
-        assert shop.ended(payment)
-        # Some frames of a list, of what to do below it and of the numbers; and a byte or two a second.
-        assert seen.bytes - before < 4000
-        seen.press("q")
-        assert seen.ends() == 0
+def test_a_second_takes_few_bytes_on_the_line(shop: Counter) -> None:
+    payment = shop.charge(9, scenario="by-hand")
+    with on_terminal(shop.socket, "watch") as view:
+        view.writes(DRAWN)
+        view.writes("0:03")
+        view.raw = b""
+        view.writes("0:04")
+        assert len(view.raw) < 4000
+        os.write(view.keys, b"\x03")
+        assert view.ends() == 0
+    shop.hand("present-card")
+    shop.hand("approve")
+    shop.ended(payment)
 
 
 def test_where_the_locale_is_not_utf_8_all_is_ascii_and_no_color_is_heeded(shop: Counter) -> None:
-    with watched(shop, PYTHONIOENCODING="ascii", NO_COLOR="1") as seen:
-        seen.shows("^ v select")
-        assert seen.raw.isascii()
-        assert "\x1b[0;1m" in seen.raw
-        assert not any(f";3{colour}" in seen.raw for colour in range(8))
-        seen.press("q")
-        assert seen.ends() == 0
+    with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
+        view.writes("TERMINALS")
+        before = view.raw
+        view.writes(DRAWN)
+        assert before.isascii()
+        assert not any(
+            f"{sep}{tens}{colour}".encode() in before for sep in "[;" for tens in "34" for colour in range(8)
+        )
+        os.write(view.keys, b"q")
+        assert view.ends() == 0
+
+
+def test_without_textual_it_says_how_to_get_it_and_what_else_there_is(shop: Counter, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['textual'] = None\n")
+    with on_terminal(shop.socket, "watch", PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as view:
+        assert view.ends() == 2
+        assert b"pip install 'posd[watch]'" in view.raw
+        assert b"posd status --watch" in view.raw
+
+
+def test_status_draws_a_table_that_refreshes(shop: Counter, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['textual'] = None\n")
+    with on_terminal(shop.socket, "status", "--watch", PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as view:
+        view.writes("no payment is open")
+        payment = shop.charge(12)
+        view.writes("12.00")
+        view.process.send_signal(signal.SIGINT)
+        view.writes(OWN_SCREEN)
+        assert view.ends() == 0
+    shop.ended(payment)
+
+
+@pytest.mark.slow
+def test_the_newest_line_of_the_feed_is_found(shop: Counter) -> None:
+    shop.ended(shop.charge(1))
+    with Api(shop.socket) as api:
+        newest = api.get("/feed", {"limit": "500"}).body["changes"][-1]["seq"]
+        assert source.newest(api) == newest
+        assert source.holds(api, newest)
+        assert not source.holds(api, newest + 1)
 
 
 def test_once_is_text_in_a_pipe(shop: Counter) -> None:
@@ -436,22 +362,9 @@ def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [(), ("--json",), ("--once",)])
 def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options: tuple[str, ...]) -> None:
-    keys, device = pty.openpty()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "posd", "--socket", str(tmp_path / "absent.sock"), "watch", *options],
-            stdin=device,
-            stdout=device,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"TERM": "xterm"},
-            timeout=PATIENCE,
-            check=False,
-        )
-    finally:
-        os.close(keys)
-        os.close(device)
-    assert done.returncode == 3
-    assert b"is posd running" in done.stderr
+    with on_terminal(tmp_path / "absent.sock", "watch", *options) as view:
+        assert view.ends() == 3
+        assert b"is posd running" in view.raw
 
 
 def test_without_a_terminal_it_says_what_to_use_instead(shop: Counter) -> None:

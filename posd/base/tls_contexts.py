@@ -1,0 +1,79 @@
+"""TLS contexts of posd, independent of the Python version, its build and OpenSSL's configuration.
+
+If one supported Python trusts a terminal, all of them do, with the same configuration.
+"""
+
+import ssl
+from pathlib import Path
+
+#: TLS 1.2 or newer, up to the newest of OpenSSL.
+OLDEST = ssl.TLSVersion.TLSv1_2
+
+#: Suites of TLS 1.2, forward secrecy first. Keys have at least 112 bits of security (RSA: 2048), and certificates
+#: signed by SHA-1 are refused. Builds of Python differ: Debian's use OpenSSL's list, others one of their own. Static
+#: RSA and CBC stay, for old terminals.
+CIPHERS = (
+    "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:ECDHE+AES:DHE+AES:RSA+AESGCM:RSA+AES"
+    ":!aNULL:!eNULL:!aDSS:!PSK:!SRP:!AESCCM:@SECLEVEL=2"
+)
+
+#: Verification of a chain. Each certificate of a CA file is an anchor, also an intermediate CA, as by default since
+#: Python 3.13. VERIFY_X509_STRICT, on by default since then, is off. It refuses CAs without a key usage, without
+#: critical basic constraints or without key identifiers, and so terminals in use.
+VERIFY = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+
+#: No compression and no renegotiation. A connection may end without close_notify: many devices never send it, and HTTP
+#: marks the end of a response.
+OPTIONS = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
+
+
+def _stated(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = OLDEST
+    context.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    context.set_ciphers(CIPHERS)
+    context.options |= OPTIONS
+    context.verify_flags = VERIFY
+    return context
+
+
+def client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
+    """Return the context of a client that verifies chain and name, by `ca_file` and, if `system`, by the system's CAs.
+
+    With neither it trusts no certificate. Raise OSError if the file cannot be used.
+    """
+    context = _stated(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = True
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.hostname_checks_common_name = True
+    if ca_file is not None:
+        context.load_verify_locations(cafile=str(ca_file))
+    if system:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def strict_client(ca_file: Path | None = None, *, system: bool = False) -> ssl.SSLContext:
+    """Return the same with OpenSSL's strict rules (RFC 5280), as in other programs. Raise OSError."""
+    context = client(ca_file, system=system)
+    context.verify_flags = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_STRICT
+    return context
+
+
+def unverified_client() -> ssl.SSLContext:
+    """Return the context of a client that accepts any certificate, for display or comparison with a fingerprint."""
+    context = _stated(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def server() -> ssl.SSLContext:
+    """Return the context of a listener: HTTP/1.1 by ALPN, no certificate of the peer, none of its own yet."""
+    context = _stated(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,1 +1,0 @@
-"""The texts of `posd explain`: a file for the codes of each kind, each row in English and in Spanish."""

@@ -1,0 +1,65 @@
+"""Allowances by key: one rule for all limits of a rate, of a day, or of an amount in use."""
+
+import math
+from collections.abc import Callable, Hashable
+
+#: Most keys that are remembered in an allowance with a rate.
+MAX_KEYS = 4096
+
+
+class Allowance:
+    """Allowance of `room` for each key, which refills at `rate` a second, or only by `give_back` without a rate.
+
+    A key with all of its room is not stored. With a rate and more than `most` keys, the key that is unused longest is
+    dropped. `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self, room: float, rate: float = 0.0, clock: Callable[[], float] = lambda: 0.0, most: int = MAX_KEYS
+    ) -> None:
+        self.room = room
+        self.rate = rate
+        self._clock = clock
+        self._most = most
+        self._used: dict[Hashable, tuple[float, float]] = {}  # the used amount and its time; the latest last
+
+    def __len__(self) -> int:
+        """Return the number of stored keys."""
+        return len(self._used)
+
+    def used(self, key: Hashable = "") -> float:
+        """Return the used amount of a key that has not refilled."""
+        used, at = self._used.get(key, (0.0, 0.0))
+        return max(0.0, used - (self._clock() - at) * self.rate) if used else 0.0
+
+    def seconds_until(self, key: Hashable = "", amount: float = 1) -> float:
+        """Return the seconds until `amount` fits, 0 if it fits. An amount above `room` fits when all is free.
+
+        Return infinity if only `give_back` makes room.
+        """
+        missing = self.used(key) + min(amount, self.room) - self.room
+        if missing <= 0:
+            return 0.0
+        return missing / self.rate if self.rate else math.inf
+
+    def take(self, key: Hashable = "", amount: float = 1) -> None:
+        """Use an amount. It may exceed the room, because earlier checks can overlap."""
+        self._set(key, self.used(key) + amount)
+        if self.rate and len(self._used) > self._most:
+            del self._used[next(iter(self._used))]
+
+    def try_take(self, key: Hashable = "", amount: float = 1) -> bool:
+        """Use an amount if it fits; return whether it did."""
+        if self.seconds_until(key, amount):
+            return False
+        self.take(key, amount)
+        return True
+
+    def give_back(self, key: Hashable = "", amount: float = 1) -> None:
+        """Return a used amount."""
+        self._set(key, self.used(key) - amount)
+
+    def _set(self, key: Hashable, used: float) -> None:
+        self._used.pop(key, None)
+        if used > 0:
+            self._used[key] = (used, self._clock())

@@ -1,0 +1,61 @@
+"""Transaction events as they were read from their bytes: each once, for as long as it is remembered.
+
+A terminal that has not heard the answer sends the same bytes again: they are known by their digest before they are
+parsed. What is large is parsed beside the loop, and never inside a commit.
+"""
+
+import hashlib
+
+from posd.base.apart import APART_BYTES, read_apart
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
+
+#: Readings that are remembered: those of a few hundred payments of late. One takes about a kilobyte.
+MAX_READINGS = 1024
+
+
+class BodyNotParsed(Exception):
+    """A body is too large to be read inside a commit: it has to be read before."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+
+class EventReadings:
+    """What bodies say, by their digest."""
+
+    def __init__(self) -> None:
+        self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is no event
+
+    async def read(self, body: bytes, sender: str) -> TransactionEvent:
+        """Read an event; `sender` has one large body read at a time. Raise NotAnEvent."""
+        digest = hashlib.sha256(body).digest()
+        reading = self._readings.pop(digest, None)
+        if reading is None:
+            reading = await read_apart(_read, body, sender)
+        self._readings[digest] = reading  # the newest is the last
+        if len(self._readings) > MAX_READINGS:
+            del self._readings[next(iter(self._readings))]
+        return _event(reading)
+
+    def within_commit(self, body: bytes) -> TransactionEvent:
+        """Return an event that was read, or is small. Raise NotRead, NotAnEvent."""
+        reading = self._readings.get(hashlib.sha256(body).digest())
+        if reading is None:
+            if len(body) > APART_BYTES:
+                raise BodyNotParsed(body)
+            reading = _read(body)
+        return _event(reading)
+
+
+def _read(body: bytes) -> TransactionEvent | str:
+    try:
+        return read_event(body)
+    except NotAnEvent as error:
+        return str(error)  # the error itself would keep the body, and all that was read of it
+
+
+def _event(reading: TransactionEvent | str) -> TransactionEvent:
+    if isinstance(reading, str):
+        raise NotAnEvent(reading)
+    return reading

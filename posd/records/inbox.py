@@ -1,0 +1,176 @@
+"""What the inboxes of payments and of print jobs do in one way with a callback whose token is right.
+
+The answer comes after the commit. What cannot be used is kept in the quarantine (`records.replies`), and its terminal
+is asked instead.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Generic
+
+import msgspec
+import structlog
+
+from posd.base import limits
+from posd.base.crashpoints import crash_point
+from posd.base.limits import Limit
+from posd.records import quarantine
+from posd.records.entries import Quarantined, Reapplied
+from posd.records.kind import RecordKind
+from posd.records.model import Phase
+from posd.records.quarantine import QuarantineEntry
+from posd.records.quotas import Quotas
+from posd.records.quotas import sender as sender_of
+from posd.records.received_callback import FirstHeaders, ReceivedCallback, UnreadableCallback
+from posd.records.replies import CallbackResult
+from posd.records.table import R
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import WriteTransaction
+
+log = structlog.get_logger("posd.inbox")
+
+
+class RefusedBody(Exception):
+    """An authentic body that cannot be used, and why. `serial`: of the terminal that sent it, if not of the fleet."""
+
+    def __init__(self, result: CallbackResult, reason: str, serial: str | None = None) -> None:
+        super().__init__(reason)
+        self.result = result
+        self.reason = reason
+        self.serial = serial
+
+
+class CallbackReceipt(msgspec.Struct, frozen=True):
+    """What became of one callback, and the facts for the log."""
+
+    result: CallbackResult
+    terminal: str | None = None  # whose it is, where that is known
+    verdict: str | None = None
+    states: str | None = None  # the status that it states
+    reason: str | None = None  # why it cannot be used
+    phase: Phase | None = None
+    limit: Limit | None = None  # that kept it out
+    kept_of: str | None = None  # whose budget takes the body
+    updates_terminal: bool = False  # see the record's
+    asks: bool = False  # whether the terminal is to be asked, because a limit was reached for the first time
+
+
+class CallbackInbox(Generic[R]):
+    """Commits callbacks of one kind of record, and keeps those that cannot be used."""
+
+    def __init__(
+        self,
+        kind: RecordKind[R],
+        store: Store,
+        intake: Quotas,
+        record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R],
+        on_unusable: Callable[[str], None],
+        *,
+        comes_once: bool,
+    ) -> None:
+        """`record` writes an entry down. `on_unusable`: called with the id of a record that is to be asked for.
+
+        `comes_once`: a terminal does not send it again, so that its record is asked for where nothing could be stored.
+        """
+        self.kind = kind
+        self.on_unusable = on_unusable
+        self._store = store
+        self._intake = intake
+        self._record = record
+        self._comes_once = comes_once
+        self._first_headers = FirstHeaders(kind.channel)
+        #: Callbacks that came again since the start of the process: the terminal had not received the answer.
+        self.repeated = 0
+
+    async def commit(
+        self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
+    ) -> CallbackReceipt:
+        """Await the commit of a callback, and count and log what became of it. `crash` begins its crash points."""
+        crash_point(f"{crash}.before_commit")
+        try:
+            receipt = await commit
+        except (StorageUnavailable, CommitUncertain) as error:
+            self._log_not_stored(identity, error)
+            # It was not looked up, and the terminal is not to blame.
+            return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
+        crash_point(f"{crash}.committed")
+        if receipt.updates_terminal:
+            self._first_headers.tell(receipt.terminal, came.headers)
+        self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
+        if receipt.reason is not None:
+            status = receipt.result.status
+            log.warning("webhook.quarantined", **self.kind.named(identity), http_status=status, reason=receipt.reason)
+        if receipt.limit is not None:
+            self._intake.reached.count(receipt.limit)
+        elif receipt.kept_of is not None:
+            keep = self._intake.keep_body if receipt.verdict is None else self._intake.keep_event
+            keep(receipt.kept_of, len(came.body))
+        if receipt.reason is not None or receipt.asks:
+            self.on_unusable(identity)
+        return receipt
+
+    def refuse(
+        self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
+    ) -> CallbackReceipt:
+        """Keep a body that cannot be used (runs inside the commit)."""
+        known = self.kind.table.get(unit.db, identity)
+        terminal = known.terminal if known is not None else None
+        updates = known is not None and known.updates_terminal
+        sender: str | None = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
+        result, reason = refusal.result, refusal.reason
+        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
+            is_disk = limit is limits.FREE_FOR_EXTRAS
+            result = CallbackResult.DISK_NEARLY_FULL if is_disk else CallbackResult.QUARANTINE_LIMIT
+            reason = quarantine.NOT_KEPT
+        elif not quarantine.put(unit, self.kind.channel, identity, reason, came):
+            # One reason for all that follow: each other one would be a change that is written down.
+            what = f"{quarantine.MAX_KEPT} callbacks of this {self.kind.noun}"
+            reason = f"{what} are in quarantine already; more are not kept"
+            sender = None
+        if result.attention:
+            self.attend(unit, known, reason, came.at, refusal.serial)
+        return CallbackReceipt(result, terminal, reason=reason, limit=limit, kept_of=sender, updates_terminal=updates)
+
+    def attend(
+        self, unit: WriteTransaction, known: R | None, reason: str, at: datetime, serial: str | None = None
+    ) -> None:
+        """Record on what is known that a callback of it could not be used (runs inside the commit)."""
+        if known is not None:
+            self._record(unit, known, Quarantined(reason, serial), at)
+
+    async def lose(
+        self, identity: str, lost: UnreadableCallback, at: datetime, settled: Callable[[R], bool] = lambda _known: False
+    ) -> CallbackResult:
+        """Record that a callback could not be read, and ask for its record; return the answer.
+
+        `settled`: another callback that cannot be used changes nothing but the reason, which is not recorded again.
+        """
+
+        def work(unit: WriteTransaction) -> None:
+            known = self.kind.table.get(unit.db, identity)
+            if known is not None and not settled(known):
+                self.attend(unit, known, lost.reason, at)
+
+        lost.log(**self.kind.named(identity))
+        try:
+            await self._store.write(work)
+        except (StorageUnavailable, CommitUncertain) as error:
+            self._log_not_stored(identity, error)
+            return CallbackResult.NOT_STORED
+        self.on_unusable(identity)
+        return lost.result
+
+    def take_out(self, unit: WriteTransaction, item: QuarantineEntry, at: datetime) -> None:
+        """Remove a body from the quarantine, because it was applied; record where it was the last of its record."""
+        if not quarantine.take_out(unit, item) and (known := self.kind.table.get(unit.db, item.subject)) is not None:
+            self._record(unit, known, Reapplied(), at)
+
+    def _log_not_stored(self, identity: str, error: Exception) -> None:
+        detail = "the terminal does not send it again; a poll will find it when the disk takes it"
+        once = self._comes_once
+        log.warning(
+            "webhook.not_stored", **self.kind.named(identity), error=str(error), detail=detail if once else None
+        )
+        if once:
+            self.on_unusable(identity)

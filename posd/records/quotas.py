@@ -1,0 +1,204 @@
+"""What each sender may still have kept: terminals of events, tills of what they start; and what the disk has left.
+
+The numbers and the reasons are in `posd.base.limits`. What is checked before a commit is taken from the budget after
+it: what was refused costs nothing, and what was under way meanwhile may go over a budget by a little.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+from posd.base import limits
+from posd.base.clocks import monotonic
+from posd.base.limits import ALL, Limit
+from posd.base.problems import Problem
+from posd.httpd.allowance import Allowance
+from posd.httpd.peers import SocketPeer
+from posd.storage.database_files import FreeSpace
+
+#: How often it is told that a user has reached a limit, in seconds: the metric counts each time.
+TELL_SECONDS = 3600.0
+#: Users and limits of which it is remembered that it was told.
+MAX_TOLD = 1024
+
+log = structlog.get_logger("posd.limits")
+
+
+def tell(limit: Limit, **about: int | None) -> None:
+    """Log that a limit was reached."""
+    log.warning("limit.reached", code=limit.name, detail=f"{limit.value} {limit.unit} of {limit.of}", **about)
+
+
+class LimitCounters:
+    """Counts how often each limit was reached; `tell` hears of it once an hour. `clock`: monotonic seconds."""
+
+    def __init__(
+        self,
+        tell: Callable[..., None] = lambda *_about, **_more: None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.counts = Counter({limit.name: 0 for limit in ALL})
+        self._tell = tell
+        self._lines = Allowance(1, 1 / TELL_SECONDS, clock, MAX_TOLD)  # of each limit and user
+
+    def count(self, limit: Limit) -> None:
+        """Count it, where something else tells of it."""
+        self.counts[limit.name] += 1
+
+    def note(self, limit: Limit, **about: int | None) -> None:
+        """Count it and tell of it; `about` are the fields of a log line that say who it was: `pid` and `uid`.
+
+        It is told at once, and again after an hour. A flood comes here thousands of times a second.
+        """
+        self.count(limit)
+        if self._lines.try_take((limit.name, about.get("uid"))):
+            self._tell(limit, **about)
+
+
+class Quotas:
+    """What may still be kept. `free` is the disk of the database, None where it is not looked at."""
+
+    def __init__(
+        self,
+        reached: LimitCounters | None = None,
+        free: FreeSpace | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.reached = reached or LimitCounters()
+        self._free = free
+        self._events = of_a_day(limits.EVENTS_OF_TERMINAL, clock)
+        self._bodies = of_a_day(limits.QUARANTINE_OF_TERMINAL, clock)
+        #: Calls to a terminal about one payment that a till or the LAN causes.
+        self.calls = Allowance(limits.CALLS_OF_TRANSACTION.value, limits.CALLS_OF_TRANSACTION.value / 60, clock)
+        self.payments = SenderQuotas(
+            self.reached,
+            (limits.PAYMENTS_OF_PROCESS, of_a_day(limits.PAYMENTS_OF_PROCESS, clock)),
+            (limits.PAYMENTS_OF_USER, of_a_day(limits.PAYMENTS_OF_USER, clock)),
+            "has started too much today",
+        )
+        self.print_jobs = SenderQuotas(
+            self.reached,
+            (limits.PRINT_JOBS_OF_PROCESS, of_a_day(limits.PRINT_JOBS_OF_PROCESS, clock)),
+            (limits.PRINT_JOBS_OF_USER, of_a_day(limits.PRINT_JOBS_OF_USER, clock)),
+            "has started too much today",
+        )
+        self.in_flight = SenderQuotas(
+            self.reached,
+            (limits.IN_FLIGHT_OF_PROCESS, Allowance(limits.IN_FLIGHT_OF_PROCESS.value)),
+            (limits.IN_FLIGHT_OF_USER, Allowance(limits.IN_FLIGHT_OF_USER.value)),
+            "has too much in flight: it sends bodies by halves or does not read its answers",
+        )
+
+    def limit_of_event(self, terminal: str, size: int) -> Limit | None:
+        """Return the limit that keeps an event of so many bytes out, None where it gets in."""
+        return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
+
+    def keep_event(self, terminal: str, size: int) -> None:
+        """Note that it was kept."""
+        self._events.take(terminal, size + limits.EVENT_BYTES)
+
+    def require_calls(self, identity: str, cannot: str) -> None:
+        """Take one of the calls that tills may have made for a payment. Raise Problem limit_reached."""
+        seconds = self.calls.seconds_until(identity)
+        if seconds:
+            self.reached.note(limits.CALLS_OF_TRANSACTION)
+            raise limit_reached(limits.CALLS_OF_TRANSACTION, f"{cannot}: the terminal was just asked", seconds)
+        self.calls.take(identity)
+
+    def limit_of_body(self, sender: str, size: int) -> Limit | None:
+        """Return the limit that keeps a body out of the quarantine, None where it gets in."""
+        if self.short_of(limits.FREE_FOR_EXTRAS):
+            return limits.FREE_FOR_EXTRAS
+        return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
+
+    def keep_body(self, sender: str, size: int) -> None:
+        """Note that it was kept."""
+        self._bodies.take(sender, size + limits.EVENT_BYTES)
+
+    @property
+    def disk(self) -> str:
+        """Where the disk of the database is mounted; "" where none is looked at."""
+        return str(self._free.mounted_at) if self._free is not None else ""
+
+    def short_of(self, limit: Limit) -> bool:
+        """Whether less is free on the disk than that limit asks for."""
+        found = self._free.look(limit.value) if self._free is not None else None
+        return found is not None and found[0] < limits.floor(limit, found[1])
+
+    def require_free(self, limit: Limit, cannot: str) -> None:
+        """Raise Problem storage_unavailable where less is free than that limit asks for."""
+        if self.short_of(limit):
+            self.reached.note(limit)
+            raise Problem(
+                "storage_unavailable",
+                f"{cannot}: the disk of the database is nearly full, and what is left is kept for payments that are "
+                "open; nothing was sent and nothing recorded. Free the disk, then repeat the same call",
+            )
+
+
+def sender(terminal: str, *, updates_terminal: bool) -> str:
+    """Return whose budget takes a callback. What is over has one of its own: it uses up none of what is open."""
+    return terminal if updates_terminal else f"{terminal} (ended)"
+
+
+def of_a_day(limit: Limit, clock: Callable[[], float]) -> Allowance:
+    """Return what each may have of a limit that is for a day. A start with all of it; it fills up within a day."""
+    return Allowance(limit.value, limit.value / limits.DAY_SECONDS, clock)
+
+
+class SenderQuotas:
+    """What processes and users may still have of one kind; `has` says of one that has too much what it did."""
+
+    def __init__(
+        self, reached: LimitCounters, of_process: tuple[Limit, Allowance], of_user: tuple[Limit, Allowance], has: str
+    ) -> None:
+        self._reached = reached
+        self._process = of_process
+        self._user = of_user
+        self._has = has
+
+    def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
+        """Raise Problem limit_reached where a sender has too much for `size` bytes more."""
+        for (limit, allowance), key in self._of(sender, process_alone):
+            seconds = allowance.seconds_until(key, size)
+            if seconds and sender is not None:
+                self._reached.note(limit, pid=sender.pid, uid=sender.uid)
+                # What is held is given back at any moment.
+                seconds = 1.0 if math.isinf(seconds) else seconds
+                raise limit_reached(limit, f"{cannot}: {_whose(sender)} {self._has}", seconds)
+
+    def take(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
+        """Record that it was taken."""
+        for (_, allowance), key in self._of(sender, process_alone):
+            allowance.take(key, size)
+
+    def give_back(self, sender: SocketPeer | None, size: int, *, process_alone: bool = False) -> None:
+        """Record that it is no longer held."""
+        for (_, allowance), key in self._of(sender, process_alone):
+            allowance.give_back(key, size)
+
+    def _of(self, sender: SocketPeer | None, process_alone: bool) -> tuple[tuple[tuple[Limit, Allowance], str], ...]:
+        """Return what counts for a sender: the process, where the kernel says which, and the user."""
+        if sender is None:
+            return ()
+        user = (self._user, str(sender.uid))
+        process = (self._process, f"{sender.pid}:{sender.uid}")
+        return (process, user)[: 1 if process_alone else 2] if sender.pid else (user,)
+
+
+def _whose(sender: SocketPeer) -> str:
+    return f"process {sender.pid} of user {sender.uid}" if sender.pid else f"user {sender.uid}"
+
+
+def limit_reached(limit: Limit, cannot: str, seconds: float) -> Problem:
+    """Return the answer past a limit; nothing was sent and nothing recorded."""
+    return Problem(
+        "limit_reached",
+        f"{cannot} ({limit.name}: at most {limit.value} {limit.unit} of {limit.of}). Nothing was sent and nothing "
+        "recorded. Look at what this program does without end; the same call is taken again after the seconds in "
+        "retry_after_seconds",
+        limit=limit.name,
+        retry_after_seconds=max(1, math.ceil(seconds)),
+    )

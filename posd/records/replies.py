@@ -1,0 +1,62 @@
+"""What a terminal is answered at a callback address whose token is right, by what became of the callback. Pure.
+
+A wrong token is answered 403 before the body is read, and leaves nothing on disk. Terminals send events of payments
+again after 408, 429 and 5xx. They send a print webhook once, whatever the answer: posd asks for that job instead.
+
+Source: terminal API, Delivery, Printing.
+"""
+
+from enum import Enum
+from typing import Literal
+
+#: `effect`: the raw bytes and what follows from them, in one commit.
+Keeps = Literal["effect", "quarantine", "nothing"]
+#: Retry-After, in seconds: when disk or memory refuse a callback, and past a limit, which is not over in a moment.
+#: Terminals wait longer than the one, and at most as long as the other.
+SOON, LATER = 2, 60
+
+
+class CallbackResult(Enum):
+    """What became of a callback -> status of the answer, what is kept, whether a person is told, Retry-After (s).
+
+    A person is told by an attention of the record, where that is known.
+    """
+
+    APPLIED = ("applied", 200, "effect")
+    REPEATED = ("repeated", 200)  # it says nothing new
+    REMOVED = ("removed", 200)  # retention has removed its record, and it says nothing else than was known then
+    CONTRADICTS_REMOVED = ("contradicts_removed", 200, "quarantine")
+    UNREADABLE = ("unreadable", 400, "quarantine", True)  # it is no event, or no print webhook
+    OTHER_ID = ("other_id", 400, "quarantine", True)  # it names another record than its address
+    NO_TERMINAL = ("no_terminal", 400, "quarantine", True)  # it names no terminal, and its payment is not known
+    UNSIGNED = ("unsigned", 403, "quarantine", True)
+    OTHER_MERCHANT = ("other_merchant", 403, "quarantine", True)
+    OTHER_TERMINAL = ("other_terminal", 403, "quarantine", True)  # it is none of the fleet
+    EVENT_LIMIT = ("event_limit", 429, "nothing", True, LATER)
+    QUARANTINE_LIMIT = ("quarantine_limit", 429, "nothing", True, LATER)  # its terminal has too much there today
+    DISK_NEARLY_FULL = ("disk_nearly_full", 503, "nothing", True, SOON)  # what is left is for what can be applied
+    NOT_STORED = ("not_stored", 503, "nothing", False, SOON)  # the commit failed, or posd is stopping
+    NO_ROOM = ("no_room", 503, "nothing", False, SOON)  # the bodies that are being read take all memory for bodies
+    FAILED = ("failed", 500, "nothing", False, SOON)  # a fault of posd
+    TOO_SLOW = ("too_slow", 408)
+    TOO_LARGE = ("too_large", 413, "nothing", True)
+    # What the HTTP parser refuses, by its own words for it.
+    MALFORMED_HTTP = ("malformed", 400, "nothing", True)
+    LARGE_HEAD = ("large_head", 431, "nothing", True)
+    UNSUPPORTED_HTTP = ("unsupported", 501, "nothing", True)
+
+    def __init__(
+        self, word: str, status: int, keeps: Keeps = "nothing", attention: bool = False, retry_after: int | None = None
+    ) -> None:
+        self.word = word
+        self.status = status
+        self.keeps = keeps
+        self.attention = attention
+        self.retry_after = retry_after
+
+
+#: What the HTTP parser refuses, by its status.
+UNPARSABLE = {
+    result.status: result
+    for result in (CallbackResult.MALFORMED_HTTP, CallbackResult.LARGE_HEAD, CallbackResult.UNSUPPORTED_HTTP)
+}

@@ -1,0 +1,115 @@
+"""The table of one kind of record: its columns, and the one way to read, insert and change a row of it."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from operator import attrgetter, itemgetter
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from posd.base.json_types import encode
+from posd.records.model import RecordState
+from posd.storage.errors import StaleState
+from posd.storage.writer import WriteTransaction
+
+
+class RecordColumn(msgspec.Struct, frozen=True):
+    """A column: how its value is stored and loaded; None: as it is. NULL is always None.
+
+    `fixed`: the insert writes it, and no update.
+    """
+
+    name: str
+    store: Callable[[Any], Any] | None = None
+    load: Callable[[Any], Any] | None = None
+    fixed: bool = False
+
+    def stored(self, value: Any) -> Any:
+        """Return what is stored of a value."""
+        return value if self.store is None or value is None else self.store(value)
+
+
+def raw_json(name: str) -> RecordColumn:
+    """Return the column of a JSON object of the till's own: text in the database, bytes in memory."""
+    return RecordColumn(name, bytes.decode, str.encode, fixed=True)
+
+
+def as_json(name: str, kind: Any) -> RecordColumn:
+    """Return the column of a value of a type that is stored as JSON."""
+    return RecordColumn(name, lambda value: encode(value).decode(), msgspec.json.Decoder(kind).decode)
+
+
+R = TypeVar("R", bound=RecordState)
+
+
+class RecordTable(Generic[R]):
+    """The rows of one kind of record. The first column is the id. A column that is no field is a property."""
+
+    def __init__(self, name: str, kind: type[R], columns: Sequence[RecordColumn]) -> None:
+        self._kind, self._fields = kind, kind.__struct_fields__
+        self._columns = {column.name: column for column in columns}
+        self.columns = tuple(self._columns)
+        self._id = self.columns[0]
+        self.id_of: Callable[[R], str] = attrgetter(self._id)
+        self._values = attrgetter(*self.columns)
+        self._changing = tuple(column.name for column in columns if not column.fixed)
+        self._changing_values = attrgetter(*self._changing)
+        self._places = itemgetter(*[self.columns.index(field) for field in self._fields])
+        self._loads = tuple(self._columns[field].load for field in self._fields)
+        self._update = cache(self._update_of)
+        # The texts are of names in the code alone.
+        names, marks = ", ".join(self.columns), ", ".join("?" * len(columns))
+        self.select = f"SELECT {names} FROM {name}"  # noqa: S608
+        self._name = name
+        self._select_by_rowid = f"SELECT rowid, {names} FROM {name} WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
+        self._insert = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608
+
+    def read(self, row: Sequence[Any]) -> R:
+        """Return the record of a row with all columns."""
+        values = [
+            value if load is None or value is None else load(value)
+            for load, value in zip(self._loads, self._places(row), strict=True)
+        ]
+        return self._kind(**dict(zip(self._fields, values, strict=True)))
+
+    def get(self, db: sqlite3.Connection, identity: str) -> R | None:
+        """Return the record of that id, None where it is not known."""
+        row = db.execute(f"{self.select} WHERE {self._id} = ?", (identity,)).fetchone()
+        return self.read(row) if row else None
+
+    def by_rowid(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, R]]:
+        """Return the next records after a rowid, in the order in which they were recorded."""
+        return [(row[0], self.read(row[1:])) for row in db.execute(self._select_by_rowid, (after, limit))]
+
+    def stored(self, record: R, column: str) -> Any:
+        """Return what is stored in a column."""
+        return self._columns[column].stored(getattr(record, column))
+
+    def insert(self, unit: WriteTransaction, record: R) -> None:
+        """Insert a new record."""
+        values = zip(self._columns.values(), self._values(record), strict=True)
+        unit.db.execute(self._insert, [column.stored(value) for column, value in values])
+
+    def update(self, unit: WriteTransaction, before: R, after: R) -> R:
+        """Change a row from what it was to what it is now; return that, or `before` itself where they are equal.
+
+        Raise StaleState where the row is not as `before` has it.
+        """
+        if before == after:
+            return before
+        changed = msgspec.structs.replace(after, revision=before.revision + 1)
+        pairs = zip(self._changing, self._changing_values(before), self._changing_values(changed), strict=True)
+        columns = tuple([name for name, old, new in pairs if old != new])
+        expected = (self.id_of(before), before.phase, before.revision)
+        values = [self.stored(changed, name) for name in columns]
+        if unit.db.execute(self._update(columns), (*values, *expected)).rowcount != 1:
+            raise StaleState(f"{expected[0]} is no longer {before.phase} at revision {before.revision}")
+        return changed
+
+    def _update_of(self, columns: tuple[str, ...]) -> str:
+        """Return the statement that changes these columns alone: an index of the others is not written."""
+        return (
+            f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
+            f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
+        )

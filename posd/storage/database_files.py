@@ -1,0 +1,149 @@
+"""Files of a database: its companions, its replacement, and the room on its disk."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from glob import escape
+from pathlib import Path
+
+from posd.base.crashpoints import crash_point
+from posd.base.files import sync_folder
+
+#: Suffixes of the files that SQLite keeps beside a database.
+COMPANIONS = ("-wal", "-shm", "-journal")
+#: Patterns of posd's own names in the folder of a database; `{}` is the database file.
+OWN_NAMES = (
+    "{}",
+    *(f"{{}}{suffix}" for suffix in COMPANIONS),
+    *(f"{{}}.{word}*" for word in ("lock", "alive", "witness", "new", "restoring", "salvaged", "sent")),
+    "{}.restored-*",
+    "{}.replaced-*",
+    ".{}.sent.part*",
+    "callback.key*",
+    "config.last*",
+    "tls",
+)
+#: Seconds for which the free space of the disk is cached, so that a burst reads it once.
+LOOK_SECONDS = 1.0
+
+
+def is_own(path: Path, database: Path) -> bool:
+    """Return whether posd itself uses a path, or a folder above it, beside its database."""
+    place = Path(os.path.realpath(path.parent)) / path.name
+    for at in (database, Path(os.path.realpath(database))):
+        folder = Path(os.path.realpath(at.parent))
+        if place.is_relative_to(folder):
+            first = next(iter(place.relative_to(folder).parts), "")
+            if any(fnmatchcase(first, pattern.format(escape(at.name))) for pattern in OWN_NAMES):
+                return True
+    return False
+
+
+def closed_to_us(database: Path) -> list[Path]:
+    """Return the files of posd beside a database, and in folders there, that belong to another user who keeps them.
+
+    What cannot be looked at is left out.
+    """
+    own = [path for path in _inside(database.parent) if is_own(path, database)]
+    own += [each for path in own if path.is_dir() for each in _inside(path)]
+    kept = (path for path in own if path.exists() and path.stat().st_uid != os.geteuid())
+    return [path for path in kept if not os.access(path, os.R_OK | os.W_OK)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
+
+
+def remove_database(path: Path) -> None:
+    """Remove an unused database with its companions. Raise OSError."""
+    for suffix in ("", *COMPANIONS):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+# Replacement of a database by another, atomically, also through kills. A database is several files: its WAL holds the
+# newest commits. No system call renames them together. So one rename gives the complete, synced new file a name that
+# states the pending step. `finish` performs the step before the database is opened. No file is deleted: the old files
+# get another name.
+
+#: posd.db.restored-STAMP waits to be put in place; posd.db.replaced-STAMP is the earlier database.
+_WAITING = ".restored-"
+_REPLACED = ".replaced-"
+
+
+def name_for_replaced(path: Path, at: datetime) -> Path:
+    """Return an unused name for the present file at `path`, such as posd.db.replaced-20261120T104203Z."""
+    taken = {item.name for item in path.parent.iterdir()}
+    stamp = f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    number = 1
+    while any(name.startswith(f"{path.name}{word}{stamp}") for word in (_WAITING, _REPLACED) for name in taken):
+        number += 1
+        stamp = f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{number}"
+    return path.with_name(f"{path.name}{_REPLACED}{stamp}")
+
+
+def commit(fresh: Path, path: Path, replaced: Path) -> None:
+    """Replace `path` by a complete, synced database file; the old one gets the name `replaced`.
+
+    Raise OSError. The first rename on disk decides: after it, `finish` can always complete the replacement.
+    """
+    fresh.replace(path.with_name(replaced.name.replace(_REPLACED, _WAITING)))
+    sync_folder(path.parent)
+    crash_point("replace.committed")
+    finish(path)
+
+
+def waiting(path: Path) -> list[Path]:
+    """Return the files that a killed restore left to be put in place, oldest first. Raise OSError."""
+    if not path.parent.is_dir():
+        return []
+    return sorted(item for item in path.parent.iterdir() if item.name.startswith(path.name + _WAITING))
+
+
+def finish(path: Path) -> None:
+    """Complete a killed `commit`, if there is one. The caller holds the lock. Raise OSError."""
+    for fresh in waiting(path):
+        replaced = path.with_name(fresh.name.replace(_WAITING, _REPLACED))
+        for suffix in (*COMPANIONS, ""):
+            old = path.with_name(path.name + suffix)
+            if old.exists():
+                old.rename(replaced.with_name(replaced.name + suffix))
+                crash_point("replace.old_aside")
+        # The new file must never stand beside the old WAL, in any order in which the renames reach the disk.
+        sync_folder(path.parent)
+        fresh.rename(path)
+        crash_point("replace.in_place")
+        with suppress(OSError):  # it is in place; the opener syncs the folder before it relies on that
+            sync_folder(path.parent)
+
+
+class FreeSpace:
+    """Free space of a file system. `clock`: monotonic seconds."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._free, self._size = 0, 0
+
+    @property
+    def mounted_at(self) -> Path:
+        """Mount point of the file system."""
+        return next(one for one in (self._directory, *self._directory.absolute().parents) if one.is_mount())
+
+    def look(self, enough: int = 0) -> tuple[int, int] | None:
+        """Return the free bytes and the size of the file system, or None if it does not report them.
+
+        A recent value above `enough` is returned without another system call.
+        """
+        now = self._clock()
+        if now - self._looked_at >= LOOK_SECONDS or self._free <= enough:
+            self._looked_at = now
+            try:
+                found = os.statvfs(self._directory)
+            except OSError:
+                self._size = 0
+            else:
+                self._free, self._size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        return (self._free, self._size) if self._size else None

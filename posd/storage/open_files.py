@@ -1,0 +1,73 @@
+"""Check that the path of an open database still names the same files."""
+
+import os
+import time
+from pathlib import Path
+
+#: Suffixes of the written files: the database, its log, and the shared index of the log.
+WRITTEN = ("", "-wal", "-shm")
+#: Tick of the kernel's clock for times of folders, in nanoseconds. Two changes within a tick can have the same time.
+TICK = 20_000_000
+
+#: Device and inode number of a file; for a folder also the time of its newest change of entries.
+_File = tuple[int, int]
+_Folder = tuple[int, int, int]
+
+
+class OpenFiles:
+    """Files of one open database, by device and inode number. SQLite itself does not detect a moved file.
+
+    Writes to a file without a name are lost when posd stops. So no write is acknowledged while a file has no name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._paths = tuple(f"{path}{suffix}" for suffix in WRITTEN)
+        self._folder = str(path.parent)
+        self._unchanged: _Folder | None = None  # the folder when all files were last found in place
+        self._opened: dict[str, _File] = {}
+
+    def note(self) -> None:
+        """Record the present files; called just after the database was opened."""
+        for path in self._paths:
+            if (found := _file(path)) is not None:
+                self._opened.setdefault(path, found)
+
+    def missing(self) -> str | None:
+        """Return a sentence about the first file that is not in its place, or None."""
+        folder = _entries(self._folder)
+        self._unchanged = None
+        for path in self._paths:
+            opened = self._opened.get(path)
+            if opened is not None and (found := _file(path)) != opened:
+                done = "removed or moved away" if found is None else "replaced by another file"
+                return f"{path} was {done} while posd uses it"
+        if folder is not None and time.time_ns() - folder[2] > TICK:
+            self._unchanged = folder
+        return None
+
+    def missing_now(self) -> str | None:
+        """Return the same as `missing`; skip the files if the folder is unchanged. Called after each commit."""
+        if self._unchanged is not None and _entries(self._folder) == self._unchanged:
+            return None
+        return self.missing()
+
+    @property
+    def log_alone(self) -> bool:
+        """Whether the database file itself is in its place."""
+        return _file(self._paths[0]) == self._opened.get(self._paths[0])
+
+
+def _file(path: str) -> _File | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - half as long as that of a Path, after each commit
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _entries(folder: str) -> _Folder | None:
+    try:
+        found = os.stat(folder)  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns

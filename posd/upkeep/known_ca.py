@@ -1,0 +1,107 @@
+"""The CA that the terminals trust, as stored in the database and so in each backup. No other CA replaces it silently.
+
+A CA that the operator made, or that follows the known one, becomes the known one. The fingerprint covers the whole
+certificate: the key of a root signs once.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from posd.base.times import iso
+from posd.storage import marks
+from posd.storage.connection import connect_reader
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import WriteTransaction
+from posd.tls import TlsFiles
+from posd.tls.files import fingerprint
+
+#: Instruction for the operator after the loss of the CA.
+REMEDY = (
+    "put the folder tls beside the database back from a copy, with its owners (sudo cp -a); where there is none: posd "
+    "tls init --force, then put the new ca.crt on every terminal"
+)
+
+log = structlog.get_logger("posd.certificate")
+
+
+class KnownFingerprints(msgspec.Struct, frozen=True):
+    """Fingerprints (SHA-256, hexadecimal) of the CA that the terminals trust, and of the following one."""
+
+    ca: str
+    following: str | None
+
+
+def known(db: sqlite3.Connection) -> KnownFingerprints | None:
+    """Return the stored CA, or None if there is none yet."""
+    detail = marks.newest_detail(db, marks.CA)
+    return None if detail is None else msgspec.json.decode(detail, type=KnownFingerprints)
+
+
+def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
+    """Return the trouble with the CA of a folder in words; None for the known CA, and if none is known."""
+    present = fingerprint(made.ca_certificate)
+    if found is None or (present is not None and present in (found.ca, found.following, _made(made))):
+        return None
+    what = "is not there, or cannot be read" if present is None else "is another one than the terminals trust"
+    return f"{made.ca_certificate} {what} ({found.ca[:16]}…): terminals refuse what it does not vouch for"
+
+
+def _made(made: TlsFiles) -> str | None:
+    """Return the fingerprint of the CA that the operator made and the database does not have yet."""
+    with suppress(OSError):
+        return made.new_ca.read_text("ascii")
+    return None
+
+
+def lost_beside(database: Path, made: TlsFiles) -> str | None:
+    """Return the same as `lost`, from a database that may be in use or missing. Raise sqlite3.Error."""
+    if not database.exists():
+        return None
+    with closing(connect_reader(database)) as db:
+        return lost(known(db), made)
+
+
+class KnownCa:
+    """Record of the CA that the terminals trust, and detection of its loss."""
+
+    def __init__(self, store: Store, made: TlsFiles, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._made = made
+        self._now = now
+        #: Trouble with the CA in words, or None.
+        self.trouble: str | None = None
+
+    async def look(self) -> None:
+        """Record the CA if it may become the known one, or log its loss."""
+        with suppress(StorageUnavailable, CommitUncertain):  # the check of the storage reports it
+            before, found = self.trouble, await self._store.read(known)
+            self.trouble, new = await asyncio.to_thread(self._look_at_files, found)
+            if self.trouble is not None and before is None:
+                log.error("certificate.ca_lost", detail=f"{self.trouble}. What to do: {REMEDY}")
+            if new is not None and new != found:
+                await self._store.write(partial(_record, at=iso(self._now()), new=new))
+            if new is not None and await asyncio.to_thread(_made, self._made) == new.ca:
+                with suppress(OSError):
+                    self._made.new_ca.unlink()
+
+    def _look_at_files(self, found: KnownFingerprints | None) -> tuple[str | None, KnownFingerprints | None]:
+        """Return the trouble with the CA, and the CA that may become the known one."""
+        made = self._made
+        present = fingerprint(made.ca_certificate)
+        if (words := lost(found, made)) is not None or present is None:
+            return words, None
+        return None, KnownFingerprints(present, fingerprint(made.next_ca_certificate))
+
+
+def _record(unit: WriteTransaction, at: str, new: KnownFingerprints) -> None:
+    marks.clear(unit.db, marks.CA)
+    marks.add(unit.db, at, marks.CA, new)

@@ -1,0 +1,284 @@
+"""Guard against payments that the database may have forgotten: an unknown id may have been sent before.
+
+That is possible after a restore that could not read all of the replaced file, or that had a list with unknown ids. It
+is also possible if the database is behind its witness: the file was copied back, or is another one. Then the start
+records the payments of the witness in doubt. No new payment starts until the operator has checked (posd restore --seen)
+and recorded what was paid (posd resolve). Print jobs are not refused: a receipt that is printed twice costs no money.
+"""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from posd.base.problems import Problem
+from posd.base.times import in_utc, iso, parse_iso
+from posd.payments.record import Recorded, TransactionChanged
+from posd.records import witness
+from posd.records.model import Phase
+from posd.records.witness import StartedPayment, WitnessContents
+from posd.records.witness_file import KEPT, WitnessFile
+from posd.storage import database_id, marks
+from posd.storage.database_id import DatabaseIdentity, IdentityCause
+from posd.storage.marks import GoneBack, MissingRecords, Restored
+from posd.storage.store import Store
+from posd.storage.writer import RecordedChange, WriteTransaction
+
+#: Command after the operator's check.
+SEEN = "posd restore --seen --operator NAME"
+
+log = structlog.get_logger("posd.unseen")
+
+
+class UnknownTransaction(msgspec.Struct, frozen=True):
+    """Present state of a payment that was transferred without a record in the database."""
+
+    client_transaction_id: str
+    terminal: str
+    created_at: str
+    phase: Phase
+    result: str | None
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Findings of a start: the identity that counts, the last number, and unconfirmed steps back in time."""
+
+    identity: DatabaseIdentity
+    seq: int
+    gone_back: GoneBack | None
+    witnessed: bool
+
+
+class RestoreGuard:
+    """Guard of new payments, and the witness. `begin` runs at the start, before anything else is recorded."""
+
+    def __init__(
+        self,
+        store: Store,
+        file: WitnessFile,
+        now: Callable[[], datetime],
+        clock_step: timedelta,
+        forgets_before: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Set the inputs for reading the restores.
+
+        `clock_step`: the longest unnoticed step of the clock, by which a till may date an id later. `forgets_before`:
+        returns the moment up to which records are removed by age, or "".
+        """
+        self._store = store
+        self._clock_step = clock_step
+        self._forgets_before = forgets_before
+        self._file = file
+        self._now = now
+        self._missing: MissingRecords | None = None
+        self._restores: list[Restored] = []
+        self._gone_back: list[GoneBack] = []
+        self._since = ""  # time since which new payments are refused, or ""
+        self._how = ""
+        self._seq = 0
+        #: Fault of the witness that an earlier daemon left, or None.
+        self.mention: str | None = None
+
+    async def begin(self) -> None:
+        """Compare the database with its witness, and record what it has forgotten. Raise StorageUnavailable."""
+        left, self.mention = self._read()
+        found = await self._store.write(partial(_compare, left=left or WitnessContents(), at=self._now()))
+        if left is None and self.mention is None and found.witnessed:
+            self.mention = "it is gone: nothing tells whether the database has gone back in time"
+        if self.mention is not None:
+            log.warning("witness.unusable", detail=self.mention)
+        if found.gone_back is not None:
+            log.error("store.gone_back", count=found.gone_back.taken_over, detail=found.gone_back.words)
+        self._seq = found.seq
+        stale = left is None or self._is_stale(left, found)
+        await self._file.open(self._content if stale else None)
+        await self._look()
+        self._store.hub.listen(self._changed, RecordedChange)
+
+    async def run(self) -> None:
+        """Write the witness file until cancelled."""
+        await self._file.run(self._content)
+
+    def end(self) -> None:
+        """Write the last number of the feed for the last time."""
+        self._file.close(witness.seq_line(self._seq))
+
+    async def _content(self, path: Path) -> None:
+        await self._store.read(partial(_write, path=path))
+
+    def _read(self) -> tuple[WitnessContents | None, str | None]:
+        """Return the witness that an earlier daemon left, and its fault."""
+        try:
+            left = self._file.read()
+        except OSError as error:
+            return (
+                WitnessContents(),
+                f"it cannot be read ({error.strerror}); whether the database has gone back is not known",
+            )
+        if left is not None and left.unreadable:
+            lines = "1 line of it is" if left.unreadable == 1 else f"{left.unreadable} lines of it are"
+            return left, f"{lines} damaged; of payments that are in these alone nothing tells"
+        return left, None
+
+    def _is_stale(self, left: WitnessContents, found: _Found) -> bool:
+        """Return whether the file must be rewritten: it is incomplete, or the database went on without it."""
+        behind = (left.database_id, left.seq) != (found.identity.database_id, found.seq)
+        return behind or left.torn or left.unreadable > 0 or found.gone_back is not None
+
+    async def _look(self) -> None:
+        """Read the unconfirmed restores, and refuse new payments if they require it."""
+        self._restores = await self._store.read(marks.unseen_restores)
+        self._gone_back = await self._store.read(marks.unseen_gone_back)
+        missing = await self._store.read(partial(marks.missing_records, since=self._forgets_before()))
+        if missing is not None:
+            until = iso(in_utc(parse_iso(missing.until) + self._clock_step))
+            missing = MissingRecords(missing.since, until)
+        self._missing = missing
+        doubtful = [(item.at, item.words) for item in self._restores if item.doubtful]
+        doubtful += [(item.at, item.words) for item in self._gone_back]
+        doubtful.sort()
+        self._since = doubtful[0][0] if doubtful else ""
+        self._how = " ".join(words for _, words in doubtful)
+
+    def refuse(self) -> None:
+        """Raise Problem restore_unseen if an unknown id may have been sent before."""
+        if self._since:
+            raise Problem(
+                "restore_unseen",
+                "cannot start: this id is not known here, and it may have been sent before, for the database was "
+                "restored or has gone back in time. Nothing was sent now. A person looks. If the slip, the terminal or "
+                "the bank shows it as paid, record that with posd resolve and never repeat the call. Only if none of "
+                f"them shows it: {SEEN}, then repeat the same call",
+                since=self._since,
+                how=f"{self._how} To confirm that a person has looked: {SEEN}",
+            )
+
+    def missing_records(self) -> MissingRecords | None:
+        """Return the period of possibly missing records, also a confirmed one, or None."""
+        missing = self._missing
+        return missing if missing is not None and missing.until >= self._forgets_before() else None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether new payments are refused."""
+        return bool(self._since)
+
+    @property
+    def count(self) -> int:
+        """Number of payments recorded from only the witness, a list or an id."""
+        restored = sum(item.by_id + item.ids_taken_over for item in self._restores)
+        return restored + sum(item.taken_over for item in self._gone_back)
+
+    @property
+    def words(self) -> str:
+        """Sentences about the unconfirmed events, or ""."""
+        happened = [item.words for item in self._restores] + [item.words for item in self._gone_back]
+        return " ".join(happened)
+
+    @property
+    def witness_error(self) -> str | None:
+        """Error of the newest write to the witness, or None."""
+        return self._file.error
+
+    async def seen(self) -> None:
+        """Read the restores again after the operator's confirmation. Raise StorageUnavailable."""
+        await self._look()
+
+    def _changed(self, changes: Sequence[RecordedChange]) -> None:
+        """Write starts, ends and the last number of the feed to the witness.
+
+        The start of a payment continues after this.
+        """
+        written, self._seq = 0, changes[-1].seq
+        for change in changes:
+            if not isinstance(change, TransactionChanged):
+                continue
+            after = change.after
+            if isinstance(change.cause, Recorded) and change.before is None:
+                started = StartedPayment(after.client_transaction_id, after.terminal, after.created_at, sale=after.sale)
+                self._file.add(witness.start_line(change.seq, started))
+            elif change.result is not None and (change.before is None or change.before.outcome is None):
+                self._file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
+            else:
+                continue
+            written = change.seq
+        if written != self._seq:
+            self._file.add(witness.seq_line(self._seq))
+
+
+def _compare(unit: WriteTransaction, left: WitnessContents, at: datetime) -> _Found:
+    """Return whether the database has gone back in time; if so, record the forgotten payments under a new identity."""
+    db = unit.db
+    known, seq = database_id.all_of(db), database_id.last_seq(db)
+    unknown = not_in(db, left.started)
+    why = witness.why_gone_back(left, known, seq, len(unknown))
+    gone_back, newest_at = None, database_id.newest_change_at(db)
+    if why is not None:
+        from posd.upkeep import (
+            merge,  # megabytes with its imports, which a complete database does not need
+        )
+        from posd.upkeep.takeover import take_over_by_id
+
+        merge.leave_out_numbers(db, left.seq)
+        known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, IdentityCause.GONE_BACK))
+        take_over_by_id(unit, unknown.values(), at, "the witness beside the database knows")
+        gone_back = GoneBack(iso(at), why, len(unknown), newest_at)
+        marks.add(db, iso(at), marks.GONE_BACK, gone_back)
+    witnessed = marks.newest(db, marks.WITNESSED) is not None
+    if not witnessed:
+        marks.add(db, iso(at), marks.WITNESSED, None)
+    return _Found(known[-1], database_id.last_seq(db), gone_back, witnessed)
+
+
+def not_in(db: sqlite3.Connection, started: Mapping[str, StartedPayment]) -> dict[str, StartedPayment]:
+    """Return those without a record in the database, also none that retention removed, in their order."""
+    ids = msgspec.json.encode(list(started)).decode()
+    query = (
+        "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client_transaction_id FROM transactions)"
+        " AND value NOT IN (SELECT client_transaction_id FROM pruned_transactions) ORDER BY key"
+    )
+    return {row[0]: started[row[0]] for row in db.execute(query, (ids,))}
+
+
+def _write(db: sqlite3.Connection, path: Path) -> None:
+    """Write a new witness file with the newest payments, line by line to save memory."""
+    query = (
+        "SELECT client_transaction_id, terminal, created_at, outcome ->> 'result', sale FROM transactions"
+        " WHERE rowid >= coalesce((SELECT rowid FROM transactions ORDER BY rowid DESC LIMIT 1 OFFSET ?),"
+        " (SELECT min(rowid) FROM transactions)) ORDER BY rowid"
+    )
+    newest = (StartedPayment(*row) for row in db.execute(query, (KEPT - 1,)))
+    with path.open("ab") as file:
+        file.writelines(witness.whole(database_id.present(db).database_id, database_id.last_seq(db), newest))
+
+
+def taken_over(db: sqlite3.Connection) -> list[UnknownTransaction]:
+    """Return the payments of only an id recorded since the last confirmation, the oldest first."""
+    from posd.upkeep.takeover import REASON  # as in `_compare`
+
+    query = (
+        "SELECT t.client_transaction_id, t.terminal, t.created_at, t.phase, t.outcome ->> 'result' FROM transactions t"
+        " JOIN (SELECT id, min(seq) AS seq FROM changes WHERE seq >= ? AND reason = ? GROUP BY id) c"
+        " ON c.id = t.client_transaction_id ORDER BY c.seq"
+    )
+    first = _first_unseen(db)
+    rows = db.execute(query, (first, REASON)) if first is not None else ()
+    return [
+        UnknownTransaction(identity, terminal, at, Phase(phase), result)
+        for identity, terminal, at, phase, result in rows
+    ]
+
+
+def _first_unseen(db: sqlite3.Connection) -> int | None:
+    """Return the first number of the oldest identity since the last confirmation, or None."""
+    first: int | None
+    (first,) = db.execute(
+        "SELECT min(detail ->> 'first_seq') FROM marks WHERE kind = ? AND detail ->> 'cause' <> 'made'"
+        " AND rowid > (SELECT coalesce(max(rowid), 0) FROM marks WHERE kind = ?)",
+        (database_id.KIND, marks.SEEN),
+    ).fetchone()
+    return first

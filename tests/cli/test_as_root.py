@@ -1,0 +1,277 @@
+"""Commands that root runs over a state folder of another account: what a name there leads to is not touched."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from posd import tls
+from posd.storage.connection import open_database
+from posd.storage.database_files import is_own
+from tests.cli.processes import Done
+from tests.cli.stub import Answer, Stub
+from tests.cli.test_data import Shop
+from tests.store.filled import name
+from tests.support.needs import lacking
+
+#: A Python that all users may read, and where its packages are.
+PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/bin/python3"
+PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("purelib")))
+#: A user that no file of the machine belongs to, and that has no name.
+OWNER = 54321
+
+
+def _cannot_run() -> str:
+    """Return why a command cannot act as `OWNER` here; empty where it can."""
+    if missing := lacking("setpriv", root=True):
+        return missing
+    program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    command = ["setpriv", f"--reuid={OWNER}", "--clear-groups", PYTHON, "-c", program]
+    tried = subprocess.run(command, env=os.environ | {"PYTHONPATH": PACKAGES}, check=False, capture_output=True)
+    return "needs posd and its Python where all users may read them" if tried.returncode else ""
+
+
+pytestmark = pytest.mark.skipif(bool(_cannot_run()), reason=_cannot_run() or "nothing is missing")
+
+#: How posd tells of an error that it did not expect.
+FAULT = "a fault of posd itself"
+
+#: What lies in the state folder beside the database and its key, by name; all that posd ever makes there.
+NAMES = (
+    *(f"posd.db{word}" for word in ("-wal", "-shm", "-journal", ".lock", ".alive", ".witness", ".witness.new")),
+    *(f"posd.db.{word}{end}" for word in ("new", "restoring", "salvaged", "sent") for end in ("", "-wal", "-journal")),
+    *(".posd.db.sent.part", "callback.key.new", "tls/.lock"),
+    *(
+        f"tls/{name}{end}"
+        for name in ("ca.crt", "ca.key", "server.crt", "server.key", "given.json")
+        for end in ("", ".new")
+    ),
+    *("tls/next-ca.crt", "tls/next-ca.key", "tls/next-ca.crt.new", "tls/next-ca.key.new"),
+    *("tls/new-ca", "tls/new-ca.new"),
+)
+COMMANDS = (
+    "restore --yes {home}/backup.db",
+    "tls init --force",
+    "doctor",
+    "run",
+    "restore --yes --without-backup",
+    "restore --yes --ids {home}/ids",
+    "restore --yes --new-callback-key --operator root",
+    "verify",
+    "verify {state}/backup.db",
+    "tls init",
+    "tls renew",
+    "tls renew --new-ca",
+    "tls renew --end-old-ca",
+    "tls ca",
+    "tls status",
+    "config check",
+    "config show",
+    "support --yes {state}/support.tar.gz",
+    "support --yes {home}/support.tar.gz",
+)
+
+
+class OthersShop(Shop):
+    """A stopped posd whose state belongs to `OWNER`, and beside it a folder of root's with a file for each name."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        home.chmod(0o755)
+        self.state, self.victims = home / "state", home / "victims"
+        open_database(self.database).close()
+        self.state.joinpath("callback.key").write_text("00" * 32 + "\n")
+        tls.init(self.state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        (home / "ids").write_text(f"{name(77)}\n")
+        (home / "run").mkdir()
+        self.victims.mkdir()
+        for path in (self.state, self.state / "tls", home / "run", *self.state.rglob("*")):
+            os.chown(path, OWNER, OWNER)
+
+    def link(self, *names: str, make: Callable[[Path, Path], None]) -> None:
+        """Put a link in place of each name."""
+        for each in names:
+            victim = self.victims / each.replace("/", "+")
+            path = self.state / each
+            victim.write_bytes(path.read_bytes() if path.exists() else b"root's own")
+            victim.chmod(0o640)
+            path.unlink(missing_ok=True)
+            make(path, victim)
+
+    def seen(self) -> dict[str, tuple[bytes, int, int, int]]:
+        """Return content, owner, group and mode of what is root's."""
+        found = {}
+        for path in (self.victims, *sorted(self.victims.rglob("*"))):
+            at = path.lstat()
+            content = b"" if stat.S_ISDIR(at.st_mode) else path.read_bytes()
+            found[str(path.relative_to(self.home))] = (content, at.st_uid, at.st_gid, at.st_mode)
+        return found
+
+    def command(self, words: str, *before: str) -> Done:
+        """Run a command to its end, the daemon until it has started."""
+        arguments = words.format(home=self.home, state=self.state).split()
+        command = [*before, PYTHON, "-m", "posd", "--config", str(self.config), *arguments]
+        environment = {"PYTHONPATH": PACKAGES, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if "posd.started" in line:
+                    process.send_signal(signal.SIGTERM)
+        return Done(process.returncode, "", "".join(lines))
+
+
+@pytest.fixture
+def shop() -> Iterator[OthersShop]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # the owner may pass through what is above it
+        yield OthersShop(Path(home))
+
+
+def symbolic(path: Path, victim: Path) -> None:
+    path.symlink_to(victim)
+
+
+def hard(path: Path, victim: Path) -> None:
+    path.hardlink_to(victim)
+
+
+@pytest.mark.quick(8)
+@pytest.mark.parametrize("make", [symbolic, hard])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_link_leads_a_command_of_root_to_a_file_of_roots(
+    shop: OthersShop, command: str, make: Callable[[Path, Path], None]
+) -> None:
+    for names in (NAMES, ("posd.db", "callback.key")):
+        shop.link(*names, make=make)
+        before = shop.seen()
+        done = shop.command(command)
+        assert shop.seen() == before, done
+        assert "Traceback" not in done.stderr, done.stderr
+        assert FAULT not in done.stderr, done.stderr
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one.startswith(("tls init", "tls renew", "run"))])
+def test_no_folder_that_is_a_link_leads_a_command_of_root_to_a_folder_of_roots(shop: OthersShop, command: str) -> None:
+    (shop.state / "tls").rename(shop.victims / "tls")
+    (shop.state / "tls").symlink_to(shop.victims / "tls")
+    for path in (shop.victims / "tls", *(shop.victims / "tls").iterdir()):
+        os.chown(path, 0, 0)
+    before = shop.seen()
+    done = shop.command(command)
+    assert shop.seen() == before, done
+    assert FAULT not in done.stderr, done.stderr
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize(
+    "command",
+    [one for one in COMMANDS if not one.startswith(("restore --yes --new", "verify {", "tls renew --end"))],
+)
+def test_what_root_makes_belongs_to_the_owner_of_the_folder(shop: OthersShop, command: str) -> None:
+    done = shop.command(command)
+    assert "Permission denied" not in done.stderr, done.stderr
+    for path in (shop.state, *shop.state.rglob("*")):
+        assert path.lstat().st_uid == OWNER, path
+    for path in shop.state.iterdir():
+        assert is_own(path, shop.database) or path.name == "support.tar.gz", path
+    if "{home}/support" in command:
+        assert (shop.home / "support.tar.gz").stat().st_uid == 0
+    if command != "doctor":  # which is about this machine
+        assert done.returncode in (0, 1 if command == "tls status" else 0), done
+
+
+#: What posd's messages, checks and documents have a person type. Where one of them leads to the next: both.
+ADVISED = (
+    *("tls init", "tls init --if-missing", "tls init --force", "tls init --name till.lan", "tls status", "tls ca"),
+    *("tls ca --fingerprint", "tls renew", "tls renew --if-needed", "tls renew --new-ca", "tls renew --end-old-ca"),
+    *("verify", "verify {home}/backup.db", "config check", "config show", "config show --profile", "doctor", "status"),
+    *("restore --yes {home}/backup.db", "restore --yes --without-backup; restore --yes --new-callback-key"),
+    *("restore --yes --ids {home}/ids; restore --yes --new-callback-key", "restore --seen --note done"),
+    *("backup {state}/backups/b.db", "backup --into {state}/backups --keep 14", "prune --yes", "reprocess"),
+    *("support --yes {state}/support.tar.gz", "clock", "clock confirm --operator Ana", "logs -p error"),
+    *("list --open", "quarantine", "terminals", "terminals pin SN-1", "terminals identity SN-1", "relay --once"),
+)
+AS_OWNER = ("setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups")
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("advice", ADVISED)
+def test_posd_starts_after_root_has_typed_what_it_advises_in_a_fresh_state_folder(
+    shop: OthersShop, advice: str
+) -> None:
+    for path in shop.state.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for words in advice.split("; "):
+        done = shop.command(words)
+        assert FAULT not in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+    assert shop.command("tls init --if-missing", *AS_OWNER).returncode == 0
+    started = shop.command("run", *AS_OWNER)
+    assert "posd.started" in started.stderr, (done, started)
+
+
+@pytest.mark.parametrize("name", ["posd.db", "posd.db-wal", "posd.db.lock", "callback.key", "tls", "tls/server.key"])
+def test_where_root_has_put_a_file_back_the_start_says_the_command_that_mends_it(shop: OthersShop, name: str) -> None:
+    """As after `sudo cp` of a copy."""
+    path = shop.state / name
+    path.touch()
+    for each in (path, *path.rglob("*")):
+        os.chown(each, 0, 0)
+        each.chmod(0o755 if each.is_dir() else 0o600)
+    refused = shop.command("run", *AS_OWNER)
+    (line,) = (line for line in map(json.loads, refused.stderr.splitlines()) if line["event"] == "posd.cannot_start")
+    assert f"{path}" in line["error"]
+    command = re.search(r": sudo (chown -R \S+ \S+)$", line["error"])
+    assert command, line
+    subprocess.run(command[1].split(), check=True)
+    assert "posd.started" in shop.command("run", *AS_OWNER).stderr
+
+
+@pytest.fixture(params=["plain", "packed"])
+def given(request: pytest.FixtureRequest, shop: OthersShop) -> OthersShop:
+    """A shop whose backup is compressed, or not."""
+    if request.param == "packed":
+        shop.backup.write_bytes(gzip.compress(shop.backup.read_bytes()))
+    return shop
+
+
+def test_root_restores_a_backup_and_a_list_that_the_owner_may_not_read(given: OthersShop) -> None:
+    private = given.home / "private"
+    private.mkdir(mode=0o700)
+    given.backup.rename(private / "backup.db")
+    (private / "ids").write_text(f"{name(77)}\n")
+    done = given.command(f"restore --yes --ids {private}/ids {private}/backup.db")
+    assert done.returncode == 0, done.stderr
+    assert {path.lstat().st_uid for path in given.state.rglob("*")} == {OWNER}
+
+
+def test_the_owner_is_told_of_a_backup_that_may_not_be_read(given: OthersShop) -> None:
+    given.backup.chmod(0o600)
+    for words in ("restore --yes {home}/backup.db", "verify {home}/backup.db"):
+        done = given.command(words, *AS_OWNER)
+        assert done.returncode == 2, done.stderr
+        assert str(given.backup) in done.stderr
+        assert FAULT not in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["state", "root's"])
+def test_what_root_backs_up_belongs_to_the_owner_of_the_folder(shop: OthersShop, folder: str) -> None:
+    file = (shop.state if folder == "state" else shop.home) / "b.db"
+    with Stub(shop.home / "s", [Answer(200, shop.backup.read_bytes(), "application/octet-stream")]):
+        done = shop.command(f"--socket {{home}}/s backup {file}")
+    assert done.returncode == 0, done.stderr
+    assert (file.stat().st_uid, file.stat().st_mode & 0o777) == (OWNER if folder == "state" else 0, 0o600)

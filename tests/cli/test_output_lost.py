@@ -1,0 +1,118 @@
+"""Output that cannot be encoded or written: it changes no exit code that says what happened to money."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.cli.documents import ID, answer, outcome, transaction
+from tests.cli.processes import PATIENCE, command
+from tests.cli.stub import Answer, Stub
+from tests.support.tables import every
+
+#: No encoding but UTF-8 has all of it, and Latin-1 only the letter before it.
+STRANGE = "é字\N{LATIN SMALL LETTER TURNED A}"
+EVIDENCE = {"kind": "event", "event_id": "e-1"}
+
+
+def final(result: str) -> dict[str, object]:
+    ended = outcome(result, EVIDENCE, ticket_number=STRANGE, reached_acquirer=True)
+    return transaction(outcome=ended, sale=STRANGE, next_step="done" if result == "approved" else "new_id_ok")
+
+
+FINAL = {result: answer(final(result), 201) for result in ("approved", "declined")}
+OPEN = answer(transaction(sale=STRANGE, terminal=STRANGE), 201)
+LIST = Answer(body=json.dumps({"transactions": [final("approved")], "next_cursor": None}, ensure_ascii=False).encode())
+
+#: Command -> what the daemon answers, and the exit code, which says what happened to money.
+MONEY: dict[str, tuple[str, list[Answer], int]] = {
+    "charge approved": ("charge 5", [FINAL["approved"]], 0),
+    "charge approved, as JSON": ("charge 5 --json", [FINAL["approved"]], 0),
+    "charge declined": ("charge 5", [FINAL["declined"]], 1),
+    "charge in doubt": ("charge 5 --no-wait", [OPEN], 4),
+    "void approved": (f"void --reference {ID}", [FINAL["approved"]], 0),
+    "await approved": (f"await {ID}", [FINAL["approved"]], 0),
+    "await declined": (f"await {ID}", [FINAL["declined"]], 1),
+    "resolve": (
+        f"resolve {ID} approved --operator Ana --note seen --yes",
+        [FINAL["approved"]],
+        0,
+    ),
+}
+#: Command -> what the daemon answers. Its output is all that it is for.
+READING: dict[str, tuple[str, list[Answer]]] = {
+    "list": ("list", [LIST]),
+    "list as JSON": ("list --json", [LIST]),
+    "terminals": ("terminals", [answer({"terminals": []})]),
+    "explain": ("explain in_doubt", []),
+    "simulate": ("simulate --list", []),
+    "metrics": ("metrics", [Answer(200, b"# " + STRANGE.encode() + b"\n", "text/plain; charset=utf-8")]),
+}
+ENCODINGS = {
+    "ASCII": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    "Latin-1": {"PYTHONIOENCODING": "iso-8859-1"},
+}
+
+
+#: What a shell makes of stdout: a full disk, a pipe that nobody reads, nothing.
+UNWRITABLE = (">/dev/full", ">&{pipe}", ">&-")
+
+
+def run(words: str, answers: list[Answer], ends: str = ">/dev/null", **environment: str) -> tuple[int, str]:
+    """Run a command whose stdout a shell sets by `ends`; return its exit code and what stood on stderr."""
+    read, pipe = os.pipe()
+    os.close(read)
+    with (
+        os.fdopen(pipe, "wb"),
+        TemporaryDirectory(prefix="posd-") as home,
+        Stub(Path(home) / "s", list(answers)) as stub,
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f'"$@" {ends.format(pipe=pipe)}', "-", *command(tuple(words.split()), None, stub.socket)],
+            pass_fds=[pipe],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=os.environ | environment,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert not stub.script, done.stderr
+    return done.returncode, done.stderr.decode("latin-1")
+
+
+@every(("words", "answers", "code"), [*MONEY.values(), *((*row, 0) for row in READING.values())])
+def test_what_cannot_be_encoded_is_replaced(words: str, answers: list[Answer], code: int) -> None:
+    for name, environment in ENCODINGS.items():
+        assert run(words, answers, **environment)[0] == code, name
+
+
+@every("environment", ENCODINGS.values(), ENCODINGS)
+def test_json_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[str, str]) -> None:
+    words, answers = READING["list as JSON"]
+    run(words, answers, f">{tmp_path}/out", **environment)
+    assert json.loads((tmp_path / "out").read_bytes())["transactions"][0]["sale"] == STRANGE
+
+
+@every(("words", "answers", "code"), MONEY.values(), MONEY)
+def test_output_that_cannot_be_written_leaves_the_exit_code_to_the_payment(
+    words: str, answers: list[Answer], code: int
+) -> None:
+    for ends in (*UNWRITABLE, f"2>&1 {UNWRITABLE[0]}"):
+        assert run(words, answers, ends)[0] == code, ends
+
+
+@every(("words", "answers"), READING.values(), READING)
+def test_a_command_that_only_reads_says_that_its_output_is_lost(words: str, answers: list[Answer]) -> None:
+    for ends in UNWRITABLE:
+        code, said = run(words, answers, ends)
+        assert code == 1, ends
+        assert said.count("\n") == (ends != ">&{pipe}"), said
+
+
+def test_what_a_command_has_done_here_is_done_although_it_cannot_say_so(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f'[database]\npath = "{tmp_path}/posd/posd.db"\n')
+    for ends in UNWRITABLE:
+        words = f"--config {tmp_path}/config.toml tls init --force --name posd.example"
+        assert run(words, [], ends)[0] == 0, ends
+    assert (tmp_path / "posd" / "tls" / "server.crt").exists()

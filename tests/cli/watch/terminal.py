@@ -1,0 +1,128 @@
+"""`posd watch` for tests: in this process with Textual's pilot, or as a process on a pseudo-terminal."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from posd.cli.app.connection import Api
+from posd.cli.watch.app import Watch
+from posd.cli.watch.source import look
+from posd.cli.watch.state import Shop
+from tests.support.counter import PATIENCE
+
+#: The new process has the pseudo-terminal as its own, as from a shell.
+OWN_TERMINAL = ("setsid", "--ctty")
+
+
+class Seen:
+    """`posd watch` under a pilot: its keys, and what stands on its screen."""
+
+    def __init__(self, app: Watch, pilot: "Pilot[None]") -> None:
+        self.app, self.pilot = app, pilot
+
+    def lines(self) -> list[str]:
+        """Return what stands on the screen."""
+        return [strip.text for strip in self.app.screen._compositor.render_strips()]
+
+    async def press(self, *keys: str) -> None:
+        """Type."""
+        await self.pilot.press(*keys)
+
+    async def until(self, holds: Callable[[list[str]], bool], otherwise: str) -> list[str]:
+        """Wait until that holds of the lines on the screen; return them."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds(lines := self.lines()):
+            assert time.monotonic() < deadline, "\n".join([otherwise, *lines])
+            await asyncio.sleep(0.05)
+        return lines
+
+    async def shows(self, *words: str) -> list[str]:
+        """Wait until a line has all these words in it."""
+        return await self.until(lambda lines: any(all(word in line for word in words) for line in lines), f"no {words}")
+
+    async def hides(self, words: str) -> list[str]:
+        """Wait until no line has them."""
+        return await self.until(lambda lines: not any(words in line for line in lines), f"still {words}")
+
+
+@asynccontextmanager
+async def seen(socket: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Seen]:
+    """Run the view for the block."""
+    with Api(socket) as api:
+        app = Watch(socket, look(api, Shop()))
+    async with app.run_test(size=size) as pilot:
+        yield Seen(app, pilot)
+        app.exit(app.return_value)
+
+
+class OnTerminal:
+    """A process on a terminal of 80 by 24, and what it has written."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int) -> None:
+        self.process, self.keys, self.device = process, keys, device
+        self.raw = b""
+
+    def read(self, seconds: float) -> bool:
+        """Take what is written within that time; whether there was anything."""
+        if not select.select([self.keys], [], [], max(0.0, seconds))[0]:
+            return False
+        self.raw += os.read(self.keys, 65536)
+        return True
+
+    def writes(self, text: str) -> None:
+        """Read until that was written; forget all before it."""
+        deadline = time.monotonic() + PATIENCE
+        while text.encode() not in self.raw:
+            assert self.read(deadline - time.monotonic()), f"no {text!r} in {self.raw!r}"
+        self.raw = self.raw.partition(text.encode())[2]
+
+    def ends(self) -> int:
+        """Read until the process has ended; return its exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None or self.read(0):
+            assert time.monotonic() < deadline
+            self.read(0.05)
+        return self.process.returncode
+
+    def state(self) -> str:
+        """Return the process's state: T is stopped."""
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+@contextmanager
+def on_terminal(socket: Path, *command: str, **env: str) -> Iterator[OnTerminal]:
+    """Run a command of posd on a terminal for the block. However it ends, the terminal is as it was."""
+    keys, device = pty.openpty()
+    modes = termios.tcgetattr(device)
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = subprocess.Popen(
+        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(socket), *command],
+        stdin=device,
+        stdout=device,
+        stderr=device,
+        env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env,
+    )
+    try:
+        seen = OnTerminal(process, keys, device)
+        yield seen
+        if process.poll() is not None:
+            assert termios.tcgetattr(device) == modes
+            assert b"Traceback" not in seen.raw
+    finally:
+        process.kill()
+        process.wait()
+        os.close(keys)
+        os.close(device)

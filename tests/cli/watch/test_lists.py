@@ -1,0 +1,118 @@
+"""The lists, whatever is in them: within the screen at any width, with all commands where they are text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from posd.cli.watch.app import share
+from posd.cli.watch.rows import lines
+from posd.cli.watch.state import Away, Section, Shop, State, Summary, summary
+from posd.cli.watch.texts import once, ruled, title
+from tests.cli.documents import attention, outcome
+from tests.cli.watch.shops import BUSY, CROWDED, NOW, at, identity, in_doubt, payment, terminal
+
+FAILING = {
+    "status": "failing",
+    "checks": {
+        "storage": {"status": "failing", "detail": "the last write failed: disk full; free the disk"},
+        "certificate": {"status": "degraded", "detail": "it ends in 3 days; " + "renew it (posd tls renew); " * 8},
+        "clock": {"status": "ok", "detail": "2026"},
+    },
+}
+# What a stranger may send: a terminal's serial, a message, an address.
+STRANGE = st.text(
+    st.one_of(st.characters(codec="utf-8"), st.sampled_from("\x1b[2J\x07\x9b字😀\u0301\u200d\u202e\n\t")), max_size=40
+)
+
+
+def ended(number: int, seconds: float, took: float, result: str = "approved") -> Any:
+    """Return a payment that ended so many seconds ago, and how long it took."""
+    event = {**outcome(result, {"kind": "event", "event_id": identity(99)}), "decided_at": at(seconds)}
+    return payment(number, seconds + took, "APPROVAL", phase="final", outcome=event, next_step="done")
+
+
+@st.composite
+def shops(draw: st.DrawFn) -> Shop:
+    strange = draw(STRANGE)
+    terminals = [
+        terminal(
+            number, serial=f"{strange}{number}", reachable=draw(st.sampled_from([True, False, None])), reason=strange
+        )
+        for number in range(draw(st.integers(0, 4)))
+    ]
+    states = st.sampled_from([None, "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", strange])
+    marks = [{**attention(draw(st.sampled_from(["gap", "stalled", strange])), strange), "since": at(30)}]
+    payments = [
+        payment(number, 7.0**number, draw(states), terminal=strange, type=strange or "void", attention=marks)
+        for number in range(draw(st.integers(0, 12)))
+    ]
+    return Shop({}, strange, terminals, payments, [*payments, in_doubt(7, 9)], [ended(50, 2, 3)])
+
+
+@given(shops(), st.integers(1, 140))
+def test_each_line_stays_in_the_screen_and_is_safe_to_write(shop: Shop, columns: int) -> None:
+    for section in Section:
+        rows = [row for row in shop.rows(NOW) if row.section is section]
+        written = lines(section, rows, columns, NOW)
+        assert len(written) == len(rows)
+        for line in written:
+            assert cell_len(line.plain) <= columns
+            assert line.plain.isprintable()
+        assert cell_len(ruled(title(section, rows, shop), "", max(40, columns)).plain) <= max(40, columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (78, ["SN-0001", "charge", "11.20", "[ack]·card·bank·end", "waiting for card"]),
+        (38, ["SN-0001", "11.20", "waiting"]),
+        (18, ["SN-0001"]),
+    ],
+)
+def test_where_there_is_no_room_for_all_columns_the_most_important_stay(columns: int, shown: Sequence[str]) -> None:
+    rows = [row for row in BUSY.rows(NOW) if row.section is Section.OPEN]
+    written = "\n".join(line.plain for line in lines(Section.OPEN, rows, columns, NOW))
+    assert [word for word in shown if word not in written] == []
+
+
+@given(st.integers(0, 40), st.lists(st.integers(0, 30), min_size=3, max_size=3))
+def test_lines_are_shared_fairly(room: int, needs: list[int]) -> None:
+    given_ = share(room, needs)
+    assert sum(given_) == min(room, sum(needs))
+    assert all(got <= need for got, need in zip(given_, needs, strict=True))
+    for got, need in zip(given_, needs, strict=True):
+        if got < need:  # no other list has more than one line more
+            assert max(given_) <= got + 1
+
+
+def test_once_tells_all_with_commands_that_can_be_copied() -> None:
+    written = [line for text in once(State(CROWDED), NOW, 80) for line in text.plain.splitlines()]
+    assert sum(" SN-" in line for line in written) >= 40 + 30 + 20
+    for number in range(1, 21):
+        assert any(line.strip() == f"posd acknowledge {identity(number)} missing_reference" for line in written)
+
+
+@pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])
+def test_once_tells_all_that_is_wrong_with_posd_and_its_cure(away: Away | None) -> None:
+    state = State(replace(BUSY, health=FAILING), away)
+    words = " ".join(" ".join(text.plain for text in once(state, NOW, 40)).split())
+    wanted = [away.reason] if away else [str(check["detail"]) for check in list(FAILING["checks"].values())[:2]]
+    for said in wanted:
+        assert " ".join(said.split()) in words
+
+
+def test_a_payment_that_ended_stays_for_some_seconds() -> None:
+    shop = Shop(recent=[ended(1, 9, 5), ended(2, 11, 5)], open=[payment(3, 70)])
+    assert [row.identity for row in shop.rows(NOW)] == [identity(3), identity(1)]
+
+
+def test_the_figures_are_of_times_that_were_measured_and_of_the_totals() -> None:
+    assert summary(Shop(), NOW) is None
+    recent = [ended(number, number, number, "approved" if number <= 90 else "declined") for number in range(1, 101)]
+    totals = [{"result": "approved", "count": 180}, {"result": "declined", "count": 20}]
+    assert summary(Shop(recent=recent, totals=totals), NOW) == Summary(200, 180, 59, 50.0, 95.0)

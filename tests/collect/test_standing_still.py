@@ -1,0 +1,125 @@
+"""The relay and the collector wait for nobody: their logs' readers and both servers stand still, payments go on.
+
+All that they write to is made to stand still, and a signal ends both in time all the same.
+"""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.collect.postgres import Postgres, postgres
+from tests.e2e.test_standing_still import pay, well
+from tests.relay.lane import Lane, with_feed
+from tests.relay.nats_server import nats_server
+from tests.relay.scrapes import numbers, scraped
+from tests.support import forks
+from tests.support.daemon import running
+from tests.support.leftovers import OWNER, owner
+from tests.support.needs import needs
+from tests.support.ports import reserve
+from tests.support.standing import FullOutput
+from tests.support.terminal import scripted_terminal
+
+pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
+
+#: Longest that an end may take that nobody holds up, in seconds: the clients of both servers wait for two at most.
+END_SECONDS = 20.0
+#: What the two processes have open: beside Unix sockets (the loop's own pair, and feed.sock or PostgreSQL).
+KNOWN = {"the log", "nats", "metrics", "unix", "its own", "a file"}
+#: How many Unix sockets that are: the relay keeps no connection to feed.sock open, the collector two to PostgreSQL.
+UNIX_SOCKETS = 4
+
+
+@asynccontextmanager
+async def process(config: Path, command: str, output: FullOutput) -> AsyncIterator[Any]:
+    """Run the relay or the collector for the block, with a log that nobody reads."""
+    environment = os.environ | {OWNER: owner()}
+    found = await forks.start(
+        "--config", str(config), command, env=environment, stdout=output.write, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        yield found
+    finally:
+        if found.returncode is None:
+            found.kill()
+            await found.wait()
+
+
+def opened(pid: int, ports: Mapping[int, str]) -> Counter[str]:
+    """Return what a process has open; `ports`: what the TCP ports are that it may use."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    tcp = {row[9]: {int(end.rpartition(":")[2], 16) for end in row[1:3]} for row in rows}
+    unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
+    found = Counter[str]()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            target = str(descriptor.readlink())
+            inode = target.partition(":")[2].strip("[]")
+            if descriptor.name in ("1", "2"):
+                found["the log"] += 1
+            elif target.startswith("socket:"):
+                ends = [ports[port] for port in tcp.get(inode, ()) if port in ports]
+                found[ends[0] if ends else "unix" if inode in unix else target] += 1
+            else:
+                found["its own" if target.startswith("anon_inode:") else "a file" if target[0] == "/" else target] += 1
+    return found
+
+
+async def until_stored(database: Postgres, identity: str) -> None:
+    """Wait until head office has a payment."""
+    async with asyncio.timeout(60):
+        query = "SELECT count(*) FROM posd.payments WHERE client_transaction_id = %s AND result = 'approved'"
+        while await database.rows(query, (identity,)) != [(1,)]:
+            pass
+
+
+async def test_nobody_reads_the_logs_and_both_servers_stand_still(tmp_path: Path) -> None:
+    ports = reserve(), reserve()
+    with TemporaryDirectory(prefix="posd-") as name, FullOutput("pipe") as one, FullOutput("socket") as other:
+        home = Path(name)
+        with_feed(home)
+        async with (
+            nats_server(tmp_path) as server,
+            postgres() as database,
+            scripted_terminal(home) as terminal,
+            running(home, terminal.toml) as posd,
+        ):
+            office = tmp_path / "office.toml"
+            office.write_text(
+                f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\n'
+                f'metrics_listen = "127.0.0.1:{ports[0]}"\n[logging]\nlevel = "debug"\n'
+            )
+            made = await forks.start("--config", str(office), "collect", "--init", env=os.environ | {OWNER: owner()})
+            await made.communicate()
+            lane = Lane(posd, server, f'metrics_listen = "127.0.0.1:{ports[1]}"\n[logging]\nlevel = "debug"')
+            lane.configure()
+            async with process(lane.config, "relay", one) as relay, process(office, "collect", other) as collector:
+                (identity,) = await pay(posd, terminal)
+                await until_stored(database, identity)
+                assert numbers(await scraped(ports[0]), "posd_collect_connected") == {"": 1}
+                assert numbers(await scraped(ports[1]), "posd_relay_connected") == {"": 1}
+                known = {server.port: "nats", **dict.fromkeys(ports, "metrics")}
+                for each in (relay, collector):
+                    found = opened(each.pid, known)
+                    assert found.keys() <= KNOWN, "somebody is written to who does not stand still here"
+                    assert found["unix"] <= UNIX_SOCKETS, found
+                server.send(signal.SIGSTOP)
+                database.send(signal.SIGSTOP)
+                try:
+                    await pay(posd, terminal, 2)
+                    await well(posd)
+                    for each in (relay, collector):
+                        each.send_signal(signal.SIGTERM)
+                        async with asyncio.timeout(END_SECONDS):
+                            assert await each.wait() == 0
+                finally:
+                    server.send(signal.SIGCONT)
+                    database.send(signal.SIGCONT)

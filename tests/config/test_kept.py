@@ -1,0 +1,20 @@
+"""The configuration that worked last is the one that was read, whatever its files say since."""
+
+from pathlib import Path
+
+import pytest
+
+from posd.config import kept, load
+
+
+def test_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    file = tmp_path / "config.toml"
+    file.write_text('[logging]\nlevel = "debug"\n')
+    config = load(file)
+    for later in ("[nonsense]\n", '[logging]\nlevel = "error"\n'):
+        file.write_text(later)
+        kept.keep(config)
+        again = kept.recall(file)
+        assert again is not None
+        assert again.logging.level == "debug"

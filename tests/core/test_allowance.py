@@ -1,0 +1,77 @@
+"""The one rule under all limits: never more than the room and what has come back, of each key, for few keys."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.httpd.allowance import Allowance
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+AMOUNTS = st.integers(0, 12)
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS, st.integers(0, 5)), max_size=40)
+
+
+@given(STEPS, st.integers(1, 10), st.integers(1, 4))
+def test_in_any_time_no_key_gets_more_than_its_room_and_what_came_back(steps: list, room: int, rate: int) -> None:
+    clock = Clock()
+    allowance = Allowance(room, rate, clock)
+    taken: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
+    for key, amount, seconds in steps:
+        clock.now += seconds
+        wait = allowance.seconds_until(key, amount)
+        if allowance.try_take(key, amount):
+            assert wait == 0
+            taken[key].append((clock.now, amount))
+        else:
+            clock.now += wait
+            assert allowance.seconds_until(key, amount) == pytest.approx(0, abs=1e-6)
+    for events in taken.values():
+        for first, (since, _) in enumerate(events):
+            for last in range(first, len(events)):
+                got = sum(min(amount, room) for _, amount in events[first : last + 1])
+                assert got <= room + (events[last][0] - since) * rate + 1e-6
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS), max_size=40), st.integers(1, 10))
+def test_what_is_held_is_given_back_exactly_and_nothing_is_remembered_then(steps: list, room: int) -> None:
+    allowance = Allowance(room)
+    held = [(key, amount) for key, amount in steps if allowance.try_take(key, amount)]
+    for key in "ab":
+        assert allowance.used(key) == sum(amount for name, amount in held if name == key)
+    for key, amount in held:
+        allowance.give_back(key, amount)
+    assert len(allowance) == 0
+    assert allowance.used("a") == 0
+
+
+def test_without_a_rate_it_never_comes_back_by_itself() -> None:
+    allowance = Allowance(1)
+    allowance.take()
+    assert allowance.seconds_until("") == math.inf
+    assert not allowance.try_take()
+    allowance.give_back()
+    assert allowance.try_take()
+
+
+def test_what_is_larger_than_the_room_waits_until_all_of_it_is_there() -> None:
+    allowance = Allowance(10, 1, Clock())
+    assert allowance.seconds_until("a", 1000) == 0
+    allowance.take("a", 1000)
+    assert allowance.seconds_until("a", 10) == 1000
+
+
+def test_the_keys_that_are_remembered_are_bounded_and_the_silent_one_goes_first() -> None:
+    allowance = Allowance(10, 1, Clock(), most=3)
+    for key in ("a", "b", "a", "c", "d"):
+        allowance.take(key, 5)
+    assert len(allowance) == 3
+    assert [allowance.used(key) for key in "abcd"] == [10, 0, 5, 5]

@@ -1,0 +1,97 @@
+"""How a till in a container reaches posd: in a mount namespace, by bind mounts as a container's runtime makes them.
+
+docs/install.md says the same: mount the directory, or have systemd own the socket.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from posd import tls
+from tests.support.daemon import Daemon, toml
+from tests.support.manager import passed_socket
+from tests.support.terminal import ScriptedTerminal
+from tests.support.tmpfs import skip_without_small_disks
+
+#: Mounts the directory at $2, read-only, and the socket alone at $3.
+CONTAINER = """
+mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" && mount --bind "$1/till.sock" "$3" && shift 3 && exec "$@"
+"""
+#: Calls both for each line of its input, and says how that went.
+TILL = """
+import socket, sys
+for _ in sys.stdin:
+    said = []
+    for path in (sys.argv[1] + "/till.sock", sys.argv[2]):
+        with socket.socket(socket.AF_UNIX) as till:
+            try:
+                till.connect(path)
+                till.sendall(b"GET /v1/version HTTP/1.1\\r\\nhost: posd\\r\\nconnection: close\\r\\n\\r\\n")
+                said.append(till.recv(12).decode().split()[1])
+            except OSError as error:
+                said.append(type(error).__name__)
+    print(*said, flush=True)
+"""
+
+
+class Container:
+    """A running container with a till in it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def calls(self) -> list[str]:
+        """Call posd over the mounted directory and over the mounted file; return what came of each."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().split()
+
+
+@contextmanager
+def container(home: Path, run: Path) -> Iterator[Container]:
+    """Run a container for the block."""
+    directory, file = home / "mounted", home / "mounted.sock"
+    directory.mkdir()
+    file.touch()
+    places = [str(directory), str(file)]
+    alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    command = [*alone, "sh", "-c", CONTAINER, "sh", str(run), *places, sys.executable, "-c", TILL, *places]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Container(process)
+
+
+@pytest.fixture(scope="module")
+def mounts() -> None:
+    """This user may mount, if in a namespace of its own; else the test is skipped."""
+    skip_without_small_disks()
+
+
+async def test_a_mounted_directory_leads_to_posd_after_a_restart_and_a_mounted_socket_does_not(
+    mounts: None, posd: Daemon, home: Path
+) -> None:
+    with container(home, posd.till_socket.parent) as inside:
+        assert inside.calls() == ["200", "200"]
+        await posd.restart()
+        assert inside.calls() == ["200", "ConnectionRefusedError"]
+
+
+async def test_of_a_socket_that_systemd_owns_both_lead_to_posd_after_a_restart(
+    mounts: None, home: Path, terminal: ScriptedTerminal
+) -> None:
+    with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, terminal.toml), entering=entering, passing=(descriptor,))
+        await posd.start()
+        with container(home, home / "run") as inside:
+            assert inside.calls() == ["200", "200"]
+            assert await posd.stop() == 0
+            await posd.start()
+            assert inside.calls() == ["200", "200"]
+        await posd.stop()

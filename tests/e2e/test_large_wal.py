@@ -1,0 +1,73 @@
+"""A shell that is left open on the database keeps the write-ahead log from being cut: it is said, with who it is."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from posd.storage import wal
+from tests.cli.processes import posd as command
+from tests.e2e.test_standing_still import pay
+from tests.support.daemon import Daemon
+from tests.support.terminal import ScriptedTerminal, nowhere
+
+#: Reads, and goes on reading.
+SHELL = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN")
+db.execute("SELECT count(*) FROM transactions").fetchone()
+print("reads", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def reading(database: Path) -> Iterator[int]:
+    """Have another process read in the database for the block; yield its id."""
+    arguments = [sys.executable, "-c", SHELL, str(database)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "reads\n"
+        yield shell.pid
+
+
+def grow(database: Path) -> None:
+    """Let the log grow by more than it may have."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("CREATE TABLE grown (content BLOB)")
+        db.execute("INSERT INTO grown VALUES (zeroblob(?))", (wal.LARGE_BYTES,))
+        db.execute("DROP TABLE grown")
+        db.execute("COMMIT")
+
+
+async def storage(posd: Daemon) -> Any:
+    return (await posd.call("GET", "/health")).json["checks"]["storage"]
+
+
+async def test_who_keeps_the_log_from_being_cut_is_named_until_that_program_ends(
+    posd: Daemon, terminal: ScriptedTerminal
+) -> None:
+    log = posd.database.with_name("posd.db-wal")
+    await pay(posd, terminal)
+    with reading(posd.database) as pid:
+        grow(posd.database)
+        await pay(posd, terminal)
+        assert log.stat().st_size > wal.LARGE_BYTES
+        assert [reader.pid for reader in wal.readers(posd.database)] == [pid]
+        found = await storage(posd)
+        assert found["status"] == "degraded"
+        assert f"(process {pid}) reads the database without end" in found["detail"]
+        assert found["todo"].endswith(f"fuser -v {log}")
+        terminal.start = nowhere  # the doctor knocks at the terminal
+        doctor = await asyncio.to_thread(command, "doctor", config=posd.config_file)
+        assert f"(process {pid}) reads the database without end" in " ".join(doctor.stdout.split())
+    terminal.start = None
+    await pay(posd, terminal, 2)
+    assert log.stat().st_size < wal.LARGE_BYTES
+    assert (await storage(posd))["status"] == "ok"

@@ -1,0 +1,138 @@
+"""The CA that the terminals trust: its loss is told, and no other takes its place in silence (SECURITY.md)."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from posd import tls
+from posd.storage.connection import connect_reader
+from posd.tls.files import fingerprint
+from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
+from tests.cli.processes import posd as posd_command
+from tests.e2e.test_backup import back_up
+from tests.e2e.test_certificates import check, command, files, reloaded
+from tests.support.daemon import Daemon
+
+
+@pytest_asyncio.fixture
+async def seen(posd: Daemon) -> AsyncIterator[Daemon]:
+    """A daemon that has seen its CA, and is stopped."""
+    await posd.stop()
+    yield posd
+    if posd.process is None or posd.process.returncode is not None:
+        await posd.start()
+
+
+def in_database(path: Path) -> KnownFingerprints | None:
+    with closing(connect_reader(path)) as db:
+        return known(db)
+
+
+def findings(text: str) -> list[dict[str, str]]:
+    """Return what doctor, or tls status, has found."""
+    document = json.loads(text)
+    return list(document["findings"] if isinstance(document, dict) else document)
+
+
+def lose(posd: Daemon) -> None:
+    shutil.rmtree(files(posd).certificate.parent)
+
+
+def lose_certificate(posd: Daemon) -> None:
+    files(posd).ca_certificate.unlink()
+
+
+def put_another(posd: Daemon) -> None:
+    lose(posd)
+    tls.init(files(posd).certificate.parent, names=["localhost"], addresses=["127.0.0.1"])
+
+
+async def test_a_lost_folder_is_told_and_no_ca_is_made_in_its_place(seen: Daemon, home: Path) -> None:
+    made = files(seen)
+    shutil.copytree(made.certificate.parent, home / "copy")
+    lose(seen)
+    for arguments in (("init", "--if-missing"), ("init",)):
+        code, said = await command(seen, *arguments)
+        assert (code, "posd tls init --force" in said) == (1, True), said
+        assert not made.ca_certificate.exists()
+    code, said = await seen.cannot_start()
+    assert (code, REMEDY in said) == (2, True), said
+    for words in (("doctor",), ("tls", "status")):
+        done = await asyncio.to_thread(posd_command, *words, "--json", config=seen.config_file)
+        cures = {one.get("todo") or one.get("cure") for one in findings(done.stdout)}
+        assert REMEDY in cures, done.stdout
+        assert not [cure for cure in cures if cure and cure.startswith(("posd tls init", "make one"))], cures
+    (line,) = (line for line in seen.lines if line["event"] == "certificate.ca_lost")
+    assert (line["level"], "posd tls init --force" in line["detail"]) == ("error", True)
+    shutil.copytree(home / "copy", made.certificate.parent)
+    await seen.start()
+    assert (await check(seen))["status"] == "ok"
+
+
+@pytest.mark.parametrize("harm", [lose_certificate, put_another])
+async def test_another_ca_or_none_is_failing_until_a_person_has_a_new_one_made(
+    seen: Daemon, harm: Callable[[Daemon], None]
+) -> None:
+    harm(seen)
+    await seen.start()
+    reply = await seen.call("GET", "/health")
+    assert (reply.status, (await check(seen))["status"]) == (503, "failing")
+    (line,) = (line for line in seen.lines if line["event"] == "certificate.ca_lost")
+    assert line["level"] == "error"
+    for name in ("doctor", "status"):
+        done = await asyncio.to_thread(posd_command, name, config=seen.config_file)
+        assert (done.returncode, "tls init --force" in done.stdout) == (1, True), done.stdout
+    code, said = await command(seen, "renew")
+    assert (await check(seen))["status"] == "failing", said
+    code, said = await command(seen, "init", "--force")
+    assert code == 0, said
+    await reloaded(seen, "certificate.loaded")
+    assert (await check(seen))["status"] == "ok"
+    present = in_database(seen.database)
+    assert present is not None
+    assert present.ca == fingerprint(files(seen).ca_certificate)
+    assert not files(seen).new_ca.exists()
+    await seen.restart()
+    assert (await check(seen))["status"] == "ok"
+
+
+async def test_a_ca_that_is_lost_while_posd_runs_is_told_once(posd: Daemon) -> None:
+    kept = files(posd).ca_certificate.read_bytes()
+    lose_certificate(posd)
+    for _ in range(2):
+        await reloaded(posd, "certificate.loaded")
+        assert (await check(posd))["status"] == "failing"
+    assert len([line for line in posd.lines if line["event"] == "certificate.ca_lost"]) == 1
+    files(posd).ca_certificate.write_bytes(kept)
+    await reloaded(posd, "certificate.loaded")
+    assert (await check(posd))["status"] == "ok"
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_a_renewal_is_no_loss(seen: Daemon, running: bool) -> None:
+    if running:
+        await seen.start()
+    old = fingerprint(files(seen).ca_certificate)
+    for arguments in (("renew", "--new-ca"), ("renew", "--end-old-ca")):
+        code, said = await command(seen, *arguments)
+        assert code == 0, said
+        if running:
+            await reloaded(seen, "certificate.loaded")
+            assert (await check(seen))["status"] != "failing"
+    if not running:
+        await seen.start()
+    assert (await check(seen))["status"] == "ok"
+    present = in_database(seen.database)
+    assert present is not None
+    assert present.ca == fingerprint(files(seen).ca_certificate) != old
+
+
+async def test_a_backup_knows_the_ca(posd: Daemon, home: Path) -> None:
+    await back_up(posd, home / "b.db")
+    assert in_database(home / "b.db") == KnownFingerprints(fingerprint(files(posd).ca_certificate) or "", None)

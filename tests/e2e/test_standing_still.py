@@ -1,0 +1,296 @@
+"""Whoever posd writes to may stand still: the log's reader, the service manager, tills, terminals, strangers.
+
+Each stands still while payments go on, `/health` answers, events are taken, and SIGTERM ends the daemon in time.
+"""
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from posd import tls
+from posd.httpd.messages import MAX_AT_ONCE
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, living, toml
+from tests.support.events import APPROVED, body
+from tests.support.https import connect, deliver
+from tests.support.manager import Manager, manager
+from tests.support.ports import reserve
+from tests.support.standing import FullOutput, fill_manager
+from tests.support.terminal import ScriptedTerminal
+
+#: Longest that anything may take that is held up by nobody, in seconds; on a machine that does nothing else it is 0.1.
+PATIENCE_SECONDS = 15.0
+#: More payments than have room in a pipe of the usual size, as each has ten lines.
+PAYMENTS = 60
+
+
+async def pay(posd: Daemon, terminal: ScriptedTerminal, times: int = 1) -> list[str]:
+    """Run payments from the start to the approval; return their ids."""
+    identities = [str(uuid4()) for _ in range(times)]
+    for identity in identities:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            request = CHARGE | {"terminal": terminal.serial}
+            reply = await posd.call("PUT", f"/transactions/{identity}", request)
+            assert (reply.status, reply.json["phase"]) == (201, "active"), reply
+            callback = next(item.callback for item in terminal.requests if identity.encode() in item.body)
+            for status, previous in APPROVED:
+                event = body(identity, status, previous, terminal.serial)
+                assert await deliver(callback, event, posd.ca) == 200
+            assert (await posd.outcome(identity))["result"] == "approved"
+    return identities
+
+
+async def well(posd: Daemon) -> None:
+    """It answers, and ends when it is told to."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert (await posd.call("GET", "/health")).json["status"] == "ok"
+
+
+async def until_it_serves(posd: Daemon) -> None:
+    """Wait until the tills' socket answers."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                reply = await posd.call("GET", "/health")
+            except Exception:  # noqa: BLE001 - it has no socket yet
+                await asyncio.sleep(0.05)
+            else:
+                if reply.status == 200:
+                    return
+
+
+@asynccontextmanager
+async def started(posd: Daemon) -> AsyncIterator[None]:
+    """Run a daemon whose log cannot be read for the block; kill it where the block fails."""
+    tls.init(posd.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    await posd.start(wait=False)
+    try:
+        await until_it_serves(posd)
+        yield
+    finally:
+        if posd.process is not None:
+            await posd.kill()
+
+
+async def stops(posd: Daemon) -> None:
+    """SIGTERM ends it in time."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await posd.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", pytest.param("socket", marks=pytest.mark.slow)])
+async def test_payments_go_on_while_nobody_reads_the_log_and_all_of_it_is_there_when_somebody_does(
+    home: Path, terminal: ScriptedTerminal, kind: str
+) -> None:
+    with FullOutput(kind) as output:
+        posd = Daemon(home, toml(home, terminal.toml, '[logging]\nlevel = "debug"\n'), log_to=output.write)
+        async with started(posd):
+            paid = await pay(posd, terminal, PAYMENTS)
+            await well(posd)
+            reading = asyncio.create_task(asyncio.to_thread(output.lines))
+            await stops(posd)
+        lines = await reading
+    assert [line["transaction"] for line in lines if line["event"] == "payment.outcome"] == paid
+    assert [line["event"] for line in lines][-2:] == ["posd.stopping", "posd.stopped"]
+    assert sorted(line["timestamp"] for line in lines) == [line["timestamp"] for line in lines]
+
+
+async def test_sigterm_ends_it_while_nobody_reads_the_log(home: Path, terminal: ScriptedTerminal) -> None:
+    with FullOutput("socket") as output:
+        posd = Daemon(home, toml(home, terminal.toml), log_to=output.write)
+        async with started(posd):
+            await stops(posd)
+
+
+async def test_the_service_manager_hears_all_when_it_reads_again(home: Path, terminal: ScriptedTerminal) -> None:
+    """Its socket is full from before the start until after payments: it must hear then that posd is ready."""
+    with manager(home) as heard:
+        fill_manager(heard.environment["NOTIFY_SOCKET"])
+        posd = Daemon(home, toml(home, terminal.toml), heard.environment | {"WATCHDOG_USEC": "300000"})
+        async with started(posd):
+            await pay(posd, terminal, 2)
+            await well(posd)
+            await _heard_again(posd, heard)
+            await stops(posd)
+
+
+async def _heard_again(posd: Daemon, heard: Manager) -> None:
+    """The manager reads again, is told all once, and then stands still again."""
+    ready = await heard.heard_of("READY")
+    assert (ready["READY"], "listening on" in ready["STATUS"]) == ("1", True)
+    assert "READY" not in await heard.heard_of("WATCHDOG"), "it is said once"
+    assert len([line for line in posd.lines if line["event"] == "manager.not_reading"]) == 1
+    fill_manager(heard.environment["NOTIFY_SOCKET"])
+
+
+class Counter:
+    """A shop at work: a terminal that pays, one that stands still, and all that posd can be asked for."""
+
+    def __init__(self, posd: Daemon, stuck: str, metrics: int) -> None:
+        self.posd, self.stuck, self.metrics = posd, stuck, metrics
+
+    @asynccontextmanager
+    async def log(self) -> AsyncIterator[None]:
+        """The log's reader."""
+        with self.posd.unread():
+            yield
+
+    @asynccontextmanager
+    async def till(self) -> AsyncIterator[None]:
+        """A till that asks and asks, and reads no answer."""
+        async with self._asking(*await _unix(self.posd.till_socket), b"GET /v1/openapi.json"):
+            yield
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[None]:
+        """An operator's program that reads no answer."""
+        async with self._asking(*await _unix(self.posd.admin_socket), b"GET /v1/status"):
+            yield
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[None]:
+        """A till that follows the feed, and does not read it."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, str(self.posd.till_socket))
+            head = b"GET /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n"
+            await asyncio.get_running_loop().sock_sendall(client, head)
+            yield
+
+    @asynccontextmanager
+    async def prometheus(self) -> AsyncIterator[None]:
+        """A scraper that stands still within its request: a whole one gets one answer, which the kernel takes."""
+        async with self._half(*await asyncio.open_connection("127.0.0.1", self.metrics)):
+            yield
+
+    @asynccontextmanager
+    async def stranger(self) -> AsyncIterator[None]:
+        """A device on the LAN that stands still within its request, as its answer is small and the last one, too."""
+        async with self._half(*await connect(self.posd.port, self.posd.ca)):
+            yield
+
+    @asynccontextmanager
+    async def _half(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        yield
+        writer.transport.abort()
+
+    @asynccontextmanager
+    async def payment_terminal(self) -> AsyncIterator[None]:
+        """A terminal that takes the connection and reads nothing."""
+        request = CHARGE | {"terminal": self.stuck}
+        asking = asyncio.create_task(self.posd.call("PUT", f"/transactions/{uuid4()}", request))
+        yield
+        asking.cancel()
+        await asyncio.wait({asking})
+
+    @asynccontextmanager
+    async def _asking(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: bytes
+    ) -> AsyncIterator[None]:
+        """Ask again and again over a connection of which nothing is read."""
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert reader is not None
+        writer.write((line + b" HTTP/1.1\r\nhost: localhost\r\n\r\n") * MAX_AT_ONCE)
+        yield
+        writer.transport.abort()
+
+
+async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_unix_connection(str(path))
+
+
+#: What a descriptor of posd is that can be written to -> who stands still at its other end; None: it is posd itself, or
+#: a disk (what happens then is in tests/power, tests/simulation and docs/operations.md).
+PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
+    "pipe": (Counter.log,),
+    "a client of till.sock": (Counter.till, Counter.stream),
+    "a client of admin.sock": (Counter.operator,),
+    "a client of the metrics": (Counter.prometheus,),
+    "a connection from the LAN": (Counter.stranger,),
+    "a connection to a terminal": (Counter.payment_terminal,),
+    "a listening socket": None,
+    "its own": None,
+    "a file": None,
+}
+
+
+def written_to(posd: Daemon, metrics: int) -> Iterator[str]:
+    """Yield what each descriptor of the daemon is that can be written to."""
+    assert posd.process is not None
+    names = {int(line.split()[6]): line.split()[7:] for line in _table("unix")}
+    flags = {int(line.split()[6]): line.split()[3] for line in _table("unix")}
+    ports = {line.split()[9]: line.split()[1:4] for name in ("tcp", "tcp6") for line in _table(name)}
+    for descriptor in Path(f"/proc/{posd.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            target, mode = str(descriptor.readlink()), descriptor.stat().st_mode
+            if not descriptor.lstat().st_mode & stat.S_IWUSR:
+                continue
+            kind, _, number = target.partition(":")
+            inode = number.strip("[]")
+            if kind == "pipe":
+                yield "pipe"
+            elif kind == "anon_inode":
+                yield "its own"
+            elif kind != "socket":
+                yield "a file" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or target == os.devnull else target
+            elif inode in ports:
+                local, _, state = ports[inode]
+                port = int(local.rsplit(":", 1)[1], 16)
+                if state == "0A":
+                    yield "a listening socket"
+                elif port in (posd.port, metrics):
+                    yield "a connection from the LAN" if port == posd.port else "a client of the metrics"
+                else:
+                    yield "a connection to a terminal"
+            elif int(inode) in names:
+                path = names[int(inode)]
+                if int(flags[int(inode)], 16) & 0x10000:
+                    yield "a listening socket"
+                else:  # a pair without a name wakes the loop
+                    yield f"a client of {Path(path[0]).name}" if path else "its own"
+            else:
+                yield "its own"  # netlink, by which the kernel tells of addresses
+
+
+def _table(name: str) -> list[str]:
+    return Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+
+
+async def test_each_that_posd_writes_to_may_stand_still_while_payments_go_on(
+    home: Path, terminal: ScriptedTerminal
+) -> None:
+    metrics, seen = reserve(), set[str]()
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        stuck = f'[[terminals]]\nserial = "STUCK"\nbase_url = "https://127.0.0.1:{deaf.getsockname()[1]}"\n'
+        extra = f'[metrics]\nlisten = "127.0.0.1:{metrics}"\n[logging]\nlevel = "debug"\n'
+        posd = Daemon(home, toml(home, terminal.toml + stuck, extra))
+        async with living(posd):
+            counter = Counter(posd, "STUCK", metrics)
+            for peer in (peer for peers in PEERS.values() for peer in peers or ()):
+                async with peer(counter):
+                    await well(posd)
+                    seen |= set(written_to(posd, metrics))
+                    await pay(posd, terminal, 2)
+                    seen |= set(written_to(posd, metrics))
+                    await well(posd)
+            assert seen <= PEERS.keys(), "somebody posd writes to is not in the table: make it stand still here"
+            assert {name for name, peers in PEERS.items() if peers} <= seen
+            async with (
+                counter.till(),
+                counter.stranger(),
+                counter.payment_terminal(),
+                asyncio.timeout(PATIENCE_SECONDS),
+            ):
+                assert await posd.stop() == 0

@@ -1,0 +1,60 @@
+"""`python -m tests.mutants [MODULE ...]`: make mistakes in modules and see whether the tests near them find each.
+
+A module is named in full (posd.payments.amounts), or by its folder (posd.records): all below it. Exit code 0: each
+mutant died or is accepted in accepted.toml, with a reason; 1: some lived.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.near import modules_of, near, path_of
+from tests.mutants.run import Mutation
+
+ACCEPTED = Path(__file__).with_name("accepted.toml")
+
+
+def play(module: str, options: argparse.Namespace) -> bool:
+    """Run the mutants of one module; print those that lived. Return whether each died or is accepted."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    mutation = Mutation(module, path_of(module), options.function, options.longest, options.jobs)
+    arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
+    pytest.main([*arguments, "-q", *(options.tests or near(module))], plugins=[mutation])
+    if mutation.failed:
+        print(f"a test fails without any mutant: {mutation.failed}", file=out)
+        return False
+    accepted = tomllib.loads(ACCEPTED.read_text()).get(module, {}) if ACCEPTED.exists() else {}
+    lived = [mutant for mutant in mutation.lived + mutation.unreached if mutant.name not in accepted]
+    for mutant in lived:
+        reached = "" if mutant not in mutation.unreached else "  (no test reaches it)"
+        print(f"  {mutant.line:4} {mutant.name}{reached}", file=out)
+    known = len(mutation.lived) + len(mutation.unreached) - len(lived)
+    total = mutation.died + len(lived)
+    rate = f"{100 * mutation.died / total:5.1f} %" if total else "      -"
+    print(f"{module:36} {total:5} {mutation.died:5} died {len(lived):4} lived {known:4} accepted {rate}", file=out)
+    return not lived
+
+
+def main() -> int:
+    """Run each module in a process of its own: what is imported once is not imported again."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("modules", nargs="+")
+    parser.add_argument("--function", default="", help="only functions with this in their qualified name")
+    parser.add_argument("--tests", nargs="*", default=(), help="these tests in place of those near the module")
+    parser.add_argument("--longest", type=float, default=1.0, help="leave out tests that take longer, in seconds")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    modules = [module for name in options.modules for module in modules_of(name)]
+    if len(modules) == 1:
+        return 0 if play(modules[0], options) else 1
+    arguments = [argument for argument in sys.argv[1:] if argument not in options.modules]
+    return max(subprocess.call([sys.executable, "-m", "tests.mutants", module, *arguments]) for module in modules)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

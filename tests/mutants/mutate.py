@@ -1,0 +1,188 @@
+"""The mistakes that are made: each is a change of one place in a function, compiled with the rest of its module."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+#: A name of the wire or of a table. A text with a space is words for people, or SQL.
+WORD = re.compile(r"[a-z][a-z_]+")
+COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
+    ast.Lt: [ast.LtE, ast.GtE],
+    ast.LtE: [ast.Lt, ast.Gt],
+    ast.Gt: [ast.GtE, ast.LtE],
+    ast.GtE: [ast.Gt, ast.Lt],
+    ast.Eq: [ast.NotEq],
+    ast.NotEq: [ast.Eq],
+    ast.Is: [ast.IsNot],
+    ast.IsNot: [ast.Is],
+    ast.In: [ast.NotIn],
+    ast.NotIn: [ast.In],
+}
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+#: What is not changed: types, and what runs when the module is imported.
+SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "type_params", "bases"}
+#: Calls whose arguments are words for people.
+SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: Where a code object stands in its file; it is the same for every mutant of the module.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake: in which function, what stands there and what instead, and its code."""
+
+    function: str
+    place: Place | None  # None: everywhere
+    line: int
+    change: str
+    code: CodeType
+
+    @property
+    def name(self) -> str:
+        """What it is called in the list of accepted survivors."""
+        return f"{self.function}: {self.change}"
+
+
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Yield every mutant of the functions of a module."""
+    tree = ast.parse(path.read_text())
+    for name, function in functions(tree):
+        for index, statement in enumerate(function.body):
+            if not (index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+                for line, change in _changes(function, "body", index):
+                    yield Mutant(name, (name, _first_line(function)), line, change, compile(tree, path, "exec"))
+
+
+def watched(path: Path) -> CodeType:
+    """Return the code of a module whose functions call `__reached__` with their names first."""
+    tree = ast.parse(path.read_text())
+    for name, function in functions(tree):
+        documented = int(ast.get_docstring(function) is not None)
+        function.body[documented:documented] = ast.parse(f"__reached__({name!r})").body
+    return compile(ast.fix_missing_locations(tree), path, "exec")
+
+
+def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]:
+    """Yield the outermost functions of a tree and the methods of its classes, by qualified name."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield f"{inside}{node.name}", node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{inside}{node.name}.")
+        elif isinstance(node, ast.stmt):
+            yield from functions(node, inside)
+
+
+def codes(code: CodeType) -> Iterator[tuple[Place, CodeType]]:
+    """Yield the code objects within one, by place."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield (constant.co_qualname, constant.co_firstlineno), constant
+            yield from codes(constant)
+
+
+def _first_line(function: Function) -> int:
+    return min([function.lineno, *(item.lineno for item in function.decorator_list)])
+
+
+def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
+    """Make each change at a place and below it in turn; what was there is there again after all."""
+    values = getattr(parent, field)
+    node = values if index is None else values[index]
+    for other in _others(node, parent):
+        ast.copy_location(other, node)
+        ast.fix_missing_locations(other)
+        _put(parent, field, index, other)
+        yield getattr(node, "lineno", 0), f"{_text(node)} -> {_text(other)}"
+    _put(parent, field, index, node)
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert) or _name(node) in SPEAKING:
+        return
+    for name, value in ast.iter_fields(node):
+        if name in SKIPPED or (isinstance(node, ast.match_case) and name == "pattern"):
+            continue
+        for place, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(child, ast.match_case):
+                yield from _never_matches(child)
+            if isinstance(child, ast.expr | ast.stmt | ast.comprehension | ast.match_case | ast.keyword):
+                yield from _changes(node, name, place)
+
+
+def _never_matches(case: ast.match_case) -> Iterator[tuple[int, str]]:
+    if isinstance(case.body[0], ast.Expr) and _name(case.body[0].value) == "assert_never":
+        return
+    guard = case.guard
+    case.guard = ast.copy_location(ast.Constant(False), case.body[0])
+    yield case.body[0].lineno, f"case {_text(case.pattern)} -> never"
+    case.guard = guard
+
+
+def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
+    if index is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[index] = node
+
+
+def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
+    """Yield what may stand by mistake in place of a node."""
+    match node:
+        case ast.Compare(left, [operator], [right]):
+            for other in COMPARISONS[type(operator)]:
+                yield ast.Compare(left, [other()], [right])
+        case ast.BoolOp(operator, values):
+            yield ast.BoolOp(ast.And() if isinstance(operator, ast.Or) else ast.Or(), values)
+            for dropped in range(len(values)):
+                left = [value for at, value in enumerate(values) if at != dropped]
+                yield left[0] if len(left) == 1 else ast.BoolOp(operator, left)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
+            yield ast.BinOp(left, OPERATORS[type(operator)](), right)
+        case ast.IfExp(_, one, other):
+            yield from (one, other)
+        case ast.Constant(bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(int() as value):
+            yield ast.Constant(value + 1)
+        case ast.Constant(str() as value) if WORD.fullmatch(value) and not isinstance(parent, ast.Expr):
+            yield ast.Constant(f"{value}_")
+        case ast.Return(value) if value is not None and not isinstance(value, ast.Constant):
+            yield ast.Return(ast.Constant(None))
+        case ast.Expr(called) if _name(called) in SPEAKING:
+            return
+        case ast.Raise() | ast.AugAssign() | ast.Continue() | ast.Break() | ast.Expr(ast.Call() | ast.Await()):
+            yield ast.Pass()
+        case ast.If() | ast.While() if not isinstance(node.test, ast.BoolOp | ast.Constant):
+            for value in (True, False)[isinstance(node, ast.While) :]:
+                yield type(node)(ast.Constant(value), node.body, node.orelse)
+        case ast.comprehension(target, source, [_, *_], is_async):
+            yield ast.comprehension(target, source, [], is_async)
+        case ast.Call(called, arguments, keywords) if _name(node) not in SPEAKING:
+            for dropped in range(len(keywords)):
+                yield ast.Call(called, arguments, keywords[:dropped] + keywords[dropped + 1 :])
+
+
+def _name(node: ast.AST) -> str:
+    """Return the last name of what a call calls."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.If | ast.While):
+        return f"if {ast.unparse(node.test)}"
+    if isinstance(node, ast.comprehension):
+        return " ".join(["for", ast.unparse(node.target), *(f"if {ast.unparse(item)}" for item in node.ifs)])
+    return " ".join(ast.unparse(node).split())

@@ -1,0 +1,40 @@
+"""Which tests stand near a module: those that import it, and run in this process. A mutant reaches no other process."""
+
+import ast
+import functools
+from pathlib import Path
+
+#: The vectors reach what is read of terminals and tills, wherever it stands.
+VECTORS = "tests/vectors/test_vectors.py"
+#: Folders whose tests call posd's parts in their own process.
+FOLDERS = ("core", "services", "store", "terminals", "web")
+
+
+def near(module: str) -> tuple[str, ...]:
+    """Return the files of tests that import a module, and the vectors."""
+    return tuple(sorted({file for file, names in _imported().items() if module in names} | {VECTORS}))
+
+
+@functools.cache
+def _imported() -> dict[str, set[str]]:
+    """Return what each file of tests imports, by path: modules, and names in modules."""
+    files = [file for folder in FOLDERS for file in Path("tests", folder).glob("test_*.py")]
+    return {str(file): set(_names(ast.parse(file.read_text()))) for file in files}
+
+
+def _names(tree: ast.Module) -> list[str]:
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    names = [f"{node.module}.{alias.name}" for node in found for alias in node.names]
+    return [str(node.module) for node in found] + names
+
+
+def path_of(module: str) -> Path:
+    """Return the file of a module."""
+    return Path(*module.split(".")).with_suffix(".py").absolute()
+
+
+def modules_of(name: str) -> list[str]:
+    """Return a module, or all modules below a folder."""
+    path = path_of(name)
+    files = [path] if path.exists() else sorted(path.with_suffix("").rglob("[!_]*.py"))
+    return [".".join(file.relative_to(Path.cwd()).with_suffix("").parts) for file in files]

@@ -1,0 +1,166 @@
+"""One module's mutants: tests are collected and run once as they are; then each mutant has a fork of this process."""
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+
+from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
+
+#: A mutant's tests take so many times as long as without it, and so many seconds more, before it counts as dead.
+TIMES, MORE_SECONDS = 10, 30.0
+ALIVE, DEAD = 0, 1
+UNCHANGED = "nothing"
+
+
+@dataclass(eq=False)  # pytest keeps its plugins in sets
+class Mutation:
+    """The plugin of pytest: takes the place of its loop over the tests. `lived` and `died` are what came of it."""
+
+    module: str
+    path: Path
+    wanted: str = ""
+    longest: float = 1.0
+    jobs: int = 2
+    lived: list[Mutant] = field(default_factory=list)
+    unreached: list[Mutant] = field(default_factory=list)
+    died: int = 0
+    failed: str = ""
+    in_fork: bool = False
+    seconds: dict[pytest.Item, float] = field(default_factory=dict)
+    reaching: dict[str, set[pytest.Item]] = field(default_factory=lambda: defaultdict(set))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """End a fork at the first failure."""
+        if report.failed:
+            if self.in_fork:
+                os._exit(DEAD)
+            self.failed = f"{report.nodeid}\n{report.longreprtext}"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        """Let every run draw the same examples, and end at the first that fails."""
+        from hypothesis import Phase, settings  # after pytest has taken its plugin in hand
+
+        changes = {"phases": (Phase.explicit, Phase.generate), "database": None, "derandomize": True}
+        settings.register_profile("mutants", settings.get_profile("quick"), **changes)
+        settings.load_profile("mutants")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run all tests as they are, and then those of each mutant."""
+        session.config.pluginmanager.unregister(name="terminalreporter")
+        self._run_unchanged(session.items)
+        if not self.failed:
+            gc.freeze()
+            self._run_mutants()
+        return True
+
+    def _run_unchanged(self, items: Sequence[pytest.Item]) -> None:
+        """Note how much of a processor each test takes, and which functions of the module it reaches."""
+        functions = self._functions()
+        before = {function: function.__code__ for function in functions}
+        item: pytest.Item
+        sys.modules[self.module].__dict__["__reached__"] = lambda name: self.reaching[name].add(item)
+        _replace(functions, watched(self.path))
+        for number, item in enumerate(items):
+            began = time.process_time()
+            _run(item, items[number + 1] if number + 1 < len(items) else None)
+            self.seconds[item] = time.process_time() - began
+            if self.seconds[item] > self.longest:
+                for reaching in self.reaching.values():
+                    reaching.discard(item)
+            if self.failed:
+                break
+        for function, code in before.items():
+            function.__code__ = code
+
+    def _functions(self) -> list[FunctionType]:
+        """Return the functions of the module, wherever they are referred to."""
+        gc.unfreeze()
+        name = str(self.path)
+        return [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == name]
+
+    def _run_mutants(self) -> None:
+        running: dict[int, tuple[int, Mutant, float]] = {}
+        waiting = iter(self._chosen())
+        while True:
+            while len(running) < self.jobs and (mutant := next(waiting, None)) is not None:
+                items = sorted(self.reaching[mutant.function], key=self.seconds.__getitem__)
+                limit = MORE_SECONDS + TIMES * sum(map(self.seconds.__getitem__, items))
+                pid = self._fork(mutant, items)
+                running[os.pidfd_open(pid)] = pid, mutant, time.monotonic() + limit
+            if not running:
+                return
+            ended, _, _ = select.select([*running], [], [], 1.0)
+            for descriptor, (pid, mutant, end) in [*running.items()]:
+                if descriptor not in ended and time.monotonic() < end:
+                    continue
+                if descriptor not in ended:
+                    os.kill(pid, signal.SIGKILL)
+                self._count(mutant, os.waitpid(pid, 0)[1])
+                os.close(descriptor)
+                del running[descriptor]
+
+    def _chosen(self) -> Iterator[Mutant]:
+        """Yield the mutants that tests reach, and before them no change at all, which has to live."""
+        code = compile(self.path.read_text(), self.path, "exec")
+        self.reaching[""] = set().union(*self.reaching.values())
+        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # also beside each other
+        for mutant in mutants(self.path):
+            if self.wanted not in mutant.function:
+                continue
+            if self.reaching[mutant.function]:
+                yield mutant
+            else:
+                self.unreached.append(mutant)
+
+    def _count(self, mutant: Mutant, status: int) -> None:
+        alive = os.waitstatus_to_exitcode(status) == ALIVE
+        if mutant.change == UNCHANGED:
+            self.failed = self.failed or ("" if alive else "the tests fail beside themselves, or a second time")
+        elif alive:
+            self.lived.append(mutant)
+        else:
+            self.died += 1
+
+    def _fork(self, mutant: Mutant, items: Sequence[pytest.Item]) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            self.in_fork = True
+            null = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (1, 2):
+                os.dup2(null, descriptor)
+            held = sys.modules["tests.conftest"].held  # it would find what forks beside this one have open
+            held.look, held.left = lambda _test: None, list
+            _replace(self._functions(), mutant.code, mutant.place)
+            for number, item in enumerate(items):
+                _run(item, items[number + 1] if number + 1 < len(items) else None)
+        except BaseException:  # noqa: BLE001
+            os._exit(DEAD)
+        os._exit(ALIVE)
+
+
+def _run(item: pytest.Item, following: pytest.Item | None) -> None:
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+def _replace(functions: Sequence[FunctionType], code: CodeType, place: Place | None = None) -> None:
+    """Give functions the code of the same place, all or those of one place and within it."""
+    found = dict(codes(code))
+    for function in functions:
+        at = function.__code__.co_qualname, function.__code__.co_firstlineno
+        inside = place is None or at == place or at[0].startswith(f"{place[0]}.<locals>.")
+        if inside and at in found:
+            function.__code__ = found[at]

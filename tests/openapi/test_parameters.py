@@ -1,0 +1,79 @@
+"""The query parameters and headers that the daemon reads are those of the description, and no others."""
+
+import ast
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+import posd
+from posd.api import routes
+from posd.calls.route import Route
+from tests.openapi import released
+from tests.openapi.described import Described
+from tests.support.daemon import Daemon, running
+from tests.support.tables import try_each
+
+DESCRIBED = Described(released.today())
+SERIAL = "SN-0001"
+#: What stands in paths.
+PATH = {
+    "client_transaction_id": str(UUID(int=1)),
+    "print_job_id": "receipt-1",
+    "serial": SERIAL,
+    "id": "1",
+}
+#: Headers of HTTP itself, which OpenAPI says not to describe.
+OF_HTTP = {"accept"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def daemon() -> AsyncIterator[Daemon]:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with running(Path(directory), f'[[terminals]]\nserial = "{SERIAL}"\n') as found:
+            yield found
+
+
+def named(route: Route, place: str) -> set[str]:
+    """Return the names of what a call takes there, by the description."""
+    operation = DESCRIBED.operation(route.method, route.path)
+    assert operation is not None
+    found = [row for row in operation.get("parameters", []) if row["in"] == place]
+    return {f"{row['name']}.KEY" if row.get("explode") else row["name"] for row in found}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_query_parameters_that_the_daemon_takes_are_described_and_no_others(daemon: Daemon) -> None:
+    """It names them where it refuses another."""
+    taken = {}
+    for route in routes.ALL:
+        url = f"http://posd{route.path.format_map(PATH)}?nowhere=x"
+        socket = daemon.admin_socket if route.admin else daemon.till_socket
+        reply = await daemon.call(route.method, url, {} if route.method != "GET" else None, socket=socket)
+        assert [item["path"] for item in reply.json["errors"]] == ["nowhere"], route.name
+        taken[route.name] = set(reply.json["detail"].rpartition(": ")[2].split(", "))
+
+    def check(route: Route) -> None:
+        assert taken[route.name] == named(route, "query")
+
+    try_each([(route.name, {"route": route}) for route in routes.ALL], check)
+
+
+def test_no_header_is_read_but_by_its_row() -> None:
+    """A handler gets those of its call alone; what else is read by a name is HTTP's."""
+    read = set()
+    for package in ("calls", "api", "payments", "printing"):
+        for file in (Path(posd.__file__).parent / package).glob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                match node:
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="headers"), attr="get" | "getlist")):
+                        read.add(ast.unparse(node.args[0]).strip("'"))
+    assert read == OF_HTTP | {"parameter.name"}
+
+
+def test_a_header_of_a_row_is_described() -> None:
+    for route in routes.ALL:
+        assert named(route, "header") == {row.name for row in route.headers}, route.name

@@ -1,0 +1,104 @@
+"""Events are read once, and large ones beside the loop, one of each sender at a time."""
+
+import asyncio
+import threading
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from posd.base.apart import APART_BYTES, read_apart
+from posd.payments import parsed_bodies
+from posd.payments.parsed_bodies import MAX_READINGS, BodyNotParsed, EventReadings
+from posd.payments.wire import NotAnEvent, read_event
+from tests.core.scenarios import IDENTITY
+from tests.support.events import body
+
+SMALL = body(IDENTITY, "APPROVAL")
+LARGE = SMALL + b" " * APART_BYTES
+#: Bodies that are no events, and what may be remembered of each, in bytes.
+COUNT = 20
+SMALL_BYTES = 4096
+
+
+def counting(read: Callable[[bytes], object], seen: list[bytes]) -> Callable[[bytes], object]:
+    """Return the function, noting what it is asked for."""
+
+    def counted(content: bytes) -> object:
+        seen.append(content)
+        return read(content)
+
+    return counted
+
+
+async def test_the_same_bytes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    monkeypatch.setattr(parsed_bodies, "read_event", counting(read_event, seen))
+    memory = EventReadings()
+    for content in (SMALL, LARGE):
+        assert [await memory.read(content, "peer") for _ in range(3)] == [read_event(content)] * 3
+        assert memory.within_commit(content) == read_event(content)
+    for _ in range(3):
+        with pytest.raises(NotAnEvent, match="not JSON"):
+            await memory.read(b"<html>", "peer")
+    assert seen == [SMALL, LARGE, b"<html>"]
+
+
+async def test_within_a_commit_only_what_is_small_is_read() -> None:
+    memory = EventReadings()
+    assert memory.within_commit(SMALL) == read_event(SMALL)
+    with pytest.raises(BodyNotParsed) as large:
+        memory.within_commit(LARGE)
+    await memory.read(large.value.body, "peer")
+    assert memory.within_commit(LARGE) == read_event(LARGE)
+
+
+async def test_the_readings_of_late_are_remembered() -> None:
+    memory = EventReadings()
+
+    async def others(count: int) -> None:
+        for number in range(count):
+            with pytest.raises(NotAnEvent):
+                await memory.read(b"%d" % number, "peer")
+
+    await memory.read(LARGE, "peer")
+    await others(MAX_READINGS - 1)
+    await memory.read(LARGE, "peer")  # it is the newest again
+    await others(MAX_READINGS - 1)
+    assert memory.within_commit(LARGE) == read_event(LARGE)
+    await others(MAX_READINGS)
+    with pytest.raises(BodyNotParsed):
+        memory.within_commit(LARGE)
+
+
+async def test_what_is_remembered_of_a_body_that_is_no_event_is_small() -> None:
+    memory = EventReadings()
+    tracemalloc.start()
+    try:
+        for number in range(COUNT):
+            with pytest.raises(NotAnEvent):
+                await memory.read(b'{"number": %d, "x": [' % number + b"{}," * APART_BYTES, "peer")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < COUNT * SMALL_BYTES
+
+
+async def test_a_sender_has_one_large_body_in_the_line() -> None:
+    go, order = threading.Event(), list[bytes]()
+
+    def read(content: bytes) -> None:
+        go.wait(30)
+        order.append(content[:2])
+
+    def large(word: bytes) -> bytes:
+        return word + bytes(APART_BYTES)
+
+    flood = [asyncio.create_task(read_apart(read, large(b"a%d" % number), "flood")) for number in range(5)]
+    await asyncio.sleep(0)
+    honest = asyncio.create_task(read_apart(read, large(b"b0"), "honest"))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(*flood, honest)
+    assert order[1] == b"b0"
+    assert sorted(order) == [b"a0", b"a1", b"a2", b"a3", b"a4", b"b0"]

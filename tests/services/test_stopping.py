@@ -1,0 +1,46 @@
+"""What comes while posd stops is refused at once: no terminal is looked at for it, and no stop waits for that."""
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from posd.base.problems import Problem
+from posd.terminals.announcements import Announcement
+from tests.services.inside import CHARGE, RECEIPT, composed
+
+
+@pytest.mark.parametrize("what", ["payments", "printing"])
+async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path: Path, what: str) -> None:
+    """A second address of the terminal takes connections and says nothing: a look at it would last."""
+    looked = asyncio.Event()
+    silent = await asyncio.start_server(lambda _reader, _writer: looked.set(), "127.0.0.1", 0)
+    async with composed(tmp_path, announced=True) as inside:
+        port, at = silent.sockets[0].getsockname()[1], "2026-01-02T03:04:05.000Z"
+        inside.fleet.addresses.announce(Announcement("b", inside.terminal.serial, ("127.0.0.1",), port, None, None, at))
+        await (inside.payments if what == "payments" else inside.printing).drain(0)
+        starting = asyncio.create_task(
+            inside.payments.start(str(uuid4()), CHARGE)
+            if what == "payments"
+            else inside.printing.start("job-1", RECEIPT)
+        )
+        looking = asyncio.create_task(looked.wait())
+        await asyncio.wait({starting, looking}, return_when=asyncio.FIRST_COMPLETED)
+        assert not looked.is_set()
+        looking.cancel()
+        with pytest.raises(Problem) as refused:
+            await starting
+        assert refused.value.code == "draining"
+    silent.close()
+
+
+async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Path) -> None:
+    async with composed(tmp_path, announced=True) as inside:
+        addresses = inside.fleet.addresses
+        addresses.withdraw("a")
+        addresses._first_until = float("inf")  # for ever, if a stop did not end it
+        choosing = asyncio.create_task(addresses.choose(inside.terminal.serial))
+        await asyncio.sleep(0)  # it waits from its first step on
+        inside.fleet.hurry()
+        assert await choosing is None

@@ -1,0 +1,204 @@
+"""Chains and sales without end: placing an operation costs the same, is right, or is refused with the reason."""
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from posd.base.problems import Problem
+from posd.payments import chains, rows
+from posd.payments.amounts import AmountRules
+from posd.payments.model import OperationType, Transaction
+from posd.payments.start import _refuse_sale
+from posd.records.model import Phase
+from posd.storage.connection import connect_reader
+from posd.storage.writer import WriteTransaction
+from tests.store.filled import OPEN, Filled, filling, name, terminal
+from tests.store.test_cost_of_statements import steps
+from tests.support.tables import every
+
+REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
+GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}
+#: Far beyond what is looked at, and ten times that.
+MANY, TEN_TIMES = 400, 4000
+#: The loop is held for no longer, in seconds of the processor.
+LONGEST = 0.05
+
+
+def refused_voids(filled: Filled, count: int) -> None:
+    """A till repeats a void that fails, under new ids, with a reference that is not known here."""
+    filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, transaction_reference=REFERENCE)
+    filled.again(2, count)
+
+
+def refused_voids_of_one(filled: Filled, count: int) -> None:
+    filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, original=name(1), derives_from=name(1))
+    filled.again(2, count)
+
+
+def refunds(filled: Filled, count: int) -> None:
+    """Refunds that were sent under the reference before it was known here, and gave it back."""
+    filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE)
+    filled.again(2, count)
+
+
+def charges_elsewhere(filled: Filled, count: int) -> None:
+    """Another terminal gives all its payments the reference of this one."""
+    filled.intent(2)
+    filled.attempt(name(2))
+    filled.event(name(2), "CARD_PRESENTED")
+    filled.event(name(2), "APPROVAL_REQUESTED")
+    filled.event(name(2), "APPROVAL", raw_response=GIVEN)
+    filled.again(2, count)
+
+
+#: What is there without end -> whether another operation of the payment is refused for it.
+SHAPES: dict[Callable[[Filled, int], None], bool] = {
+    refused_voids: True,
+    refused_voids_of_one: True,
+    refunds: True,
+    charges_elsewhere: False,
+}
+
+
+def fill(path: Path, shape: Callable[[Filled, int], None], count: int) -> Path:
+    with filling(path) as filled:
+        filled.db.execute("BEGIN")
+        filled.intent(1, sale="s")
+        filled.attempt(name(1))
+        filled.event(name(1), "CARD_PRESENTED")
+        filled.event(name(1), "APPROVAL_REQUESTED")
+        filled.event(name(1), "APPROVAL", raw_response=GIVEN)
+        shape(filled, count)
+        filled.db.execute("COMMIT")
+    return path
+
+
+def asked(**fields: Any) -> Transaction:
+    return Transaction(
+        client_transaction_id=name(9_999),
+        terminal=terminal(1),
+        created_at="2026-11-20T11:00:00.000Z",
+        updated_at="2026-11-20T11:00:00.000Z",
+        phase=Phase.STARTING,
+        sent_to="https://127.0.0.1:1",
+        **({"type": OperationType.VOID, "original": name(1)} | fields),
+    )
+
+
+def place(db: Any, transaction: Transaction | None = None) -> str | None:
+    """Place a void; return the code of the problem, None where it may be started."""
+    try:
+        chains.place(WriteTransaction(db), transaction or asked(), UTC, AmountRules())
+    except Problem as problem:
+        return problem.code
+    return None
+
+
+@every("shape", SHAPES)
+def test_placing_an_operation_costs_the_same_however_long_its_chain_is(
+    tmp_path: Path, shape: Callable[[Filled, int], None]
+) -> None:
+    many, more = (fill(tmp_path / f"{shape.__name__}-{count}.db", shape, count) for count in (MANY, TEN_TIMES))
+    assert steps(more, place) <= 1.1 * steps(many, place) + 20
+    with closing(connect_reader(more)) as db:
+        assert place(db) == ("chain_conflict" if SHAPES[shape] else None)
+        took = []
+        for _ in range(3):
+            began = thread_time()
+            place(db)
+            took.append(thread_time() - began)
+        assert min(took) < LONGEST
+
+
+@pytest.mark.slow
+def test_the_longest_chain_that_is_looked_at_holds_the_loop_for_a_moment(tmp_path: Path) -> None:
+    path = fill(tmp_path / "most.db", refused_voids_of_one, chains.MAX_CHAIN - 2)
+    with closing(connect_reader(path)) as db:
+        took = []
+        for _ in range(3):
+            began = thread_time()
+            assert place(db) is None
+            took.append(thread_time() - began)
+        assert min(took) < LONGEST
+
+
+def test_a_sale_with_payments_without_end_asks_the_till_to_say_that_one_more_is_meant(tmp_path: Path) -> None:
+    def declined(filled: Filled, count: int) -> None:
+        filled.pay(2, ["CARD_PRESENTED", "APPROVAL_REQUESTED", "DECLINED"], sale="t")
+        filled.again(2, count)
+
+    def start(db: Any) -> str | None:
+        try:
+            _refuse_sale(WriteTransaction(db), asked(type=OperationType.CHARGE, original=None, sale="t"), ())
+        except Problem as problem:
+            return problem.code
+        return None
+
+    few, many, more = (fill(tmp_path / f"{count}.db", declined, count) for count in (100, MANY, TEN_TIMES))
+    assert steps(more, start) <= 1.1 * steps(many, start) + 20
+    with closing(connect_reader(few)) as db:
+        assert start(db) is None
+    with closing(connect_reader(more)) as db:
+        assert start(db) == "sale_conflict"
+        assert (
+            _refuse_sale(
+                WriteTransaction(db), asked(type=OperationType.CHARGE, original=None, sale="t", repeat=True), ()
+            )
+            is None
+        )
+
+
+@pytest.mark.parametrize("count", [50, 500])
+def test_what_an_original_came_to_is_right_however_much_derives_from_it(tmp_path: Path, count: int) -> None:
+    """Refunds are not read for it, and tips after an operation do not change what it was done to."""
+
+    def tips(filled: Filled, refunds: int) -> None:
+        derived = {"original": name(1), "derives_from": name(1)}
+        filled.pay(2, type=OperationType.POST_TIP, **derived)
+        filled.pay(3, type=OperationType.REFUND, **derived)
+        filled.again(3, refunds)
+        filled.pay(4, type=OperationType.POST_TIP, **derived)
+
+    with closing(connect_reader(fill(tmp_path / "tips.db", tips, count))) as db:
+        refund, tip = rows.get(db, name(3)), rows.get(db, name(2))
+        assert refund is not None
+        assert tip is not None
+        facts = chains.original_facts(db, refund, chains.read_original(db, refund))
+        assert facts is not None
+        assert facts.tips == tip.total
+
+
+def test_an_operation_keeps_its_original_where_another_payment_is_given_the_same_reference(tmp_path: Path) -> None:
+    def refund_by_reference(filled: Filled, count: int) -> None:
+        filled.pay(2, type=OperationType.REFUND, transaction_reference=REFERENCE, derives_from=name(1))
+        filled.pay(3, OPEN)
+        filled.event(name(3), "APPROVAL", raw_response=GIVEN)
+
+    with closing(connect_reader(fill(tmp_path / "same.db", refund_by_reference, 1))) as db:
+        refund = rows.get(db, name(2))
+        assert refund is not None
+        assert chains.original_of(db, refund) == name(1)
+
+
+NEWEST: dict[str, Callable[[Any], Any]] = {
+    "search_control": lambda db: rows.search_control(db, terminal(2)),
+    "newest_answer_unit": lambda db: rows.newest_answer_unit(db, terminal(2)),
+    "approvals": lambda db: rows.approvals(db, terminal(2), but=""),
+}
+
+
+@every("word", NEWEST)
+def test_what_is_asked_of_a_terminal_looks_at_its_newest_payments_alone(tmp_path: Path, word: str) -> None:
+    """A terminal that cancels all has none of what is looked for."""
+
+    def canceled(filled: Filled, count: int) -> None:
+        filled.pay(2, ["CARD_PRESENTED", "TERMINAL_CANCELED"])
+        filled.again(2, count)
+
+    many, more = (fill(tmp_path / f"{word}-{count}.db", canceled, count) for count in (1200, 3 * 1200))
+    assert steps(more, NEWEST[word]) <= 1.1 * steps(many, NEWEST[word]) + 20

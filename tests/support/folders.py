@@ -1,0 +1,23 @@
+"""A file system that cannot sync the names in a folder, as some shares and some in user space."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+_fsync = os.fsync
+
+
+@contextmanager
+def folders_not_synced(number: int = errno.EINVAL) -> Iterator[None]:
+    """Let the system refuse to sync a folder, with this error, for the block."""
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        _fsync(descriptor)
+
+    with patch.object(os, "fsync", fsync):
+        yield

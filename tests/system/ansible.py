@@ -1,0 +1,103 @@
+"""The role of packaging/ansible, run on a booted Debian by ansible-core: dry, for real, and again."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from tests.system import packages, shop
+from tests.system.machine import Machine, host, need
+from tests.system.report import Report
+
+PART = "ansible"
+ROLES = packages.CHECKOUT / "packaging" / "ansible"
+KEY = "ab" * 32
+PLAY = """
+- hosts: localhost
+  roles:
+    - role: posd
+      posd_package: /root/{package}
+      posd_config: |
+        [merchant]
+        timezone = "UTC"
+      posd_terminals:
+        - {{serial: SN-0001, public_key_sha256: "{key}"}}
+        - {{serial: SN-0002, public_key_sha256: "{key}", base_url: "https://192.0.2.1:6869"}}
+      posd_tills: [till]
+      posd_operators: [ana]
+"""
+
+
+def run(report: Report, scratch: Path) -> None:
+    """Run the part."""
+    machine = Machine(scratch / f"ansible-{report.suite}", f"posd-ansible-{os.getpid()}", report.suite)
+    try:
+        with report.check(PART, "a Debian with Python and ansible-core is booted"):
+            need("mmdebstrap", "mmdebstrap")
+            need("systemd-nspawn", "systemd-container")
+            package = packages.given(scratch)
+            _lay_out(machine, package, scratch)
+            machine.boot()
+        if report.checks[-1].result != "passed":
+            return
+        with report.check(PART, "a dry run says what it would do, without posd there, and does none of it") as check:
+            assert _changed(check.note, machine, "--check") > 0
+            assert not (machine.root / "etc/posd").exists()
+        with report.check(PART, "it installs posd, which runs with the terminals that it was told") as check:
+            assert _changed(check.note, machine) > 0
+            assert "SN-0001, SN-0002" in machine.out("posd", "config", "check", user="posd")
+            serials = machine.out("posd", "terminals")
+            assert "SN-0001" in serials
+            assert "SN-0002" in serials
+            assert "posd-till" in machine.out("id", "-nG", "till")
+            assert "posd-admin" in machine.out("id", "-nG", "ana")
+        with report.check(PART, "run again, dry or not, it changes nothing") as check:
+            before = machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic")
+            assert _changed(check.note, machine, "--check") == 0
+            assert _changed(check.note, machine) == 0
+            assert machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic") == before
+        with report.check(PART, "a change is taken up by a reload; a wrong one is refused, and nothing is written"):
+            play = (machine.root / "root/play.yml").read_text()
+            machine.write("/root/play.yml", play.replace('"UTC"', '"Europe/Madrid"'))
+            assert _changed(check.note, machine) == 2
+            kept = machine.out("cat", shop.CONFIG)
+            machine.write("/root/play.yml", play.replace('"UTC"', '"Nowhere"'))
+            refused = _play(machine)
+            assert refused.returncode != 0
+            assert "is no known time zone" in refused.stdout
+            assert machine.out("cat", shop.CONFIG) == kept
+    finally:
+        machine.close()
+
+
+def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
+    """Put there what a run needs: booted the machine has no network."""
+    machine.make()
+    machine.put(package, "/root/")
+    machine.run("apt-get", "update", "-q")
+    install = ("apt-get", "install", "-y", "--no-install-recommends")
+    machine.run(*install, "python3", "passwd", "systemd", "init-system-helpers", seconds=600)
+    machine.run("apt-get", "install", "-y", "--download-only", f"/root/{package.name}", seconds=600)
+    libraries = scratch / "ansible-core"
+    if not libraries.exists():
+        host(sys.executable, "-m", "pip", "-q", "install", "--target", str(libraries), "ansible-core", seconds=600)
+    shutil.copytree(libraries, machine.root / "opt/ansible")
+    shutil.copytree(ROLES, machine.root / "root/roles")
+    machine.write("/root/play.yml", PLAY.format(package=package.name, key=KEY))
+
+
+def _play(machine: Machine, *options: str):  # type: ignore[no-untyped-def]
+    variables = ("PYTHONPATH=/opt/ansible", "ANSIBLE_ROLES_PATH=/root/roles", "ANSIBLE_NOCOLOR=1", "HOME=/root")
+    command = ("python3", "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local", "/root/play.yml")
+    return machine.run("env", *variables, *command, *options, check=False, seconds=600)
+
+
+def _changed(note, machine: Machine, *options: str) -> int:  # type: ignore[no-untyped-def]
+    """Run the play; return how many tasks changed something, or would."""
+    done = _play(machine, *options)
+    note(done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    found = re.search(r"changed=(\d+)", done.stdout)
+    assert found
+    return int(found[1])

@@ -74,7 +74,7 @@ FAMILIES: Mapping[str, Family] = table(
     counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
     counter(
         "posd_limit_reached_total",
-        "Times a terminal, a process, a user or the disk reached a limit, and something was refused (docs/hostile.md).",
+        "Refusals at a limit of a terminal, a process, a user or the disk (docs/resource-limits.md).",
         "limit",
     ),
     counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),

@@ -267,7 +267,7 @@ EVENTS: Final[Mapping[str, LogEvent]] = {
         "a limit was reached ({code}: {detail})[ by process {pid}][ of user {uid}]; what came past it was refused, and "
         "nothing of it was sent",
         "Find the program and what it does without end; the others go on. Where the disk is short (free_for_…), free "
-        "it: first print jobs and quarantine are refused, then payments. docs/hostile.md lists the limits.",
+        "it: first print jobs and quarantine are refused, then payments. docs/resource-limits.md lists the limits.",
     ),
     "stream.cut_off": _row(
         "warning",

@@ -1,4 +1,4 @@
-"""docs/scenarios.md, written from the scenario files: `python -m tests.catalogue` writes it anew."""
+"""docs/reference/scenarios.md, written from the scenario files: `python -m tests.catalogue` writes it anew."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from posd.simulator.scenario import Expect, PrintExpect, Scenario, payments, prints
 from tests.catalogue.themes import THEMES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "scenarios.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md"
 
 HEAD = """# Scenarios: every bad day, on request
 
@@ -18,11 +18,11 @@ The simulated terminal plays each of these on the real wire. Choose one
 - **live**, for the next payment: by the key `s`, or by the control API, `POST /terminals/{serial}/scenario` with
   `{"name": "NAME"}`.
 
-`posd simulate`, `posd demo --keep` and the tests of a till ([testing.md](testing.md)) take them all.
+`posd simulate`, `posd demo --keep` and the tests of a till ([testing.md](../guides/testing.md)) take them all.
 
 A certificate and an absence begin before the payment: those can be chosen by option and live alone. Each is a TOML
 file: `posd simulate --show NAME` prints it, and a changed copy is played by `--scenario FILE.toml`. How to run the
-simulator is told in [simulator.md](simulator.md).
+simulator is told in [simulator.md](../guides/simulator.md).
 
 The last column is what posd says in the end, with its default configuration. posd's own times are real: with a faster
 terminal (`--speed`) it may end before posd shows `stalled` or `no_callback` in passing.

@@ -148,7 +148,7 @@ def test_the_page_has_the_table() -> None:
             said = 'never: `already_derived`, with `"additional": true` `chain_conflict`'
         rows.append(f"| `{kind}` | `{before}` | {said} |")
     rows += ["", "What is open or in doubt stands in the way in each of these pairs; what ended otherwise in none."]
-    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
     expected = "\n".join(f"  {row}".rstrip() for row in rows)
     assert page.split("<!-- chains -->\n")[1].split("\n  <!-- /chains -->")[0] == expected, expected
 

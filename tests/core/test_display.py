@@ -216,7 +216,7 @@ WHEN = {
 
 
 def table() -> str:
-    """Return the table of docs/integration.md, as the code has it."""
+    """Return the table of docs/guides/integration.md, as the code has it."""
     lines = ["| `display.code` | when | `type` | English | Spanish |", "| --- | --- | --- | --- | --- |"]
     for code in DisplayCode:
         kinds: defaultdict[Text, list[str]] = defaultdict(list)
@@ -231,5 +231,5 @@ def table() -> str:
 
 
 def test_the_page_has_every_text_as_it_is() -> None:
-    page = Path(__file__).parents[2] / "docs" / "integration.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "integration.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()

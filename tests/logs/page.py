@@ -1,4 +1,4 @@
-"""docs/logs.md: the text around the table, and the table."""
+"""docs/reference/logs.md: the text around the table, and the table."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from posd.logs.events import EVENTS, LogEvent
 from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 from tests.logs.found import PACKAGE
 
-PAGE = PACKAGE.parent / "docs" / "logs.md"
+PAGE = PACKAGE.parent / "docs" / "reference" / "logs.md"
 
 HEAD = """# What posd logs
 

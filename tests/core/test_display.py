@@ -233,3 +233,10 @@ def table() -> str:
 def test_the_page_has_every_text_as_it_is() -> None:
     page = Path(__file__).parents[2] / "docs" / "guides" / "integration.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
+
+
+@every("language", list(Language))
+@every("code", [DisplayCode.PAID, DisplayCode.NOT_PAID, DisplayCode.LOOKING, DisplayCode.CALL_SUPERVISOR])
+def test_the_page_for_the_cashier_has_the_text_that_the_till_shows(language: Language, code: DisplayCode) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "start" / "cashier.html").read_text()
+    assert f"<th>{text(code, OperationType.CHARGE).of(language)}</th>" in page

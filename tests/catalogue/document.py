@@ -21,8 +21,8 @@ The simulated terminal plays each of these in the real wire format. Choose one
 `posd simulate`, `posd demo --keep` and the sandbox ([testing.md](../guides/testing.md)) have all of them.
 
 A certificate and an absence begin before the payment: choose them by option or live. Each scenario is a TOML file:
-`posd simulate --show NAME` prints it, `--scenario FILE.toml` plays a changed copy. [simulator.md](../guides/simulator.md)
-says how to run the simulator.
+`posd simulate --show NAME` prints it, `--scenario FILE.toml` plays a changed copy. How to run the simulator:
+[simulator.md](../guides/simulator.md).
 
 The last column is posd's final state, with its default configuration. posd's times are real: with a faster terminal
 (`--speed`) a payment may end before posd shows `stalled` or `no_callback`.

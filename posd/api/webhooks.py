@@ -149,8 +149,9 @@ class BodyReservation:
 
     def __exit__(self, *_: object) -> None:
         self._room.bodies.give_back(self._subject)
-        self._room.size.give_back(amount=self._count)
-        self._room.of_subject.give_back(self._subject, self._count)
+        if self._count:
+            self._room.size.give_back(amount=self._count)
+            self._room.of_subject.give_back(self._subject, self._count)
 
 
 class WebhookApp:

@@ -143,7 +143,7 @@ class Inbox:
     ) -> CallbackReceipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` reads what it is compared with. Raise NotRead where that is large and `read` is None.
+        `read` reads what it is compared with. Raise BodyNotParsed where that is large and `read` is None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)

@@ -78,7 +78,7 @@ class CallContext:
     ) -> T:
         """Read much for a client (see Store.read_in_steps).
 
-        Raise Problem storage_unavailable; raise HungUp if it disconnects.
+        Raise Problem storage_unavailable; raise ClientGone if it disconnects.
         """
         with _told():
             found = await self._store.read_in_steps(function, lambda: not pieces.gone)

@@ -243,7 +243,7 @@ class Inbox:
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
         """Apply a body of the quarantine (runs inside a commit); return its verdict, None where it was recorded.
 
-        Raise NotUsable where it still cannot be used.
+        Raise StillUnusable where it still cannot be used.
         """
         try:
             event = _usable(read_event(item.body), item.subject)

@@ -117,7 +117,7 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
 def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
     """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
 
-    Raise Misfit where the one that counts is not known.
+    Raise NotDerivable where the one that counts is not known.
     """
     source = original
     if OPERATIONS[kind].takes is ReferenceSource.NEWEST:

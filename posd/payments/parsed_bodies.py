@@ -32,9 +32,7 @@ class EventReadings:
         if len(body) <= APART_BYTES:
             return read_event(body)
         digest = hashlib.sha256(body).digest()
-        reading = self._readings.pop(digest, None)
-        if reading is None:
-            reading = await read_apart(_read, body, sender)
+        reading = self._readings.pop(digest, "") or await read_apart(_read, body, sender)
         self._readings[digest] = reading  # the newest is the last
         if len(self._readings) > MAX_READINGS:
             del self._readings[next(iter(self._readings))]
@@ -44,8 +42,7 @@ class EventReadings:
         """Return an event that was read, or is small. Raise BodyNotParsed, NotAnEvent."""
         if len(body) <= APART_BYTES:
             return read_event(body)
-        reading = self._readings.get(hashlib.sha256(body).digest())
-        if reading is None:
+        if (reading := self._readings.get(hashlib.sha256(body).digest())) is None:
             raise BodyNotParsed(body)
         return _event(reading)
 

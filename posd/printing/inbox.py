@@ -88,7 +88,7 @@ class PrintInbox:
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise NotUsable."""
+        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise StillUnusable."""
         try:
             report = read_webhook(item.body)
         except NotAPrintEvent as error:

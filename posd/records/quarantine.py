@@ -167,7 +167,8 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     """One kind of record, to be derived again from what came.
 
     `differing` returns in what a record differs from what follows, and what stores that inside a commit.
-    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict. Raise NotUsable.
+    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
+    StillUnusable.
     `tell` logs how many were derived, and how many of them differed. `begins_after`: the rowid of the last record of
     before there was a journal, 0 where all have one.
     """

@@ -192,7 +192,7 @@ class Aborts:
             free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
-        """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
+        """Record the result, and free the terminal if the transaction ended meanwhile; return its state."""
         transaction = rows.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)

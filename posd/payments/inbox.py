@@ -75,7 +75,7 @@ class Inbox:
     async def receive(
         self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()
     ) -> CallbackReceipt:
-        """Take the body of a callback; return what became of it and the answer."""
+        """Process the body of a callback; return its result and the answer."""
         came, event = ReceivedCallback(body, peer, self._now(), headers), None
         try:
             event = _usable(await self._readings.read(body, peer), client_transaction_id)
@@ -116,7 +116,7 @@ class Inbox:
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Note that an authentic callback began and did not become whole: a terminal has the request.
+        """Record that an authentic callback began and did not become whole: a terminal has the request.
 
         Only of what might otherwise be proved never to have started; the terminal sends the event again.
         """
@@ -129,7 +129,7 @@ class Inbox:
             record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
     async def lose(self, client_transaction_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Note on the transaction that an authentic callback of it could not be read, and ask for it."""
+        """Record on the transaction that one of its authentic callbacks was unreadable, and query its terminal."""
         return await self.callbacks.lose(client_transaction_id, lost, self._now(), _settled)
 
     def _apply(
@@ -230,7 +230,7 @@ class Inbox:
     def _after_removal(
         self, unit: WriteTransaction, removed: Pruned, event: TransactionEvent, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
+        """Process an event of a payment that retention removed: ignored, or kept if it contradicts the outcome."""
         if not contradicts(removed, event.status):
             return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
@@ -267,7 +267,7 @@ class Inbox:
     def _unsigned(
         self, event: TransactionEvent, known: Transaction | Pruned | None, came: ReceivedCallback
     ) -> RefusedBody | None:
-        """Say why an event is refused by its signature, if it is.
+        """Return why an event is refused by its signature, or None.
 
         The terminal that was asked decides; what the body says counts only where that is not known.
         """
@@ -278,7 +278,7 @@ class Inbox:
     def _unwelcome(
         self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
     ) -> RefusedBody | None:
-        """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events).
+        """Return why an event of this merchant or terminal is refused, or None (terminal API, Events).
 
         That either cannot be read is no reason: the token of the address was given to one terminal, for this payment.
         """

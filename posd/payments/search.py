@@ -124,7 +124,7 @@ class Searching:
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
-        """Tell whether this search has found another transaction of the terminal than this one.
+        """Return whether this search has found another transaction of the terminal than this one.
 
         Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
         """

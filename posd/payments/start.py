@@ -299,7 +299,7 @@ class Payments:
         return StartRoute(to, callback, until, row.errors_in_2xx, amount_unit)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
-        """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
+        """Do steps 3 to 5; return the transaction as recorded, and whether this call started it. Raise Problem."""
         draft, way = drafted
         identity = draft.client_transaction_id
         transaction, certain = draft, True

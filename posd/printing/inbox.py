@@ -57,7 +57,7 @@ class PrintInbox:
         self.callbacks = CallbackInbox(rows.PRINT_JOB, store, intake, record.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
-        """Take the body of a webhook; return what became of it and the answer."""
+        """Process the body of a webhook; return its result and the answer."""
         came = ReceivedCallback(body, peer, self._now(), headers)
         try:
             report = await read_apart(read_webhook, body, peer)
@@ -84,7 +84,7 @@ class PrintInbox:
         self.callbacks.on_unusable(print_job_id)
 
     async def lose(self, print_job_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Note on the job that an authentic webhook of it could not be read, and ask for it."""
+        """Record on the job that one of its authentic webhooks was unreadable, and query its terminal."""
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
@@ -101,7 +101,7 @@ class PrintInbox:
         return receipt.verdict
 
     def _unsigned(self, known: PrintJob | None, came: ReceivedCallback) -> str:
-        """Say why a webhook is refused by its signature, empty where it is not.
+        """Return why a webhook is refused by its signature, empty where it is not.
 
         The terminal that was asked decides. A webhook names none: one of a job that is not known is believed by its
         address.
@@ -136,5 +136,5 @@ class PrintInbox:
 
 
 def _belongs(job: PrintJob, report: JobReport) -> bool:
-    """Tell whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
+    """Return whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
     return report.job_id is None or belongs(job, report.job_id)

@@ -75,7 +75,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 
 
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
-    """Note that the job is about to be sent, to where its terminal is now (runs inside the commit).
+    """Record that the job is about to be sent, to its terminal's present address (runs inside the commit).
 
     Return it, None where it is no longer to be sent.
     """
@@ -158,7 +158,7 @@ class Printing:
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
+        """Return whether the creation of that job waits in line, runs, or is not recorded yet."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:

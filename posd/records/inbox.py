@@ -113,7 +113,7 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Keep a body that cannot be used (runs inside the commit)."""
+        """Store an unusable body (runs inside the commit)."""
         known = self.kind.table.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal

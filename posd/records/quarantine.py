@@ -53,7 +53,7 @@ class _Signed(msgspec.Struct, frozen=True):
 
 
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
-    """Keep a refused body of an authentic callback, the same bytes once; tell whether it is kept: there is a limit."""
+    """Store a refused body of an authentic callback, the same bytes once; return whether the limit allows it."""
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
         (came.body, channel, subject),
@@ -114,7 +114,7 @@ def count(db: sqlite3.Connection) -> int:
 
 
 def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
-    """Take a body out of the quarantine, because it was recorded as an event; return how many its subject still has."""
+    """Remove a body that was recorded as an event; return how many its subject still has."""
     remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)

@@ -60,7 +60,7 @@ class RunningCalls:
 
     @asynccontextmanager
     async def alone(self, identity: str) -> AsyncIterator[None]:
-        """Let one call of an id through at a time."""
+        """Allow one call of an id at a time."""
         while (busy := self._busy.get(identity)) is not None:
             await asyncio.wait({busy})
         mine = self._busy[identity] = asyncio.get_running_loop().create_future()

@@ -56,21 +56,21 @@ class Inbox:
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        intake: Quotas | None = None,
-        doubts: ApprovalChecks | None = None,
+        quotas: Quotas | None = None,
+        approval_checks: ApprovalChecks | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
-        self._intake = intake or Quotas()
+        self._quotas = quotas or Quotas()
         self._recorded: dict[str, int] = {}
         self._readings = EventReadings()
-        self._doubts = doubts or ApprovalChecks("", lambda: True)
+        self._checks = approval_checks or ApprovalChecks("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
         write_down = partial(record, outstanding=outstanding)
-        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._intake, write_down, on_unusable, comes_once=False)
+        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._quotas, write_down, on_unusable, comes_once=False)
 
     async def receive(
         self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()
@@ -88,7 +88,7 @@ class Inbox:
                 identity=client_transaction_id,
                 event=event,
                 came=came,
-                came_at=self._doubts.believed(event, came.at),  # by the clock as it is now, not when it is committed
+                came_at=self._checks.believed(event, came.at),  # by the clock as it is now, not when it is committed
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
         if receipt.result is CallbackResult.NOT_STORED:
@@ -169,7 +169,7 @@ class Inbox:
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body, newest)
         self._recorded[identity] = recorded + 1
-        doubt = self._doubts.about(unit.db, stored, after, event, came_at)
+        doubt = self._checks.about(unit.db, stored, after, event, came_at)
         if doubt is not None:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
@@ -214,7 +214,7 @@ class Inbox:
         limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
         if limit is not None or urgent(transaction.trail, event, seen=seen):
             return limit
-        return self._intake.limit_of_event(_sender(transaction), size)
+        return self._quotas.limit_of_event(_sender(transaction), size)
 
     def _keep_out(
         self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime

@@ -171,7 +171,7 @@ class Reconciler:
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
         at = max(
-            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.intake.calls.seconds_until(item.identity)
+            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.quotas.calls.seconds_until(item.identity)
         )
         item.watch = schedule.want(item.watch, at)
 
@@ -194,7 +194,7 @@ class Reconciler:
     def _require_calls(self, identity: str) -> None:
         """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
         try:
-            self._searching.intake.require_calls(identity, "cannot ask now")
+            self._searching.quotas.require_calls(identity, "cannot ask now")
         except Problem:
             self.unusable(identity)
             raise
@@ -409,7 +409,7 @@ class Reconciler:
         wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         if wanted:
-            self._searching.intake.calls.take(identity)
+            self._searching.quotas.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:

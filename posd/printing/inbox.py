@@ -47,14 +47,14 @@ class PrintInbox:
         fleet: Fleet,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
         self._fleet = fleet
         self._now = now
         self._store = store
-        intake = intake or Quotas()
-        self.callbacks = CallbackInbox(rows.PRINT_JOB, store, intake, record.record, on_unusable, comes_once=True)
+        quotas = quotas or Quotas()
+        self.callbacks = CallbackInbox(rows.PRINT_JOB, store, quotas, record.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
         """Process the body of a webhook; return its result and the answer."""

@@ -128,7 +128,7 @@ class Reconciler:
         store.hub.listen(self._changed, TransactionChanged)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
-        """Take up what an earlier daemon left: each is asked for at once."""
+        """Schedule what an earlier daemon left open: each is queried at once."""
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
@@ -171,7 +171,7 @@ class Reconciler:
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
         at = max(
-            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.intake.calls.seconds_until(item.identity)
+            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.quotas.calls.seconds_until(item.identity)
         )
         item.watch = schedule.want(item.watch, at)
 
@@ -194,7 +194,7 @@ class Reconciler:
     def _require_calls(self, identity: str) -> None:
         """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
         try:
-            self._searching.intake.require_calls(identity, "cannot ask now")
+            self._searching.quotas.require_calls(identity, "cannot ask now")
         except Problem:
             self.unusable(identity)
             raise
@@ -226,7 +226,7 @@ class Reconciler:
                     item.timer.cancel()
 
     def _wait(self, identity: str) -> None:
-        """Have it asked for when that is due by what is known now."""
+        """Schedule its next query by what is known now."""
         item = self._watched.get(identity)
         if item is None or not self._running or identity in self._calls:  # after a call it is planned anew
             return
@@ -256,7 +256,7 @@ class Reconciler:
             await asyncio.wait(calls)
 
     def _changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Hear of changes after their COMMIT, on the loop."""
+        """Process changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
             self._wait(change.id)
@@ -316,7 +316,7 @@ class Reconciler:
             self._keep(change.id, schedule.want(watch, now), change.attention)
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
-        """Take what an abort brought: a piece of the proof, or a reason to ask."""
+        """Process the result of an abort: a part of the proof, or a reason to query."""
         if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
@@ -402,14 +402,14 @@ class Reconciler:
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Take the plan of a transaction, so that what is wanted meanwhile stands; tell whether it was wanted."""
+        """Remove the plan of a transaction, so that a new request is kept; return whether it was requested."""
         item = self._watched.get(identity)
         if item is None:
             return False
         wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         if wanted:
-            self._searching.intake.calls.take(identity)
+            self._searching.quotas.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
@@ -461,7 +461,7 @@ class Reconciler:
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
-        """Go on with the proof that it never started; conclude it where it is whole."""
+        """Continue the proof that it never started; conclude it where it is complete."""
         identity, terminal = transaction.client_transaction_id, transaction.terminal
         item = self._watched.get(identity)
         if item is None:

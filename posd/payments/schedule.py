@@ -122,7 +122,7 @@ def news(
     gap: bool,
     aborting: bool = False,
 ) -> TransactionWatch:
-    """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
+    """Process a change of it: `event` where it was one, `gap` where it shows that another is missing."""
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):

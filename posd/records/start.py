@@ -60,7 +60,7 @@ class RunningCalls:
 
     @asynccontextmanager
     async def alone(self, identity: str) -> AsyncIterator[None]:
-        """Let one call of an id through at a time."""
+        """Allow one call of an id at a time."""
         while (busy := self._busy.get(identity)) is not None:
             await asyncio.wait({busy})
         mine = self._busy[identity] = asyncio.get_running_loop().create_future()
@@ -107,12 +107,12 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 class Starts(Generic[R, Q, D]):
     """The starts of one kind of record: of one id one runs after the other, and a known id is answered as recorded."""
 
-    def __init__(self, rules: StartRules[R, Q, D], store: Store, intake: Quotas, missing: "Missing") -> None:
+    def __init__(self, rules: StartRules[R, Q, D], store: Store, quotas: Quotas, missing: "Missing") -> None:
         self.running = RunningCalls()
         self.draining = False
         self._rules = rules
         self._store = store
-        self._intake = intake
+        self._quotas = quotas
         self._missing = missing
 
     async def start(
@@ -144,7 +144,7 @@ class Starts(Generic[R, Q, D]):
                         raise refusal
                     self.refuse_draining()  # before anything that takes time
                     draft = await rules.draft(identity, request, faults)
-                    self._intake.require_free(rules.free, rules.cannot)
+                    self._quotas.require_free(rules.free, rules.cannot)
                     rules.quota.require(sender, size, rules.cannot)
                     known, started = await rules.run(draft)
                 if started:

@@ -132,7 +132,10 @@ class LaneStream:
         return StoredMessage(found.seq or 0, found.data or b"")
 
     async def publish(self, data: bytes, expected: int) -> int:
-        """Publish after the message of that number; return the new number. Raise NotLast, TooLarge, StreamAway."""
+        """Publish after the message of that number; return the new number.
+
+        Raise SubjectMoved, MessageTooLarge, StreamAway.
+        """
         headers = {EXPECTED: str(expected)}
         if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client does not count
             raise MessageTooLarge

@@ -115,7 +115,7 @@ class RunningDaemon:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def shown(self) -> bytes:
-        """Return the certificate (DER) that the listener shows. Raise NotShown."""
+        """Return the certificate (DER) that the listener shows. Raise CertificateNotShown."""
         return shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
 
     def reload(self) -> bool:

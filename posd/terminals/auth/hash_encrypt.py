@@ -76,7 +76,7 @@ class SigningMoment:
         return f'{{"data":"{iv.hex()}:{text.hex()}"}}'.encode()
 
     def opened(self, body: bytes) -> bytes:
-        """Return the decrypted reply; an unencrypted one as it is. Raise Unreadable if this key does not fit."""
+        """Return the decrypted reply; an unencrypted one as it is. Raise UnreadableReply if this key does not fit."""
         sealed = _sealed(body)
         if sealed is None:
             return body

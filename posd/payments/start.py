@@ -174,7 +174,7 @@ class Payments:
         """
         self._starts.draining = True
         await self._starts.running.wait(seconds)
-        self._fleet.hurry()
+        self._fleet.cancel_calls()
         await self._starts.running.wait()
 
     # 2. The request is checked.

@@ -59,7 +59,7 @@ class RunningCalls:
             task.exception()  # seen: the till that would have heard of it may have hung up
 
     @asynccontextmanager
-    async def alone(self, identity: str) -> AsyncIterator[None]:
+    async def per_id_lock(self, identity: str) -> AsyncIterator[None]:
         """Allow one call of an id at a time."""
         while (busy := self._busy.get(identity)) is not None:
             await asyncio.wait({busy})
@@ -136,7 +136,7 @@ class Starts(Generic[R, Q, D]):
             request, faults = rules.read(body)
         except MalformedJson as error:
             refusal = refusal or malformed(error, rules.nothing)
-        async with self.running.alone(identity.lower()):
+        async with self.running.per_id_lock(identity.lower()):
             known = await self._look_up(identity)
             if known is None:
                 with of_unknown_id(self._missing):

@@ -250,7 +250,7 @@ class TerminalAccess:
         """Whether a call is open."""
         return bool(self._deadlines)
 
-    def hurry(self) -> None:
+    def cancel_calls(self) -> None:
         """Cancel the open calls, as a time-out does; later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:

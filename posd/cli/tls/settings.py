@@ -119,7 +119,7 @@ class RunningDaemon:
         return shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
 
     def reload(self) -> bool:
-        """Tell it to take the files up now (SIGHUP); tell whether this user may. Else it looks by itself."""
+        """Order it to load the files now (SIGHUP); return whether this user may. Else it looks by itself."""
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 connection.connect(str(self.socket))

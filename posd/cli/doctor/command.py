@@ -17,7 +17,7 @@ from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor.context import AS_ROOT, CheckFinding, CheckStatus, me
+from posd.cli.doctor.context import CheckFinding, CheckStatus, texts
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
@@ -50,7 +50,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
     config, problems = read(file, check_files=False)
     shop = DoctorContext(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:
-        _header(output)
+        output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
     for name, check in CHECKS.items():
         if config is None and check.needs_configuration:
             continue
@@ -61,9 +61,11 @@ def doctor(ctx: click.Context, output: Output) -> None:
         output.json(msgspec.json.encode(shop.found))
     else:
         if hidden := [one for one in shop.found if _hidden(one)]:
-            _group(output, "Not looked at", [_as_one(hidden)])
+            subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
+            said = shop.tell("unseen.all", shop.me, subjects=subjects)
+            _group(output, "Not looked at", [msgspec.structs.replace(said, check="not looked at")])
         _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
-    sys.exit(_code(shop.found, there=shop.running.there))
+    sys.exit(_code(shop.found, there=shop.there))
 
 
 def _code(found: Sequence[CheckFinding], *, there: bool) -> ExitCode:
@@ -75,25 +77,7 @@ def _code(found: Sequence[CheckFinding], *, there: bool) -> ExitCode:
 
 def _hidden(one: CheckFinding) -> bool:
     """Whether nothing is known of it, for this user may not look at it."""
-    return one.unseen and one.todo == AS_ROOT
-
-
-def _as_one(hidden: Sequence[CheckFinding]) -> CheckFinding:
-    """Return all that this user may not look at as one finding."""
-    subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
-    return CheckFinding(
-        status=CheckStatus.WARNING,
-        check="not looked at",
-        subject=me(),
-        meaning=f"it may not look at {subjects}",
-        todo=AS_ROOT,
-        commands=hidden[0].commands,
-    )
-
-
-def _header(output: Output) -> None:
-    """Name the columns, for programs."""
-    output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
+    return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 
 def _group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:

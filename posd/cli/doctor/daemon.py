@@ -6,129 +6,101 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from posd import __version__
 from posd.base.files import user_name
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.doctor.context import (
-    DoctorContext,
-    Findings,
-    SubjectFinding,
-    TerminalAddress,
-    failure,
-    me,
-    ok,
-    refusal,
-    warning,
-)
-from posd.cli.doctor.users import bindable, group_name, tried_as
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
+from posd.cli.doctor.users import being, group_name, port_refused
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
-SEE_OTHERS = "see what the other lines say of it"
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
 OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "identity")
+#: Counters of the status resource that a person has to look at.
+OF_STATUS = ("in_doubt", "attention")
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
 
 
-def find(shop: DoctorContext) -> dict[Path, str]:
+def find(shop: DoctorContext) -> dict[Path, OSError | None]:
     """Find the process of the daemon, without asking it anything.
 
-    Return its sockets that cannot be connected to -> why. The socket of the tills may be held by systemd, which starts
-    posd for a call: it is left alone while no daemon holds its lock.
+    Return its sockets that were tried -> why they cannot be connected to; the last may have been. The socket of the
+    tills may be held by systemd, which starts posd for a call: it is left alone while no daemon holds its lock.
     """
-    running = shop.running
-    running.pid = _lock_holder(shop)
+    shop.pid = _lock_holder(shop)
     config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
     sockets = [shop.socket] if shop.socket else [config.local_api.admin_socket]
-    if not shop.socket and running.pid is not None:
+    if not shop.socket and shop.pid is not None:
         sockets.append(config.local_api.till_socket)
-    closed = {}
+    tried: dict[Path, OSError | None] = {}
     for path in sockets:
         try:
-            pid, uid = _process(path)
+            pid, shop.uid = _process(path)
         except OSError as error:
-            closed[path] = error.strerror or str(error)
+            tried[path] = error
         else:
-            if running.pid is None:
-                running.pid, running.uid = pid, uid
-            shop.answering = path
+            shop.pid, tried[path] = shop.pid or pid, None
             break
     with suppress(OSError):
-        running.uid = Path(f"/proc/{running.pid}").stat().st_uid
-    return closed
+        shop.uid = Path(f"/proc/{shop.pid}").stat().st_uid
+    return tried
 
 
-def check_service(shop: DoctorContext) -> Findings:
+def check(shop: DoctorContext) -> Findings:
     """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
-    running, closed = shop.running, find(shop)
-    log = (shop.as_root("journalctl", "-u", "posd", "-n", "20", "-o", "cat"),) if shop.service is not None else ()
-    if (path := shop.answering) is not None:
-        try:
-            yield from _ask(shop, path)
-        except (Unreachable, Problem, OSError) as error:
-            meaning = f"posd is there and does not answer as it should: {error}"
-            yield failure(path, meaning, "restart posd; look at its log", *shop.systemctl("restart"), *log)
-        return
-    path, reason = next(iter(closed.items()))
-    if not running.there:
-        start = shop.systemctl("start") or (shop.posd("run"),)
-        yield failure(
-            "posd",
-            f"posd does not run: no card can be charged. Nothing answers on {path} ({reason})",
-            "start it, once all that has failed here is mended; then run posd doctor again: some things show only then",
-            *start,
-            *log,
-        )
-    elif any(os.path.exists(path) and not os.access(path, os.W_OK) for path in closed):  # noqa: PTH110
-        group = group_name(next(path for path in closed if path.exists()).stat().st_gid)
-        meaning = f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})"
-        join = shop.as_root("usermod", "-aG", group, me())
-        yield warning("posd", meaning, "join the group of the socket and log in anew, or run this as root", join)
+    tried = find(shop)
+    for path, closed in tried.items():
+        if closed is None:
+            try:
+                yield from _ask(shop, path)
+            except (Unreachable, Problem, OSError) as error:
+                yield shop.tell("daemon.answers_badly", path, error=error)
+            return
+    path, reason = next(iter(tried.items()))
+    given: dict[str, Any] = {"path": path, "reason": reason.strerror if reason else ""}
+    if not shop.there:
+        yield shop.tell("daemon.stopped", "posd", **given)
+    elif forbidden := [one for one in tried if os.access(one, os.F_OK) and not os.access(one, os.W_OK)]:
+        yield shop.tell("daemon.closed", "posd", **given, socket_group=group_name(forbidden[0].stat().st_gid))
     else:
         place = "--socket" if shop.socket else f"local_api.directory ({path.parent})"
-        yield failure(
-            "posd",
-            f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})",
-            f"restart posd; if that does not help, look at its log, and at {place}",
-            *shop.systemctl("restart"),
-            *log,
-        )
+        yield shop.tell("daemon.silent", "posd", **given, place=place)
 
 
 def _ask(shop: DoctorContext, path: Path) -> Findings:
-    running = shop.running
+    counters = None
     with Api(path) as api:
         version = api.get("/version").body
-        running.health = api.get("/health", also={503}).body
-        running.terminals = api.get("/terminals", {"all": "true"}).body["terminals"]
-    running.answers = True
-    for terminal in running.terminals:
+        shop.checks = api.get("/health", also={503}).body.get("checks", {})
+        shop.terminals_of_daemon = api.get("/terminals", {"all": "true"}).body["terminals"]
+        with suppress(Problem):  # a till may not see it
+            counters = api.get("/status").body["counters"]
+    shop.answers = True
+    for terminal in shop.terminals_of_daemon:
         if terminal.get("in_fleet", True) and terminal["base_url"] and terminal["source"] == "mdns":
-            shop.addresses[terminal["serial"]] = TerminalAddress(terminal["base_url"], "mdns")
-    who = f", process {running.pid} of {user_name(running.uid)}" if running.pid and running.uid is not None else ""
-    yield ok("posd", f"posd {version['version']} runs and answers on {path}{who}")
+            shop.addresses[terminal["serial"]] = terminal["base_url"]
+    who = f", process {shop.pid} of {user_name(shop.uid)}" if shop.pid and shop.uid is not None else ""
+    yield shop.tell("daemon.runs", "posd", version=version["version"], path=path, who=who)
     if version["version"] != __version__ or version["schema"] != schema_version():
-        yield warning(
-            "version",
-            f"posd {version['version']} runs, but {__version__} is installed here",
-            "restart posd when no payment is under way, so that what is installed is what runs",
-            *shop.systemctl("restart"),
-        )
+        yield shop.tell("daemon.other_version", "version", version=version["version"], installed=__version__)
     for name in OF_HEALTH:
-        state = shop.health(name)
-        tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
-        if tell is warning and name == "identity":
-            tell = failure  # no card can be charged on that terminal
-        if tell is None or shop.failed(name):
+        said = shop.health(name)
+        status = {"degraded": "warning", "failing": "failure"}.get(str(said.get("status")))
+        if status is None or shop.failed(name):
             continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
-        look = (f"sudo {shop.command('config', 'check')}", *shop.systemctl("reload"))
-        commands = look if name == "configuration" else ()  # posd status says no more of it, and names this command
-        yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS, *commands)
+        code = "configuration" if name == "configuration" else "health"  # posd status says no more of the former
+        # Of a terminal that is disputed no card can be charged.
+        status = "failure" if name == "identity" else status
+        yield shop.tell(
+            f"daemon.{code}", name.replace("_", " "), status, detail=said.get("detail"), todo=said.get("todo")
+        )
+    for name in OF_STATUS:
+        if counters and (count := counters[name]):
+            yield shop.tell(f"daemon.{name}", "payments", count=count)
 
 
 def _process(path: Path) -> tuple[int, int]:
@@ -169,22 +141,6 @@ def lock_holder(path: Path) -> int | None:
 _LISTENING = "0A"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A program that listens: its user, and the process where this user may see it."""
-
-    uid: int
-    pid: int | None
-
-    def __str__(self) -> str:
-        user = user_name(self.uid)
-        if self.pid is None:
-            return f"a program of {user} ({me()} may not see which)"
-        with suppress(OSError):
-            return f"{Path(f'/proc/{self.pid}/comm').read_text().strip()} (process {self.pid} of {user})"
-        return f"process {self.pid} of {user}"
-
-
 def check_ports(shop: DoctorContext) -> Findings:
     """Tell which program has the ports that posd listens on."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
@@ -193,105 +149,57 @@ def check_ports(shop: DoctorContext) -> Findings:
         yield _port(shop, "metrics.listen", metrics, metrics.port)
 
 
-def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> SubjectFinding:
+def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
     """Say of one of them whether it is free, or held by posd; `actual` is the port that posd says it has."""
-    running, subject, restart = shop.running, str(listen), shop.systemctl("restart")
+    given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
-        return warning(
-            subject,
-            "port 0 is any free port, for trials only: after a restart it is another one",
-            f'write a port into {key}, as in "{listen.host}:8443"',
-            shop.edit(key),
-        )
+        return shop.tell("port.any", listen, **given)
     if actual != listen.port:
-        return failure(
-            subject,
-            f"posd runs and listens on port {actual}, not on the one that the configuration names",
-            "restart posd when no payment is under way; the configuration was changed after it started",
-            *restart,
-        )
-    reason = _refused(shop, listen)
-    if reason == "":
-        if running.there:
-            return failure(
-                subject,
-                f"posd runs, and no program listens on the port that the configuration names ({key})",
-                "restart posd; the configuration was perhaps changed after it started",
-                *restart,
-            )
-        return ok(subject, "the port is free: posd can listen on it")
-    if reason == os.strerror(errno.EADDRINUSE):
-        return _held(shop, key, listen)
-    if reason == os.strerror(errno.EADDRNOTAVAIL):
-        return refusal(
-            key,
-            subject,
-            f"posd cannot listen on it ({reason}): this machine does not have the address {listen.host}",
-            f'write an address that it has, or all of them: {key.partition(".")[2]} = "0.0.0.0:{listen.port}"',
-            "ip -brief address",
-            shop.edit(key),
-        )
-    return refusal(
-        key,
-        subject,
-        f"posd cannot listen on it ({reason}): ports below 1024 are not for the user {shop.user.name}",
-        f"choose a port from 1024 on in {key}",
-        shop.edit(key),
-    )
+        return shop.tell("port.elsewhere", listen, **given, actual=actual)
+    with being(shop.user):
+        refused = port_refused(listen.host, listen.port)
+    may_bind = shop.service is not None and "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
+    holders = list(_listeners(listen.port))
+    number = (refused.errno or 0) if refused else 0
+    if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may perhaps have it
+        number = errno.EADDRINUSE if holders else 0
+    if number == 0:
+        return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)
+    if number != errno.EADDRINUSE:
+        code = "port.not_ours" if number == errno.EADDRNOTAVAIL else "port.forbidden"
+        return shop.tell(code, listen, **given, reason=os.strerror(number))
+    if shop.there and any((pid or shop.pid) == shop.pid and shop.uid in (None, uid) for uid, pid in holders):
+        return shop.tell("port.posd", listen, **given)
+    uid, pid = holders[0] if holders else (None, None)
+    return shop.tell("port.taken", listen, **given, holder=_holder(shop, uid, pid), holds=pid)
 
 
-def _held(shop: DoctorContext, key: str, listen: ListenAddress) -> SubjectFinding:
-    """Say which program has a port: posd, or another one."""
-    running = shop.running
-    holders = list(listeners(listen.port))
-    if running.there and any((one.pid or running.pid) == running.pid and _same(one, shop) for one in holders):
-        return ok(listen, f"posd listens on it (process {running.pid})")
-    holder = holders[0] if holders else None
-    pid = holder.pid if holder is not None else None
-    return refusal(
-        key,
-        listen,
-        f"the port is taken by {holder or 'a program that cannot be seen from here'}: posd cannot listen on it"
-        + (", and the terminals reach that program instead" if running.there else ", and will not start"),
-        f"stop that program, or choose another port in {key}; then start posd",
-        shop.as_root("kill", pid) if pid else shop.as_root("ss", "-ltnp", f"sport = :{listen.port}"),
-        *shop.systemctl("restart"),
-    )
-
-
-def _same(holder: Holder, shop: DoctorContext) -> bool:
-    return shop.running.uid is None or holder.uid == shop.running.uid
-
-
-def _refused(shop: DoctorContext, listen: ListenAddress) -> str:
-    """Try to listen as the user of posd; return why it cannot, "" where it can."""
-    if shop.service is not None and "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities"):
-        return bindable(listen.host, listen.port)
-    reason = tried_as(shop.user, partial(bindable, listen.host, listen.port), str)
-    if reason == os.strerror(errno.EACCES) and not shop.can_try:
-        # A port below 1024: posd may perhaps have it, and not this user.
-        return os.strerror(errno.EADDRINUSE) if any(listeners(listen.port)) else ""
-    return reason
-
-
-def listeners(port: int) -> Iterator[Holder]:
-    """Yield the programs that listen on a TCP port, on any address."""
+def _listeners(port: int) -> Iterator[tuple[int, int | None]]:
+    """Yield user and process (None where this user may not see it) of the programs that listen on a TCP port."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[3] == _LISTENING and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                    yield Holder(int(fields[7]), _holder(fields[9]))
+                    yield int(fields[7]), next(_owners(fields[9]), None)
 
 
-def _holder(inode: str) -> int | None:
-    """Return a process that has a socket open, None where this user may not see it."""
-    for directory in Path("/proc").iterdir():
-        if not directory.name.isdigit():
-            continue
+def _owners(inode: str) -> Iterator[int]:
+    """Yield the processes that have a socket open, as far as this user may see them."""
+    for directory in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             for descriptor in (directory / "fd").iterdir():
                 with suppress(OSError):
                     if os.readlink(descriptor) == f"socket:[{inode}]":  # noqa: PTH115 - its target is no path
-                        return int(directory.name)
-    return None
+                        yield int(directory.name)
+
+
+def _holder(shop: DoctorContext, uid: int | None, pid: int | None) -> str:
+    if uid is None:
+        return "a program that cannot be seen from here"
+    if pid is None:
+        return f"a program of {user_name(uid)} ({shop.me} may not see which)"
+    name = ""
+    with suppress(OSError):
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    return f"{name or 'a program'} (process {pid} of {user_name(uid)})"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from posd.cli.doctor.context import DoctorContext, Findings, TerminalAddress, failure, ok, warning
+from posd.cli.doctor.context import DoctorContext, Findings
 from posd.config.schema import DiscoveryConfig
 from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement
 from posd.terminals.interfaces import snapshot
@@ -25,64 +25,38 @@ def check(shop: DoctorContext) -> Findings:
 
     discovery = shop.settings.discovery
     if not discovery.enabled:
-        yield ok("discovery", "switched off in the configuration: terminals are found at their base_url alone")
+        yield shop.tell("mdns.off", "discovery")
         return
     needing = [one.serial for one in shop.terminals if not one.base_url and one.access_mode == "local"]
-    tell = failure if needing else warning
+    status = "failure" if needing else "warning"
     selection = select(snapshot(), discovery.interfaces)
     for address in selection.missing:
-        yield failure(
-            address,
-            "discovery.interfaces names this address, and no interface of this machine has it: no terminal is found "
-            "there",
-            "did this machine get another address? Correct discovery.interfaces, or leave it empty for all interfaces",
-            "ip -brief address",
-            shop.edit("discovery.interfaces"),
-        )
+        yield shop.tell("mdns.no_interface", address)
     if not selection.spoken:
         if not selection.missing:
-            meaning = "this machine has no network interface with an address, except to itself"
-            yield tell("interfaces", meaning, "check cable, WLAN and DHCP of this machine", "ip -brief address")
+            yield shop.tell("mdns.no_network", "interfaces", status)
         return
     try:
         found = asyncio.run(_listen(discovery, selection))
     except (OSError, RuntimeError) as error:
-        listening = shop.as_root("ss", "-lunp", "sport = :5353")
-        todo = "check these interfaces, and which program keeps UDP port 5353 to itself"
-        yield tell(names(selection), f"mDNS does not work here: {error}", todo, "ip -brief address", listening)
+        yield shop.tell("mdns.broken", names(selection), status, reason=error)
         return
-    yield from _judge(shop, names(selection), found, needing)
-
-
-def _judge(shop: DoctorContext, interfaces: str, found: list[Announcement], needing: list[str]) -> Findings:
-    """Report the announced terminals, and store their addresses."""
-    fleet = shop.terminals_by_serial
+    fleet = {terminal.serial: terminal for terminal in shop.terminals}
     for item in found:
         one = fleet.get(item.serial)
         if one is not None and not one.base_url:
-            shop.addresses.setdefault(
-                item.serial, TerminalAddress(f"{one.scheme}://{item.hosts[0]}:{item.port}", "mdns")
-            )
+            shop.addresses.setdefault(item.serial, f"{one.scheme}://{item.hosts[0]}:{item.port}")
     heard = sorted({item.serial for item in found})
-    ours, strangers = (
-        ", ".join(serial for serial in heard if (serial in fleet) is ours_alone) for ours_alone in (True, False)
-    )
-    beside = f"; {strangers} too, which the configuration does not name" if strangers else ""
+    strangers = ", ".join(serial for serial in heard if serial not in fleet)
     lost = [serial for serial in needing if serial not in heard and serial not in shop.addresses]
-    if not lost:
-        yield ok(interfaces, f"queries were sent; terminals that answered: {ours or 'none'}{beside}")
-        return
-    meaning = f"queries were sent: {', '.join(lost)} can be found by mDNS alone, and was not heard{beside}"
-    if strangers:
-        todo = "is that the same device? Then write its serial into the configuration as it announces it"
-        yield warning(interfaces, meaning, todo, shop.edit_terminal(lost[0], "serial"))
-        return
-    yield warning(
-        interfaces,
-        meaning,
-        "are they switched on, and in this network? Does the WLAN hold multicast back (client isolation, IGMP "
-        "snooping)? Does a firewall of this machine keep UDP 5353 out? Else write base_url for them",
-        shop.command("terminals", "--all"),
+    code = ("another" if strangers else "silent") if lost else "heard"
+    yield shop.tell(
+        f"mdns.{code}",
+        names(selection),
+        ours=", ".join(serial for serial in heard if serial in fleet) or "none",
+        others=f"; {strangers} too, which the configuration does not name" if strangers else "",
+        lost=", ".join(lost),
+        section=next((f"terminals[{n}]" for n, one in enumerate(shop.settings.terminals) if one.serial in lost), ""),
     )
 
 

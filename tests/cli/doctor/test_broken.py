@@ -117,7 +117,7 @@ def the_key_is_of_another_certificate(setup: SetUp, *_: Any) -> None:
     shutil.copy(setup.terminal.directory / "server.key", setup.tls.private_key)
 
 
-@broken("certificate", "chain", "refuses the certificate: it is signed by a CA that is not trusted")
+@broken("certificate", "chain", "refuses the certificate: it is signed by another CA")
 def the_certificate_is_of_another_ca(setup: SetUp, *_: Any) -> None:
     for name in ("server.crt", "server.key"):
         shutil.copy(setup.terminal.directory / name, setup.state / "tls" / name)
@@ -181,7 +181,7 @@ def the_database_is_of_a_newer_posd(setup: SetUp, *_: Any) -> None:
         db.execute("PRAGMA user_version = 999")
 
 
-@broken("terminal", SERIAL, "a device is there, and nobody listens on this port")
+@broken("terminal", SERIAL, "nothing listens there: the device is on")
 def the_terminal_is_switched_off(setup: SetUp, stack: ExitStack, *_: Any) -> None:
     free = stack.enter_context(socket.socket())
     free.bind(("127.0.0.1", 0))  # bound and not listening: no other program gets it meanwhile
@@ -211,7 +211,7 @@ def the_terminals_certificate_has_expired(setup: SetUp, stack: ExitStack, monkey
     again(setup, stack, judged=False)
 
 
-@broken("terminal", SERIAL, "something answers there, but not over TLS")
+@broken("terminal", SERIAL, "it does not speak TLS as it should")
 def the_terminal_speaks_without_tls(setup: SetUp, stack: ExitStack, *_: Any) -> None:
     plain = stack.enter_context(Terminal(setup.terminal.directory, secure=False).on())
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{plain.port}")
@@ -237,7 +237,7 @@ def a_key_is_not_known(setup: SetUp, *_: Any) -> None:
     setup.change("enabled = false", 'enabled = false\ninterface = "eth0"')
 
 
-@broken("configuration", "terminals[0].ca_file", "which cannot be read (No such file", "terminals[0].ca_file")
+@broken("configuration", "terminals[0].ca_file", "cannot be read (No such file", "terminals[0].ca_file")
 def a_file_that_is_named_is_missing(setup: SetUp, *_: Any) -> None:
     setup.change(str(setup.terminal.ca), str(setup.home / "none.crt"))
 
@@ -272,7 +272,7 @@ def the_private_key_has_a_passphrase(setup: SetUp, *_: Any) -> None:
     key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cipher))
 
 
-@broken("configuration", "webhooks.private_key", "which cannot be read (No such file", "webhooks.private_key")
+@broken("configuration", "webhooks.private_key", "cannot be read (No such file", "webhooks.private_key")
 def the_shops_own_key_is_missing(setup: SetUp, *_: Any) -> None:
     _, key = own_pair(setup)
     key.unlink()
@@ -381,9 +381,7 @@ def posd_may_not_reach_the_ca_of_the_terminal(setup: SetUp, *_: Any) -> None:
     of_root(setup.terminal.directory)
 
 
-@by_root(
-    "configuration", "{home}/config.toml", "posd cannot read its configuration (Permission denied)", "", cured=True
-)
+@by_root("configuration", "{home}/config.toml", "cannot be read (Permission denied)", "", cured=True)
 def posd_may_not_read_its_configuration(setup: SetUp, *_: Any) -> None:
     of_root(setup.file)
     setup.file.chmod(0o600)

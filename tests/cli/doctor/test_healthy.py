@@ -21,7 +21,7 @@ from posd.cli.app import times
 from posd.cli.app.output import Output
 from posd.cli.doctor.checks import CHECKS, DoctorCheck, examine
 from posd.cli.doctor.command import _group
-from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, ok
+from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import load
 from tests.cli.doctor.healthy import (
     OF_THIS_MACHINE,
@@ -236,7 +236,7 @@ def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(
     setup.config += 'access_mode = "cloud"\n'
     (told,) = (one for one in setup.findings() if one["check"] == "callback")
     assert (told["subject"], told["status"]) == (f"localhost:{setup.port}", "warning")
-    assert f"the service calls it for {SERIAL}; from here it cannot be reached" in told["meaning"]
+    assert f"the service calls it for {SERIAL}; seen from here it cannot be reached" in told["meaning"]
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_a_check_that_hangs_is_named_with_its_limit_and_what_it_said_before_coun
     over = threading.Event()
 
     def hanging(_: DoctorContext) -> Findings:
-        yield ok("first", "said before")
+        yield CheckFinding(status=CheckStatus.OK, subject="first", meaning="said before")
         over.wait()
 
     shop = DoctorContext(setup.file, load(setup.file), ())
@@ -261,7 +261,7 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(setup: SetUp) -> None:
     setup.file.write_text(setup.config)
 
     def breaking(_: DoctorContext) -> Findings:
-        yield ok("first", "said before")
+        yield CheckFinding(status=CheckStatus.OK, subject="first", meaning="said before")
         raise ZeroDivisionError("nothing")
 
     found = examine("odd", DoctorCheck("An odd thing", breaking, 60), DoctorContext(setup.file, load(setup.file), ()))

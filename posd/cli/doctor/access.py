@@ -7,7 +7,7 @@ from typing import Any
 
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.files import to_write
-from posd.cli.doctor.users import group_id, group_name, mode, of_id, of_service
+from posd.cli.doctor.users import group_id, group_name, of_id, of_service
 from posd.daemon.sockets import SOCKET_MODE
 
 #: Sockets: the beginning of their keys, and for whom they are. Without the last posd starts all the same.
@@ -17,11 +17,11 @@ SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 def check(shop: DoctorContext) -> Findings:
     """Tell of the user and the groups, the socket directory, and the sockets."""
     api = shop.settings.local_api
-    if shop.service is not None and of_service(shop.service) is None:
+    if of_service(shop.service) is None:
         yield shop.tell("access.no_user", shop.service.last("User"))
     for name in SOCKETS:
         yield _group(shop, f"{name}_group", getattr(api, f"{name}_group"))
-    for path in shop.service.listens if shop.service is not None else ():
+    for path in shop.service.listens:
         if os.path.realpath(path) != os.path.realpath(api.till_socket):
             yield shop.tell("access.other_socket", path, key="local_api.directory", till=api.till_socket)
     yield from shop.permitted(api.directory, _sockets(shop))
@@ -51,9 +51,7 @@ def _sockets(shop: DoctorContext) -> Findings:
     elif not closed:
         found = api.directory.stat()
         code = "directory" if found.st_mode & stat.S_IXOTH else "directory_closed"
-        yield shop.tell(
-            f"access.{'directory_open' if found.st_mode & stat.S_IWOTH else code}", api.directory, mode=mode(found)
-        )
+        yield shop.tell("access.directory_open" if found.st_mode & stat.S_IWOTH else f"access.{code}", api.directory)
     for name, users in SOCKETS.items():
         group = getattr(api, f"{name}_group")
         if shop.there and (name != "feed" or not group or group_id(group, -1) >= 0):
@@ -77,4 +75,4 @@ def _socket(shop: DoctorContext, path: Path, group: str, users: str) -> CheckFin
         code = "not_yet"
     else:
         code = "may_not_use"
-    return shop.tell(f"access.{code}", path, users=users, owner=owner, wanted=group, mode=mode(found))
+    return shop.tell(f"access.{code}", path, users=users, wanted=group)

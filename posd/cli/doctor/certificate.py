@@ -2,31 +2,30 @@
 
 import asyncio
 import hashlib
-import re
 import socket
 import ssl
-from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
+from cryptography.x509 import load_pem_x509_certificates
 
 from posd import tls
 from posd.base import tls_contexts
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.cli.app import times
-from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, not_seen
+from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings, not_seen
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.certificate_refusals import WORDS
-from posd.tls.authority import OVERLAP_DAYS
+from posd.tls import authority, issue
 from posd.tls.served import CertificateNotShown, shown_certificate
 
 CERTIFICATE, PRIVATE_KEY = "webhooks.certificate", "webhooks.private_key"
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
 def check(shop: DoctorContext) -> Findings:
@@ -40,42 +39,24 @@ def check(shop: DoctorContext) -> Findings:
     except FileNotFoundError:
         # Of a lost CA, and of a pair of the shop's own, earlier checks tell.
         if made is not None and not shop.failed("files", str(made.ca_certificate)):
-            later = shop.service is not None and shop.service.makes_certificate
-            yield shop.tell(
-                "certificate.later" if later else "certificate.none", subject, key="" if later else CERTIFICATE
-            )
-        return
+            code, key = ("later", "") if shop.service.makes_certificate else ("none", CERTIFICATE)
+            yield shop.tell(f"certificate.{code}", subject, key=key)
     except PermissionError as error:
-        yield _from_health(shop, error)
-        return
+        if (said := shop.health("certificate")) and (how := STATUSES.get(str(said.get("status")))):
+            reason = not_seen(shop, error)
+            yield shop.tell("certificate.unseen", subject, how, reason=reason, said=said["detail"], todo=said["todo"])
+        else:
+            yield shop.unseen(subject, error)
     except tls.TlsError as error:
         yield shop.tell("certificate.unusable", subject, key=CERTIFICATE, words=_reason(error), remedy=pair)
-        return
-    code = _dated(leaf, tls.RENEWAL_DAYS)
-    refused = code == "expired" and made is None
-    remedy = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
-    yield shop.tell(
-        "certificate.refused" if refused else f"certificate.{code}",
-        subject,
-        key=CERTIFICATE if refused else "",
-        remedy=remedy,
-        **_dates(leaf, "certificate"),
-    )
-    yield from _names(shop, leaf)
-    yield from shop.permitted(shop.private_key, _serving(shop, pair))
-    if made is not None:
-        try:
-            ca = tls.describe(made.ca_certificate)
-        except tls.TlsError:
-            return  # the chain told of it
-        code = _dated(ca, OVERLAP_DAYS)
-        remedy = {"valid": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
-        if code in ("valid", "ends") and made.next_ca_certificate.exists():
-            code, remedy = "next_ca", ""
-        from_day = times.day(tls.following_from(ca))
-        yield shop.tell(
-            f"certificate.{code}", made.ca_certificate, remedy=remedy, from_day=from_day, **_dates(ca, "CA")
-        )
+    else:
+        code = _dated(leaf, tls.RENEWAL_DAYS)
+        key = CERTIFICATE if code == "expired" and made is None else ""
+        remedy = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
+        code = "refused" if key else code
+        yield shop.tell(f"certificate.{code}", subject, key=key, remedy=remedy, **_dates(leaf, "certificate"))
+        yield from _names(shop, leaf)
+        yield from shop.permitted(shop.private_key, _serving(shop, pair))
 
 
 def _renewal(shop: DoctorContext) -> str:
@@ -89,16 +70,6 @@ def _reason(error: tls.TlsError) -> str:
     return str(error).partition("; ")[0]
 
 
-def _from_health(shop: DoctorContext, error: OSError) -> CheckFinding:
-    """Return what posd says of a certificate that this user may not read."""
-    said, health = shop.unseen(shop.certificate, error), shop.health("certificate")
-    if (status := health.get("status")) is None:
-        return said
-    how = {"ok": CheckStatus.OK, "degraded": CheckStatus.WARNING}.get(str(status), CheckStatus.FAILURE)
-    told = shop.tell("certificate.unseen", "", reason=not_seen(shop, error), said=health.get("detail"))
-    return msgspec.structs.replace(said, status=how, meaning=told.meaning, todo=str(health.get("todo")))
-
-
 def _dated(found: tls.CertificateInfo, soon: int) -> str:
     """Return the code of the finding about the dates of a certificate; `soon`: days before its end."""
     now = datetime.now(UTC)
@@ -110,10 +81,9 @@ def _dated(found: tls.CertificateInfo, soon: int) -> str:
 
 
 def _dates(found: tls.CertificateInfo, what: str) -> dict[str, Any]:
-    now = datetime.now(UTC)
-    starts, is_now = (times.moment(at, year=True) for at in (found.not_before, now))
-    given: dict[str, Any] = {"what": what, "day": times.day(found.not_after), "days": found.days_left(now)}
-    return {**given, "starts": starts, "now": is_now}
+    starts, now = (times.moment(at, year=True) for at in (found.not_before, datetime.now(UTC)))
+    days, day = found.days_left(datetime.now(UTC)), times.day(found.not_after)
+    return {"what": what, "day": day, "days": days, "starts": starts, "now": now}
 
 
 def _serving(shop: DoctorContext, pair: str) -> Findings:
@@ -128,63 +98,54 @@ def _serving(shop: DoctorContext, pair: str) -> Findings:
         tls.load(shop.certificate, key, None)
     except tls.TlsError as error:
         yield shop.tell("certificate.pair", key, key=PRIVATE_KEY, words=_reason(error), remedy=pair)
+    else:
+        yield shop.tell("certificate.key", key)
+        yield from _own_chain(shop) if shop.made is None else _ca(shop, shop.made)
+
+
+def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
+    try:
+        ca = tls.describe(made.ca_certificate)
+    except tls.TlsError as error:
+        yield shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
         return
-    yield shop.tell("certificate.key", key)
-    yield _chain(shop)
+    if issue.issued_by(shop.certificate, made.ca_certificate):
+        yield shop.tell("certificate.chain", "chain")
+    else:
+        yield shop.tell("certificate.another_ca", "chain", remedy=_renewal(shop))
+    code = _dated(ca, authority.OVERLAP_DAYS)
+    remedy = {"valid": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
+    if code in ("valid", "ends") and made.next_ca_certificate.exists():
+        code, remedy = "next_ca", ""
+    given = {"remedy": remedy, "from_day": times.day(tls.following_from(ca)), **_dates(ca, "CA")}
+    yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)
 
 
-def _chain(shop: DoctorContext) -> CheckFinding:
-    from cryptography import x509
-
-    from posd.tls.authority import signs
-    from posd.tls.issue import issued_by
-
-    made = shop.made
-    if made is not None:
-        try:
-            code = "chain" if issued_by(shop.certificate, made.ca_certificate) else "another_ca"
-            tls.describe(made.ca_certificate)
-        except tls.TlsError as error:
-            return shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
-        return shop.tell(f"certificate.{code}", "chain", remedy="" if code == "chain" else _renewal(shop))
-    chain = x509.load_pem_x509_certificates(shop.certificate.read_bytes())
-    code = "leaf_alone" if len(chain) == 1 and chain[0].issuer != chain[0].subject else "own_chain"
-    if not all(signs(above, below) for below, above in pairwise(chain)):
-        code = "broken_chain"
-    given: dict[str, Any] = {"count": len(chain), "issuer": chain[-1].issuer.rfc4514_string()}
-    return shop.tell(f"certificate.{code}", "chain", remedy="own" if code == "broken_chain" else "", **given)
+def _own_chain(shop: DoctorContext) -> Findings:
+    chain = load_pem_x509_certificates(shop.certificate.read_bytes())
+    code, remedy = "own_chain", ""
+    if not all(authority.signs(above, below) for below, above in pairwise(chain)):
+        code, remedy = "broken_chain", "own"
+    elif len(chain) == 1 and chain[0].issuer != chain[0].subject:
+        code = "leaf_alone"
+    issuer = chain[-1].issuer.rfc4514_string()
+    yield shop.tell(f"certificate.{code}", "chain", remedy=remedy, count=len(chain), issuer=issuer)
 
 
 def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
     """Tell for each name or address that terminals call whether the certificate is made for it."""
-    called = _hosts(shop)
+    called: dict[str, list[str]] = {}
+    advertised = shop.settings.webhooks.advertise_host
+    if advertised:
+        called[advertised] = []
+    for terminal in shop.terminals:
+        if terminal.access_mode != "cloud" and terminal.serial in shop.addresses:
+            with suppress(Problem):  # the check of the callback addresses tells of it
+                called.setdefault(advertised or _called_at(shop, terminal)[0], []).append(terminal.serial)
     for host, callers in called.items():
         lacks = bool(tls.missing(leaf, tls.called_as(host, host)))
         code, remedy = ("not_named", _renewal(shop)) if lacks else ("named", "")
-        yield shop.tell(f"certificate.{code}", host, who=", ".join(callers), remedy=remedy)
-    mine = tls.called_as(shop.settings.webhooks.host, "").addresses
-    if called or not mine:
-        return
-    lacking = tls.missing(leaf, tls.Subjects(addresses=mine)).addresses
-    named = ", ".join(address for address in mine if address not in lacking)
-    code, remedy = ("names", "") if named else ("no_names", _renewal(shop))
-    yield shop.tell(f"certificate.{code}", "names", names=named or ", ".join(mine), remedy=remedy)
-
-
-def _hosts(shop: DoctorContext) -> Mapping[str, list[str]]:
-    """Return the names and addresses of this machine that terminals of this network call -> those terminals."""
-    called: dict[str, list[str]] = {}
-    if advertised := shop.settings.webhooks.advertise_host:
-        called[advertised] = []
-    for terminal in shop.terminals:
-        if terminal.access_mode == "cloud" or terminal.serial not in shop.addresses:
-            continue
-        try:
-            host, _ = _called_at(shop, terminal)
-        except Problem:
-            continue  # the check of the terminal tells of it
-        called.setdefault(advertised or host, []).append(terminal.serial)
-    return {host: callers or ["each terminal"] for host, callers in called.items()}
+        yield shop.tell(f"certificate.{code}", host, who=", ".join(callers) or "each terminal", remedy=remedy)
 
 
 def _called_at(shop: DoctorContext, terminal: TerminalConfig) -> tuple[str, int]:
@@ -223,12 +184,10 @@ def check_callbacks(shop: DoctorContext) -> Findings:
         subject = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         who = ", ".join(serials)
         if cloud:
-            refused = _refused(host, port, tls_contexts.client(system=True))
-            yield shop.tell(
-                "callback.from_outside" if refused else "callback.outside", subject, who=who, reason=refused
-            )
+            reason = _refused(host, port, tls_contexts.client(system=True))
+            yield shop.tell(f"callback.{'from_outside' if reason else 'outside'}", subject, who=who, reason=reason)
         elif port == 0 or not shop.there:
-            yield shop.tell("callback.no_port" if port == 0 else "callback.stopped", subject, who=who)
+            yield shop.tell(f"callback.{'no_port' if port == 0 else 'stopped'}", subject, who=who)
         else:
             yield _shown(shop, subject, host, port, who)
     yield from _distrust(shop)
@@ -239,16 +198,14 @@ def _distrust(shop: DoctorContext) -> Findings:
     at = {urlsplit(base_url).hostname: serial for serial, base_url in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
-        yield shop.tell(
-            "callback.distrusts",
-            item["address"],
-            "failure" if serial else "warning",
-            who=f"terminal {serial}" if serial else "a device that is no terminal of ours",
-            alert=item["alert"],
-            often="once" if item["count"] == 1 else f"{item['count']} times",
-            last=times.moment(item["last_at"], date=True),
-            todo=WORDS.get(item["alert"], "put ca.crt on it (posd tls ca)"),
-        )
+        given = {
+            "who": f"terminal {serial}" if serial else "a device that is no terminal of ours",
+            "often": "once" if item["count"] == 1 else f"{item['count']} times",
+            "last": times.moment(item["last_at"], date=True),
+            "todo": WORDS.get(item["alert"], WORDS["unknown_ca"]),
+        }
+        status = "failure" if serial else "warning"
+        yield shop.tell("callback.distrusts", item["address"], status, alert=item["alert"], **given)
 
 
 def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) -> CheckFinding:
@@ -261,32 +218,29 @@ def _shown(shop: DoctorContext, subject: str, host: str, port: int, who: str) ->
     serving = found == shop.served.get("fingerprint_sha256")
     given |= {"found": found, "what": _described(shown, found)}
     try:
-        block = _PEM.findall(shop.certificate.read_bytes())[0].decode("ascii")
-        expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(block)).hexdigest()
-    except (OSError, IndexError, ValueError):
-        return shop.tell("callback.answers" if serving else "callback.not_compared", subject, **given)
+        expected = tls.describe(shop.certificate).fingerprint_sha256
+    except (OSError, tls.TlsError):
+        return shop.tell(f"callback.{'answers' if serving else 'not_compared'}", subject, **given)
     if found != expected:
         code, status = ("old", "warning" if told_before else "failure") if serving else ("stranger", "failure")
         return shop.tell(f"callback.{code}", subject, status, expected=expected, **given)
     if told_before:  # posd would hear a refusal, as from a terminal
         return shop.tell("callback.wrong", subject, **given)
-    ca = shop.made.ca_certificate if shop.made else None
-    client = tls_contexts.strict_client(ca, system=ca is None)
-    if ca is None:  # a terminal is given the last one of the chain
+    client = tls_contexts.strict_client(shop.made.ca_certificate if shop.made else None, system=shop.made is None)
+    if shop.made is None:  # a terminal is given the last one of the chain
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        client.load_verify_locations(cadata=_PEM.findall(shop.certificate.read_bytes())[-1].decode("ascii"))
+        client.load_verify_locations(cadata="".join(shop.certificate.read_text("ascii").rpartition(_BEGIN)[1:]))
     reason = _refused(host, port, client)
-    return shop.tell("callback.refused" if reason else "callback.accepted", subject, reason=reason, **given)
+    return shop.tell(f"callback.{'refused' if reason else 'accepted'}", subject, reason=reason, **given)
 
 
 def _described(der: bytes, fingerprint: str) -> str:
     """Describe a certificate that was shown: for whom, by whom, until when, its fingerprint."""
-    try:
+    with suppress(tls.TlsError):
         info = tls.describe_der(der)
-    except tls.TlsError:
-        return f"a certificate that cannot be read (SHA-256 {fingerprint})"
-    by, until = info.issuer or "nobody", times.day(info.not_after)
-    return f"a certificate of {info.subject or 'nobody'}, issued by {by}, valid until {until} (SHA-256 {fingerprint})"
+        until = f"valid until {times.day(info.not_after)} (SHA-256 {fingerprint})"
+        return f"a certificate of {info.subject or 'nobody'}, issued by {info.issuer or 'nobody'}, {until}"
+    return f"a certificate that cannot be read (SHA-256 {fingerprint})"
 
 
 def _refused(host: str, port: int, client: ssl.SSLContext) -> str:

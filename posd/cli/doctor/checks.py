@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, mdns, terminals
+from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, terminals
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
 from posd.cli.doctor.users import root_again
 from posd.config.lines import where
@@ -37,7 +37,7 @@ CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
         "disk": DoctorCheck("Disk", host.check_disk, 10),
         "port": DoctorCheck("Ports", daemon.check_ports, 30, refuses=True),
         "firewall": DoctorCheck("Firewall", host.check_firewall, 20),
-        "mdns": DoctorCheck("mDNS", mdns.check, 15),
+        "mdns": DoctorCheck("mDNS", terminals.listen, 15),
         "certificate": DoctorCheck("Certificate", certificate.check, 20, refuses=True),
         "terminal": DoctorCheck("Terminals", terminals.check, 120),
         "callback": DoctorCheck("Callback addresses", certificate.check_callbacks, 60),

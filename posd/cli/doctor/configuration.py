@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from posd.base.files import user_name
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
-from posd.cli.doctor.users import barrier, being, mode
+from posd.cli.doctor.users import barrier, being
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.config.profile import EDITIONS
 from posd.config.schema import PROFILE_SECTIONS
@@ -48,8 +47,9 @@ def _problems(shop: DoctorContext) -> Findings:
             continue
         file = _file(value)
         if file is None:
-            yield from _credential(shop, key, str(getattr(value, "credential", "")))
-        elif shop.service is not None and shop.service.hides(file):
+            if shop.service.settings:
+                yield from _credential(shop, key, str(getattr(value, "credential", "")))
+        elif shop.service.hides(file):
             yield shop.tell("configuration.hidden", key, key=key, **_elsewhere(shop, key, file))
         elif key.endswith("ca_file"):
             try:
@@ -67,20 +67,15 @@ def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> 
     if at is not None and closed is not None and path is not None and (shop.can_try or key):
         if not shop.can_try:
             return shop.unseen(subject, closed)
-        given: dict[str, Any] = {
-            "reason": problem.reason,
-            "at": at,
-            "owner": user_name(at.stat().st_uid),
-            "mode": mode(at.stat()),
-        }
+        given: dict[str, Any] = {"reason": problem.reason, "at": at}
         if at != path:
             return shop.tell("configuration.behind", subject, key=key, **given, **_elsewhere(shop, key, path))
         code = "owned" if at.stat().st_uid == shop.user.uid else "closed"
         found = shop.tell(f"configuration.{code}", subject, key=key, **given)
     else:
-        edit = shop.edit(problem.file, problem.line)
-        given = {"reason": problem.reason, "cure": problem.cure}
-        found = shop.tell("configuration.problem", subject, key=key, more=[edit], **given)
+        given = {"reason": problem.reason, "cure": problem.cure, "file": problem.file}
+        given["line"] = None if problem.line is None else f"+{problem.line}"
+        found = shop.tell("configuration.problem", subject, key=key, **given)
     return msgspec.structs.replace(found, file=problem.file, line=problem.line)
 
 
@@ -113,8 +108,6 @@ def _file(value: Path | HeaderValue | None) -> Path | None:
 
 def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
     """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
-    if shop.service is None:
-        return
     source = shop.service.credential(name)
     if source is None:
         yield shop.tell("configuration.no_credential", key, key=key, name=name)
@@ -147,4 +140,4 @@ def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
     """Return a finding whose commands close a file to others and leave it to posd."""
     owned = shop.user.uid in (0, path.stat().st_uid)
     group, rights = (None, "o-rwx") if owned else (shop.user.group, "g+r,o-rwx")
-    return shop.tell(code, path, mode=mode(path.stat()), to_group=group, rights=rights)
+    return shop.tell(code, path, to_group=group, rights=rights)

@@ -3,8 +3,9 @@
 import os
 import pwd
 import shlex
+import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +22,7 @@ from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service, users
 from posd.cli.doctor.service import Service
 from posd.cli.doctor.users import User
+from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.lines import where
 from posd.storage import backup
@@ -32,6 +34,10 @@ class CheckStatus(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
+
+
+#: Status of the health resource -> ours.
+STATUSES: Mapping[str, str] = {"ok": "ok", "degraded": "warning", "failing": "failure"}
 
 
 class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +80,9 @@ class DoctorContext:
 
     `found` is all that was said so far. `answers`: the local API does. `pid` and `uid` are those of the daemon's
     process (None: not known), `checks` and `terminals_of_daemon` what the local API answers. `addresses`: serial ->
-    base URL. `clocks`: what -> how many seconds its clock is ahead of this machine's. `read_only`: mount points that
-    were told of. `quick`: a person waits for what posd would refuse, and for nothing else.
+    base URL. `clocks`: serial -> how many seconds its clock is ahead of this machine's. `read_only`: mount points that
+    were told of. `service`: empty where no unit runs this configuration. `quick`: a person waits for what posd would
+    refuse, and for nothing else.
     """
 
     config_file: Path
@@ -92,10 +99,10 @@ class DoctorContext:
     found: list[CheckFinding] = field(default_factory=list)
     quick: bool = False
     read_only: set[Path] = field(default_factory=set)
-    service: Service | None = field(init=False)
+    service: Service = field(init=False)
 
     def __post_init__(self) -> None:
-        self.service = service.read(self.config_file)
+        self.service = service.read(self.config_file) or Service({})
         if self.config is not None:
             self.addresses |= {one.serial: one.base_url for one in self.terminals if one.base_url}
 
@@ -113,17 +120,17 @@ class DoctorContext:
     @property
     def made(self) -> tls.TlsFiles | None:
         """What `posd tls init` makes; None where the certificate comes from elsewhere."""
-        return None if self.settings.webhooks.certificate else tls.files(self.settings.database.tls_directory)
+        return settings.own(self.settings)
 
     @property
     def certificate(self) -> Path:
         """The certificate that the webhook listener shows."""
-        return self.settings.webhooks.certificate or tls.files(self.settings.database.tls_directory).certificate
+        return settings.pair(self.settings)[0]
 
     @property
     def private_key(self) -> Path:
         """Its private key."""
-        return self.settings.webhooks.private_key or tls.files(self.settings.database.tls_directory).private_key
+        return settings.pair(self.settings)[1]
 
     @property
     def port(self) -> int:
@@ -144,7 +151,7 @@ class DoctorContext:
     @property
     def user(self) -> User:
         """The user of posd: of its process, of its unit, else the owner of the state directory, posd, or this user."""
-        if self.service is not None and (found := users.of_service(self.service)) and self.uid in (None, found.uid):
+        if self.service.settings and (found := users.of_service(self.service)) and self.uid in (None, found.uid):
             return found
         if self.uid is not None:
             return users.of_id(self.uid)
@@ -184,18 +191,11 @@ class DoctorContext:
         )
 
     def tell(
-        self,
-        code: str,
-        subject: object,
-        status: str = "",
-        key: str = "",
-        more: Iterable[str] = (),
-        remedy: str = "",
-        **given: Any,
+        self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any
     ) -> CheckFinding:
         """Return a finding in the words of findings.toml, filled with what is given, else with what is known here.
 
-        `remedy`: what to do about it, where several findings have the same. `more`: commands after its own.
+        `remedy`: what to do about it, where several findings have the same.
         """
         group, _, name = code.partition(".")
         text = texts()[group][name]
@@ -209,7 +209,7 @@ class DoctorContext:
             subject=str(subject),
             meaning=text["means"].format_map(words),
             todo=text.get("do", "").format_map(words),
-            commands=(*(line for one in text.get("commands", ()) for line in self._commands(one, words)), *more),
+            commands=tuple(line for one in text.get("commands", ()) for line in self._commands(one, words)),
             key=key,
             refused=text.get("refused", False),
             unseen=text.get("unseen", False),
@@ -228,21 +228,18 @@ class DoctorContext:
 
     def command(self, *words: object) -> str:
         """Write a command of posd that any user may give."""
-        return _joined(["posd", *self._configured, *map(str, words)])
-
-    def edit(self, file: object, line: int | None) -> str:
-        """Write the command that opens a file, at a line."""
-        return _joined([*_sudo(), "editor", *([] if line is None else [f"+{line}"]), str(file)])
+        return _joined([*self._posd, *map(str, words)])
 
     @property
-    def _configured(self) -> list[str]:
-        return [] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)]
+    def _posd(self) -> list[str]:
+        return ["posd", *([] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)])]
 
     def _commands(self, template: str, words: "_Words") -> Iterator[str]:
         """Yield the command of a template; of several ways the first that there is here, none where none is."""
-        posd, sudo = ["posd", *self._configured], _sudo()
+        posd, sudo = self._posd, [] if by_root() else ["sudo"]
         prefixes = {
             "root": sudo,
+            "edit": sudo,
             "systemctl": [*sudo, "systemctl"],
             "journalctl": [*sudo, "journalctl"],
             "posd": posd,
@@ -253,12 +250,11 @@ class DoctorContext:
             with suppress(KeyError):  # a way that needs what is not known
                 verb, *rest = (word.format_map(words) for word in shlex.split(way))
                 if verb == "edit":
-                    yield self.edit(*(where(self.config_file, rest[0]) if rest else (self.config_file, None)))
-                elif verb in ("systemctl", "journalctl") and self.service is None:
-                    continue
-                else:
+                    file, line = where(self.config_file, rest[0]) if rest else (self.config_file, None)
+                    rest = ["editor", *([] if line is None else [f"+{line}"]), str(file)]
+                if verb not in ("systemctl", "journalctl") or self.service.settings:
                     yield _joined([*prefixes.get(verb, [verb]), *rest, *(["posd"] if verb == "systemctl" else [])])
-                return
+                    return
 
     @property
     def _switch(self) -> list[str]:
@@ -271,6 +267,20 @@ class DoctorContext:
         return ["sudo", "-u", user.name] if user.uid else ["sudo"]
 
 
+def mount_point(path: Path) -> Path:
+    """Return where the file system of a path is mounted."""
+    return next(one for one in (path, *path.parents) if one.is_mount())
+
+
+#: Words about the file at `at`, else about the subject.
+OF_FILE: Mapping[str, Callable[[Path], object]] = {
+    "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
+    "owner": lambda path: user_name(path.stat().st_uid),
+    "socket_group": lambda path: users.group_name(path.stat().st_gid),
+    "mount": mount_point,
+}
+
+
 class _Words:
     """What fills the words of a finding: what is given, else what the context knows under that name."""
 
@@ -280,7 +290,12 @@ class _Words:
 
     def __getitem__(self, name: str) -> object:
         """Return it. Raise KeyError where it is not known: a way of a command that needs it is not there then."""
-        found: object = self._given[name] if name in self._given else getattr(self._shop, name)
+        if name in self._given:
+            found = self._given[name]
+        elif name in OF_FILE:
+            found = OF_FILE[name](Path(str(self._given.get("at", self._given["subject"]))))
+        else:
+            found = getattr(self._shop, name)
         if found is None:
             raise KeyError(name)
         return found
@@ -294,10 +309,6 @@ def by_root() -> bool:
 def not_seen(shop: DoctorContext, error: OSError) -> str:
     """Say why this user may not look at something; without a file the error says it itself."""
     return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
-
-
-def _sudo() -> list[str]:
-    return [] if by_root() else ["sudo"]
 
 
 def _joined(words: list[str]) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from posd.base.files import acting_as_owner
 from posd.base.times import parse_iso
 from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, not_seen
-from posd.storage import changes, database_files, marks, wal
+from posd.storage import changes
 from posd.storage.connection import KEY_TABLE, is_damage, open_file, refuse_lost, schema_version
 from posd.storage.errors import StoreError
 
@@ -35,7 +35,6 @@ def check(shop: DoctorContext) -> Findings:
         with open_unchanged(path) as db:
             found = list(_contents(db, shop, path))
         yield from found
-        yield from _beside(shop, path)
     except PermissionError as error:
         storage = shop.health("storage")
         if storage.get("status") == "ok":
@@ -93,7 +92,7 @@ def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findin
     else:
         yield _whole(db, shop, path, version)
         if version == schema_version():
-            yield from _history(db, shop)
+            yield from _newest(db, shop)
 
 
 def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int) -> CheckFinding:
@@ -114,18 +113,7 @@ def _whole(db: sqlite3.Connection, shop: DoctorContext, path: Path, version: int
     return shop.tell("database.whole", path, version=version, older=older)
 
 
-def _history(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
-    restores = [item.words for item in marks.unseen_restores(db)]
-    for words in restores + [item.words for item in marks.unseen_gone_back(db)]:
-        yield shop.tell("database.restored", "restore", words=words)
+def _newest(db: sqlite3.Connection, shop: DoctorContext) -> Findings:
     newest = changes.newest_at(db)
     if newest is not None and (ahead := (parse_iso(newest) - datetime.now(UTC)).total_seconds()) > 1:
         yield shop.tell("database.future", "newest record", ahead=ahead, newest=newest)
-
-
-def _beside(shop: DoctorContext, path: Path) -> Findings:
-    if (large := wal.trouble(path)) is not None:
-        todo, _, command = large[1].partition(": ")
-        yield shop.tell("database.wal", "WAL", words=large[0], todo=todo, more=[command])
-    for fresh in database_files.waiting(path):
-        yield shop.tell("database.interrupted", fresh)

@@ -9,11 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from posd.base.files import user_name
 from posd.cli.doctor.configuration import named, without_others
-from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, mount_point
 from posd.cli.doctor.database import open_unchanged
-from posd.cli.doctor.users import barrier, being, mode
+from posd.cli.doctor.users import barrier, being
 from posd.config import HeaderValue
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
 from posd.storage import database_id
@@ -34,18 +33,12 @@ def _directory(shop: DoctorContext) -> Findings:
     directory = shop.settings.database.path.parent
     closed = list(to_write(shop, "database.path", directory, "posd cannot make its database there"))
     yield from closed
-    if closed:
-        return
-    if not directory.exists():
+    if not closed and not directory.exists():
         yield shop.tell("files.no_directory", directory)
-        return
-    found = directory.stat()
-    code = "directory_private"
-    if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
-        code = "directory_open"
-    elif found.st_mode & OTHERS:
-        code = "directory_seen"
-    yield shop.tell(f"files.{code}", directory, mode=mode(found), owner=user_name(found.st_uid))
+    elif not closed and directory.stat().st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+        yield shop.tell("files.directory_open", directory)
+    elif not closed:
+        yield shop.tell("files.directory", directory)
 
 
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
@@ -53,44 +46,28 @@ def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, mad
 
     Raise PermissionError.
     """
-    if shop.service is not None and shop.service.read_only(path):
+    if shop.service.read_only(path):
         yield shop.tell("files.unit_forbids", path, key=key, consequence=consequence)
         return
-    if shop.service is not None and not path.exists() and shop.service.makes(path):
+    if not path.exists() and shop.service.makes(path):  # what may not be seen raises PermissionError
         return
-    if not shop.can_try:
-        with suppress(FileNotFoundError):
-            path.stat()  # what may not be seen is told as such
-        return
-    closed = barrier(shop.user, path, write=True)
+    closed = barrier(shop.user, path, write=True) if shop.can_try else None
     if closed is None:
         return
     at = Path(closed.filename)
-    mount, found = mount_point(at), at.stat()
     if closed.errno == errno.EROFS:
-        if mount in shop.read_only:
+        if mount_point(at) in shop.read_only:
             return  # told before
-        shop.read_only.add(mount)
+        shop.read_only.add(mount_point(at))
         code = "read_only"
     elif closed.errno == errno.ENOTDIR:
         code = "no_folder"
     elif at == path:
-        code = "unwritable" if found.st_uid == shop.user.uid else "not_owned"
+        code = "unwritable" if at.stat().st_uid == shop.user.uid else "not_owned"
     else:
         code = "behind" if path.exists() else "cannot_make"
-    given: dict[str, Any] = {
-        "consequence": consequence,
-        "at": at,
-        "reason": closed.strerror,
-        "mount": mount,
-        "made": made,
-    }
-    yield shop.tell(f"files.{code}", path, key=key, **given, owner=user_name(found.st_uid), mode=mode(found))
-
-
-def mount_point(path: Path) -> Path:
-    """Return where the file system of a path is mounted."""
-    return next(one for one in (path, *path.parents) if one.is_mount())
+    given: dict[str, Any] = {"consequence": consequence, "at": at, "reason": closed.strerror, "made": made}
+    yield shop.tell(f"files.{code}", path, key=key, **given)
 
 
 def _database(shop: DoctorContext) -> Findings:
@@ -105,14 +82,14 @@ def _database(shop: DoctorContext) -> Findings:
         names = ", ".join(map(str, kept))
         yield shop.tell("files.of_another", kept[0], key="database.path", kept=names, folder=path.parent)
     if path.stat().st_mode & OTHERS:
-        yield shop.tell("files.database_open", path, mode=mode(path.stat()))
+        yield shop.tell("files.database_open", path)
     elif not kept:
-        yield shop.tell("files.private", path, owner=user_name(path.stat().st_uid))
+        yield shop.tell("files.private", path)
 
 
 def _callback_key(shop: DoctorContext) -> Findings:
     path = shop.settings.database.callback_key
-    if shop.service is not None and shop.service.credential(CREDENTIAL) is not None:
+    if shop.service.credential(CREDENTIAL) is not None:
         yield shop.tell("files.key_passed", path)
     elif path.exists():
         yield _private(shop, path, "key_open")
@@ -144,9 +121,8 @@ def _certificate_files(shop: DoctorContext) -> Findings:
         return
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
         if (words := known_ca.lost(known_ca.known(db), made)) is not None:
-            yield shop.tell(
-                "files.ca_lost", made.ca_certificate, key="database.path", words=words, cure=known_ca.REMEDY
-            )
+            given = {"words": words, "cure": known_ca.REMEDY}
+            yield shop.tell("files.ca_lost", made.ca_certificate, key="database.path", **given)
     if made.ca_key.exists():
         yield _private(shop, made.ca_key, "ca_key_open")
     elif made.ca_certificate.exists():
@@ -188,8 +164,6 @@ PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
 
 def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = False) -> CheckFinding:
     """Tell whether another user may read a secret. A group may read the shop's own key."""
-    found = path.stat()
-    if found.st_mode & (stat.S_IRWXO if group_may else OTHERS):
-        closed = "o-rwx" if group_may else "0600"
-        return shop.tell(f"files.{code}", path, mode=mode(found), closed=closed)
-    return shop.tell("files.group_private" if group_may else "files.private", path, owner=user_name(found.st_uid))
+    if path.stat().st_mode & (stat.S_IRWXO if group_may else OTHERS):
+        return shop.tell(f"files.{code}", path, closed="o-rwx" if group_may else "0600")
+    return shop.tell("files.group_private" if group_may else "files.private", path)

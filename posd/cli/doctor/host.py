@@ -9,17 +9,18 @@ from urllib.parse import urlsplit
 
 from posd import tls
 from posd.base.times import parse_iso
-from posd.cli.app.times import in_words, moment
+from posd.cli.app.times import in_words, moment, roughly
 from posd.cli.doctor.context import DoctorContext, Findings
 from posd.cli.doctor.database import open_unchanged
-from posd.cli.doctor.files import mount_point
 from posd.clock import kernel
 from posd.clock.rules import Kernel
+from posd.terminals.auth.clock import in_words as clock_in_words
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
 USUAL_SECONDS = 10.0
 #: From here on the times of a payment, here and on the terminal, cannot be put side by side. Seconds.
 MINUTES_SECONDS = 60.0
+HOUR_SECONDS = 3600.0
 
 
 def check_clock(shop: DoctorContext) -> Findings:
@@ -57,15 +58,8 @@ def check_clock(shop: DoctorContext) -> Findings:
 
 
 def _span(seconds: float) -> str:
-    """Write a span of time for people: 45 s, 5 min 3 s, 2 h 10 min, 365 days."""
-    whole = round(abs(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 2 * 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} days"
+    """Write a span of time for people: 45 s, 5 min 3 s, 2 hours, 365 days."""
+    return clock_in_words(round(abs(seconds))) if abs(seconds) < HOUR_SECONDS else roughly(abs(seconds))
 
 
 # Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.
@@ -77,41 +71,32 @@ LEAST_BYTES = 32 * MIB
 FEW_BYTES = 256 * MIB
 #: Files that can still be made; SQLite and posd make a handful.
 LEAST_FILES = 64
-#: Room for the sockets and a lock file, in bytes.
-SOCKET_BYTES = 64 * 1024
 
 
 def check_disk(shop: DoctorContext) -> Findings:
-    """Tell how much room is left where the database lies, and whether sockets can be made."""
-    directory, sockets = shop.settings.database.path.parent, shop.settings.local_api.directory
-    yield from shop.permitted(directory, _room(shop, directory, LEAST_BYTES, FEW_BYTES))
-    if _existing(sockets).exists() and _existing(sockets).stat().st_dev != _existing(directory).stat().st_dev:
-        yield from shop.permitted(sockets, _room(shop, sockets, SOCKET_BYTES, SOCKET_BYTES))
+    """Tell how much room is left where the database lies."""
+    directory = shop.settings.database.path.parent
+    yield from shop.permitted(directory, _room(shop, directory))
 
 
-def _room(shop: DoctorContext, directory: Path, least: int, few: int) -> Findings:
-    place = _existing(directory)
+def _room(shop: DoctorContext, directory: Path) -> Findings:
+    place = directory  # or the next directory above it that exists or cannot be looked into
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
     found = os.statvfs(place)
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         if shop.failed("files"):
             return
         code = "read_only"
-    elif free < least:
+    elif free < LEAST_BYTES:
         code = "full"
     elif found.f_files and found.f_favail < LEAST_FILES:
         code = "no_inodes"
     else:
-        code = "few" if free < few else "room"
+        code = "few" if free < FEW_BYTES else "room"
     left = f"{free / MIB:.1f}" if code == "full" else f"{free / MIB:,.0f}".replace(",", " ")
-    yield shop.tell(f"disk.{code}", directory, free=left, files=found.f_favail, at=place, mount=mount_point(place))
-
-
-def _existing(path: Path) -> Path:
-    """Return the path, or the next directory above it that exists or cannot be looked into."""
-    while not os.path.lexists(path) and path != path.parent:
-        path = path.parent
-    return path
+    yield shop.tell(f"disk.{code}", directory, free=left, files=found.f_favail, at=place)
 
 
 # Whether terminals get through to this machine. No rules are read: firewalls have many, and one may stand in the

@@ -5,7 +5,6 @@ import grp
 import os
 import pwd
 import socket
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -125,17 +124,12 @@ def _try_to_write(path: Path) -> None:
     raise OSError(number, os.strerror(number), str(place))
 
 
-def port_refused(host: str, port: int) -> OSError | None:
-    """Bind as posd does, without listening, and give it back; return why that cannot be."""
+def port_refused(host: str, port: int) -> int:
+    """Bind as posd does, without listening, and give it back; return the error number, 0 where it can."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        return error
-    return None
-
-
-def mode(found: os.stat_result) -> str:
-    """Write the mode of a file for people."""
-    return f"mode {stat.S_IMODE(found.st_mode):04o}"
+        return error.errno or errno.EIO
+    return 0

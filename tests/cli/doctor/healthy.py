@@ -7,8 +7,8 @@ import shlex
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,7 +20,7 @@ from posd import tls
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
 from tests.store.filled import filling
-from tests.support.daemon import toml
+from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
@@ -210,6 +210,18 @@ def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Ite
         made = SetUp(home, terminal, reserve())
         made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
         yield made
+
+
+@asynccontextmanager
+async def running(setup: SetUp) -> AsyncIterator[Daemon]:
+    """Run posd on the set-up for the block."""
+    daemon = Daemon(setup.home, setup.config)
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None:  # else the test has killed it
+            await daemon.stop()
 
 
 def entry(terminal: Terminal, serial: str = SERIAL) -> str:

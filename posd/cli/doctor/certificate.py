@@ -30,12 +30,14 @@ _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 def check(shop: DoctorContext) -> Findings:
     """Tell of the certificate's dates, key, chain and names, and of the CA."""
-    subject, made = shop.certificate, shop.made
-    pair = "own" if made is None else "pair"
+    subject, private_key, made = shop.certificate, shop.private_key, shop.made
     try:
-        with subject.open("rb"):
-            pass  # what may not be read is told as such
-        leaf = tls.describe(subject)
+        subject.open("rb").close()  # what may not be read is told as such
+        if private_key.exists():
+            private_key.open("rb").close()
+        elif made is None:
+            return  # the check of the configuration tells of it
+        leaf = tls.load(subject, private_key, None).info
     except FileNotFoundError:
         # Of a lost CA, and of a pair of the shop's own, earlier checks tell.
         if made is not None and not shop.failed("files", str(made.ca_certificate)):
@@ -48,7 +50,9 @@ def check(shop: DoctorContext) -> Findings:
         else:
             yield shop.unseen(subject, error)
     except tls.TlsError as error:
-        yield shop.tell("certificate.unusable", subject, key=CERTIFICATE, words=_reason(error), remedy=pair)
+        words, remedy = _reason(error), "own" if made is None else "pair"
+        at, key = (private_key, PRIVATE_KEY) if str(private_key) in words else (subject, CERTIFICATE)
+        yield shop.tell("certificate.pair", at, key=key, words=words, remedy=remedy)
     else:
         code = _dated(leaf, tls.RENEWAL_DAYS)
         key = CERTIFICATE if code == "expired" and made is None else ""
@@ -56,7 +60,8 @@ def check(shop: DoctorContext) -> Findings:
         code = "refused" if key else code
         yield shop.tell(f"certificate.{code}", subject, key=key, remedy=remedy, **_dates(leaf, "certificate"))
         yield from _names(shop, leaf)
-        yield from shop.permitted(shop.private_key, _serving(shop, pair))
+        yield shop.tell("certificate.key", private_key)
+        yield from _own_chain(shop) if made is None else _ca(shop, made)
 
 
 def _renewal(shop: DoctorContext) -> str:
@@ -84,23 +89,6 @@ def _dates(found: tls.CertificateInfo, what: str) -> dict[str, Any]:
     starts, now = (times.moment(at, year=True) for at in (found.not_before, datetime.now(UTC)))
     days, day = found.days_left(datetime.now(UTC)), times.day(found.not_after)
     return {"what": what, "day": day, "days": days, "starts": starts, "now": now}
-
-
-def _serving(shop: DoctorContext, pair: str) -> Findings:
-    """Check by posd's own judge whether it can serve the pair, and whether the chain is complete."""
-    key = shop.private_key
-    if key.exists():
-        with key.open("rb"):
-            pass  # what may not be read is told as such
-    elif shop.made is None:
-        return  # the check of the configuration tells of it
-    try:
-        tls.load(shop.certificate, key, None)
-    except tls.TlsError as error:
-        yield shop.tell("certificate.pair", key, key=PRIVATE_KEY, words=_reason(error), remedy=pair)
-    else:
-        yield shop.tell("certificate.key", key)
-        yield from _own_chain(shop) if shop.made is None else _ca(shop, shop.made)
 
 
 def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:

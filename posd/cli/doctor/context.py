@@ -117,6 +117,10 @@ class DoctorContext:
         """The terminals with a serial that could be read."""
         return tuple(terminal for terminal in self.settings.terminals if terminal.serial)
 
+    def section(self, serial: str) -> str:
+        """Return the section of a terminal in the configuration."""
+        return f"terminals[{[one.serial for one in self.settings.terminals].index(serial)}]"
+
     @property
     def made(self) -> tls.TlsFiles | None:
         """What `posd tls init` makes; None where the certificate comes from elsewhere."""

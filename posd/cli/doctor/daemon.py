@@ -42,7 +42,7 @@ def find(shop: DoctorContext) -> dict[Path, str]:
             shop.pid, tried[path] = probe(str(path)) or shop.pid, ""
             break
         except Unreachable as error:
-            tried[path] = error.reason
+            tried[path] = getattr(error.__cause__, "strerror", None) or error.reason
     with suppress(OSError):
         shop.uid = Path(f"/proc/{shop.pid}").stat().st_uid
     return tried

@@ -50,16 +50,15 @@ def check(shop: DoctorContext) -> Findings:
 async def _all(shop: DoctorContext) -> list[CheckFinding]:
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one(number: int, terminal: TerminalConfig) -> CheckFinding:
+    async def one(terminal: TerminalConfig) -> CheckFinding:
         async with turns:
-            return await _reach(shop, terminal, f"terminals[{number}]")
+            return await _reach(shop, terminal)
 
-    numbers = {one.serial: number for number, one in enumerate(shop.settings.terminals)}
-    return await asyncio.gather(*(one(numbers[terminal.serial], terminal) for terminal in shop.terminals))
+    return await asyncio.gather(*map(one, shop.terminals))
 
 
-async def _reach(shop: DoctorContext, terminal: TerminalConfig, section: str) -> CheckFinding:
-    serial, given = terminal.serial, dict[str, Any](section=section)
+async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
+    serial, given = terminal.serial, dict[str, Any](section=shop.section(terminal.serial))
     base_url = shop.addresses.get(serial)
     if base_url is None:
         discovery = "no_announcement" if shop.settings.discovery.enabled else "no_discovery"
@@ -167,7 +166,7 @@ def listen(shop: DoctorContext) -> Findings:
         ours=", ".join(serial for serial in heard if serial in fleet) or "none",
         others=f"; {strangers} too, which the configuration does not name" if strangers else "",
         lost=", ".join(lost),
-        section=next((f"terminals[{n}]" for n, one in enumerate(shop.settings.terminals) if one.serial in lost), ""),
+        section=shop.section(lost[0]) if lost else "",
     )
 
 

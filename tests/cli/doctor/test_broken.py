@@ -78,7 +78,7 @@ def shown_by_terminal(*addresses: str, names: tuple[str, ...] = (), expired: boo
         if expired:
             patch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
         tls.init(setup.terminal.directory, names=names, addresses=addresses)
-        other = stack.enter_context(Terminal(setup.terminal.directory, judged=not expired).on())
+        other = stack.enter_context(Terminal(setup.terminal.directory).on())
         setup.change(setup.terminal.base_url, other.base_url)
 
     return how
@@ -141,7 +141,7 @@ def old_style(name: str) -> Callable[..., None]:
         ca.rename(files.ca_certificate)
         leaf.certificate.rename(files.certificate)
         leaf.private_key.rename(files.private_key)
-        terminal = stack.enter_context(Terminal(files.ca_certificate.parent, judged=False).on())
+        terminal = stack.enter_context(Terminal(files.ca_certificate.parent).on())
         setup.change(setup.terminal.base_url, terminal.base_url)
         setup.change(str(setup.terminal.ca), str(terminal.ca))
 

@@ -106,11 +106,9 @@ def _used(shop: DoctorContext) -> bool:
     """Tell whether the database has known payments, so that its callback key cannot be made anew, as posd judges it."""
     if shop.settings.database.witness.exists():
         return True
-    try:
-        with open_unchanged(shop.settings.database.path) as db:
-            return database_id.last_seq(db) > 0
-    except (OSError, sqlite3.Error):
-        return False  # the check of the database tells of it
+    with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
+        return database_id.last_seq(db) > 0
+    return False  # the check of the database tells of it
 
 
 def _certificate_files(shop: DoctorContext) -> Findings:

@@ -36,25 +36,22 @@ def check_clock(shop: DoctorContext) -> Findings:
         yield shop.tell("clock.doubted", "posd", detail=detail, todo=said.get("todo"))
     elif said.get("status") == "ok":
         yield shop.tell("clock.believed", "posd")
-    windows: dict[str, int] = {}
-    if shop.config is not None:
-        windows = {one.serial: one.hash_encrypt.window_seconds for one in shop.terminals if one.auth != "none"}
-    for serial, ahead in shop.clocks.items():
-        if abs(ahead) > windows.get(serial, abs(ahead)):
+    for terminal in shop.terminals if shop.config is not None else ():
+        serial, ahead = terminal.serial, shop.clocks.get(terminal.serial)
+        window = None if terminal.auth == "none" else terminal.hash_encrypt.window_seconds
+        if ahead is None:
+            if window is not None:
+                yield shop.tell("clock.not_compared", serial)
+            continue
+        if window is not None and abs(ahead) > window:
             code = "refuses"
         elif abs(ahead) >= MINUTES_SECONDS:
             code = "witness" if doubted else "minutes"  # a witness: nothing is to be done to the terminal
         else:
             code = "seconds" if abs(ahead) >= USUAL_SECONDS else "agrees"
-        yield shop.tell(
-            f"clock.{code}",
-            serial,
-            apart=f"{_span(ahead)} {'ahead of' if ahead > 0 else 'behind'}",
-            window=_span(windows.get(serial, 0)),
-            has=moment(datetime.now(UTC) + timedelta(seconds=ahead), year=True),
-        )
-    for serial in windows.keys() - shop.clocks.keys():
-        yield shop.tell("clock.not_compared", serial)
+        apart = f"{_span(ahead)} {'ahead of' if ahead > 0 else 'behind'}"
+        has = moment(datetime.now(UTC) + timedelta(seconds=ahead), year=True)
+        yield shop.tell(f"clock.{code}", serial, apart=apart, window=_span(window or 0), has=has)
 
 
 def _span(seconds: float) -> str:

@@ -41,10 +41,8 @@ LONGEST = {
     "test_power_loss.py",
     "test_short.py",
     "test_situations.py",
-    "test_killed.py",
     "test_changes.py",
     "test_restore.py",
-    "test_print_process.py",
     "test_generated.py",
     SCHEMATHESIS,
 }

@@ -66,22 +66,6 @@ def figures(books: Books) -> dict[str, int]:
         "events given up by terminals": len(dropped),
         "callbacks refused": refused,
         "changes in the feed": len(books.feed),
-        **_of_surroundings(books),
-    }
-
-
-def _of_surroundings(books: Books) -> dict[str, int]:
-    """What posd and tills said of what was wrong in the surroundings."""
-    till_lines = [line for ledger in books.tills.values() for line in ledger]
-    refused = Counter(line["code"] for line in till_lines if line["kind"] == "problem")
-    damaged = Counter(item.how for item in books.damaged)
-    return {
-        **{f"starts answered {code}": count for code, count in sorted(refused.items())},
-        "calls of tills whose id posd did not know any more": sum(line["kind"] == "unknown" for line in till_lines),
-        **{f"events damaged ({how})": count for how, count in sorted(damaged.items())},
-        "requests to impostors": sum(
-            line["kind"] in ("start", "search", "abort") for ledger in books.impostors.values() for line in ledger
-        ),
     }
 
 

@@ -3,8 +3,7 @@
 from tests.fuzz import local_api, webhooks
 from tests.fuzz.codec import ACKNOWLEDGEMENT, EVENT, SEARCH
 from tests.fuzz.configuration import CONFIGURATION
-from tests.fuzz.courses import COURSE
-from tests.fuzz.printing import PRINT_COURSE, PRINT_CREATION, PRINT_POLL, PRINT_WEBHOOK
+from tests.fuzz.printing import PRINT_CREATION, PRINT_POLL, PRINT_WEBHOOK
 from tests.fuzz.requests import DECISION, PRINT, START
 from tests.fuzz.shop import Shop
 from tests.fuzz.target import Target
@@ -13,11 +12,9 @@ PURE: tuple[Target, ...] = (
     EVENT,
     ACKNOWLEDGEMENT,
     SEARCH,
-    COURSE,
     PRINT_WEBHOOK,
     PRINT_CREATION,
     PRINT_POLL,
-    PRINT_COURSE,
     START,
     PRINT,
     DECISION,

@@ -1,6 +1,6 @@
 """All targets: those that are functions, and those that need a daemon."""
 
-from tests.fuzz import local_api, webhooks
+from tests.fuzz import webhooks
 from tests.fuzz.codec import ACKNOWLEDGEMENT, EVENT, SEARCH
 from tests.fuzz.configuration import CONFIGURATION
 from tests.fuzz.printing import PRINT_CREATION, PRINT_POLL, PRINT_WEBHOOK
@@ -21,9 +21,9 @@ PURE: tuple[Target, ...] = (
     CONFIGURATION,
 )
 #: Names of the targets that need a daemon.
-SERVED = ("local-api", "webhook")
+SERVED = ("webhook",)
 
 
 def served(shop: Shop) -> tuple[Target, ...]:
     """Return the targets of a daemon that runs."""
-    return (local_api.target(shop), webhooks.target(shop))
+    return (webhooks.target(shop),)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.books import Finding
-from tests.chaos.memory import GROWTH_KILOBYTES, Life, Memory, Tenth, growth
+from tests.chaos.memory import GROWTH_KILOBYTES, Life, Memory, growth
 
 #: Characters of a fault that are shown; the logs have the rest.
 MAX_FAULT = 400
@@ -31,7 +31,6 @@ class Report:
     #: Scenario -> how many payments played it.
     scenarios: dict[str, int] = field(default_factory=dict)
     lives: int = 0
-    tenths: list[Tenth] = field(default_factory=list)
     #: The longest lives of the daemon in the stretches in which it was left alone.
     steady: list[Life] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -39,7 +38,7 @@ class Report:
 
     def take(self, memory: Memory) -> None:
         """Take the figures of the memory; where it grows, that is a fault."""
-        self.tenths, self.steady = memory.tenths(), memory.steady()
+        self.steady = memory.steady()
         grown = growth(self.steady)
         if grown is not None and grown > GROWTH_KILOBYTES:
             self.faults.append(f"the daemon's memory grows: {self.steady_words}")
@@ -82,13 +81,7 @@ def words(report: Report) -> str:
     lines.append(f"events made during the outages: {', '.join(map(str, report.bursts)) or 'none'}")
     lines += ["scenarios played:", *_counts(report.scenarios)]
     lines += ["what came of it:", *_counts(report.figures)]
-    lines.append(f"the daemon's memory and database, in {report.lives} lives:")
-    lines += [
-        f"  {tenth.number:4}/10  {tenth.lives:4} lives  half of the time {_mb(tenth.median_kilobytes)}, "
-        f"at most {_mb(tenth.most_kilobytes)}; database {_mb(tenth.database_kilobytes)}"
-        for tenth in report.tenths
-    ]
-    lines += [report.steady_words, "", report.found]
+    lines += [f"{report.lives} lives of the daemon", report.steady_words, "", report.found]
     lines += [f"  {line}" for line in _folded(report.findings)]
     lines += [f"  fault: {fault[:MAX_FAULT]}" for fault in report.faults]
     lines.append(f"the same again: {report.command}")

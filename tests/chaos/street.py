@@ -11,7 +11,7 @@ import trustme
 
 from posd import tls
 from tests.chaos.faults import NETWORK
-from tests.chaos.memory import Memory, Sample, database_kilobytes, resident_kilobytes
+from tests.chaos.memory import Memory, Sample, resident_kilobytes
 from tests.chaos.plan import SLOWER, Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.chaos.proxy import Lan, Proxy
@@ -276,7 +276,7 @@ class Street:
         kilobytes = 0 if process is None else resident_kilobytes(process.pid)
         if not kilobytes:
             return None
-        return Sample(self.happenings.begun, self.lives, kilobytes, database_kilobytes(self.daemon.database))
+        return Sample(self.happenings.begun, self.lives, kilobytes)
 
     async def list(self, query: str) -> list[dict[str, Any]]:
         """Return all pages of a list of transactions; `query` is empty or ends with "&". Raise Away."""

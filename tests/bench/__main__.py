@@ -24,7 +24,7 @@ from tests.bench import quick
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.machine import words
 from tests.bench.measures import MEASURES
-from tests.bench.table import Part, Report, put_into, screen
+from tests.bench.table import Part, Report, screen
 
 #: Columns of the table in a pipe or a file.
 PLAIN_COLUMNS = 200
@@ -74,8 +74,6 @@ async def _until_told(options: argparse.Namespace, home: Path) -> int:
     if not console.is_terminal:
         console.width = PLAIN_COLUMNS
     console.print(screen(report), *report.machine, sep="\n")
-    if options.markdown:
-        options.markdown.write_text(put_into(options.markdown.read_text(), report))
     return 0 if report.good else 1
 
 
@@ -88,7 +86,6 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--keep", action="store_true", help="with --quick: store what was measured as the reference")
     names = ", ".join(MEASURES)
     parser.add_argument("--only", action="append", choices=MEASURES, metavar="PART", help=f"repeatable: {names}")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table into the page's own place")
     parser.add_argument("--directory", default="/tmp", help="on the disk that counts; default: %(default)s")
     return parser
 

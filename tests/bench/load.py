@@ -55,12 +55,6 @@ async def connected(server: Server, connections: int) -> AsyncIterator[Sender]:
         yield sender
 
 
-async def send(server: Server, chains: Sequence[Chain], connections: int) -> Load:
-    """Send the requests of all chains over so many connections, which are made before the clock starts."""
-    async with connected(server, connections) as sender:
-        return await sender.send(chains)
-
-
 def post(path: str, body: bytes) -> bytes:
     """Return the bytes of a request."""
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -44,23 +43,3 @@ async def quiet(pid: int) -> None:
         before, used = used, processor_seconds(pid)
         if used - before < QUIET_COMPUTED:
             return
-
-
-@contextmanager
-def on_one_core(pids: Sequence[int]) -> Iterator[None]:
-    """Run all these processes on one core within the block, and this one on the others, where there are any."""
-    cores = os.sched_getaffinity(0)
-    theirs = {max(cores)}
-    _run_on(pids, theirs)
-    os.sched_setaffinity(0, cores - theirs or cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-        _run_on(pids, cores)
-
-
-def _run_on(pids: Sequence[int], cores: set[int]) -> None:
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), cores)

@@ -5,7 +5,7 @@ and changes these little.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from statistics import median
@@ -13,7 +13,7 @@ from statistics import median
 from tests.bench import reference
 from tests.bench.bench import Bench
 from tests.bench.machine import versions
-from tests.bench.measures.acknowledgements import HYPERCORN, LISTENER, POSD, Tally, open_field, waves
+from tests.bench.measures.acknowledgements import HYPERCORN, LISTENER, POSD, open_field, waves
 from tests.bench.measures.memory import open_shops
 from tests.bench.measures.starting import starts
 from tests.bench.paying import pay_each
@@ -83,19 +83,19 @@ async def measure(bench: Bench) -> Ratios:
     }
 
 
-def _of_round(tallies: Mapping[int, Mapping[str, Tally]], payment: float) -> Mapping[str, float]:
+def _of_round(tallies: Mapping[int, Mapping[str, Sequence[float]]], payment: float) -> Mapping[str, float]:
     """Return the ratios of processor times; of waves that followed each other, so that one disturbance does not count.
 
     `payment` is what one takes, in seconds.
     """
     found = {
         f"processor time of an event over {connections} connections, by that of the {name}": median(
-            one / other for one, other in zip(tally[POSD].each, tally[name].each, strict=True)
+            one / other for one, other in zip(tally[POSD], tally[name], strict=True)
         )
         for connections, tally in tallies.items()
         for name in (HYPERCORN, LISTENER)
     }
-    requests = tallies[64][HYPERCORN].each
+    requests = tallies[64][HYPERCORN]
     request = sum(requests) / len(requests)
     return found | {f"processor time of a whole payment, by a request of the {HYPERCORN}": payment / request}
 

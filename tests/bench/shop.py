@@ -19,7 +19,7 @@ from uuid import uuid4
 import httpx2
 import trustme
 
-from tests.bench.load import Server, post, send
+from tests.bench.load import Server, post
 from tests.bench.processes import environment as variables
 from tests.support import events
 from tests.support.daemon import ANY_PORT, START_SECONDS, Daemon, living, toml
@@ -166,10 +166,6 @@ class Shop:
 
         await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
         return payments
-
-    async def end(self, payments: Sequence[Payment]) -> None:
-        """Have the terminals say that these are approved, so that they are free."""
-        (await send(self.server, [item.events() for item in payments], 1)).all_are(200)
 
     def till(self) -> httpx2.AsyncClient:
         """Return a client of the till's socket."""

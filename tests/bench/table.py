@@ -1,4 +1,4 @@
-"""What a run found: a row for each figure, and all of them as a table on a screen or in a page."""
+"""What a run found: a row for each figure, and all of them as a table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,6 @@ from statistics import median
 from rich import box
 from rich.table import Table
 
-#: Between them stands the measured part of a page.
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 HEAD = ("figure", "min", "median", "max", "bound", "", "posd", "compared with")
 
 
@@ -100,14 +98,3 @@ def screen(report: Report) -> Table:
     for row in report.rows:
         table.add_row(*row.cells(report.short), style=None if report.short or row.holds else "bold red")
     return table
-
-
-def put_into(page: str, report: Report) -> str:
-    """Return a page with this run as its measured part."""
-    lines = [HEAD, ("---", *["--:"] * 3, *["---"] * (len(HEAD) - 4)), *(row.cells(report.short) for row in report.rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    minutes = sum(part.seconds for part in report.parts) / 60
-    verdict = f"**{report.verdict}**; {report.began}, {minutes:.0f} minutes."
-    part = "\n\n".join([verdict, f"```sh\n{report.command}\n```", table, *report.machine])
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"

@@ -21,11 +21,10 @@ from tests.chaos.faults import SWITCHES, Kind
 from tests.chaos.figures import figures
 from tests.chaos.ledgers import read_ledger
 from tests.chaos.plan import Plan, make_plan
-from tests.chaos.report import Report, markdown, put_into, words
+from tests.chaos.report import Report, words
 from tests.chaos.run import Run, Stuck
 from tests.chaos.stored import told
 from tests.chaos.street import Street
-from tests.support.faketime import LIBRARY
 
 #: How often the progress is shown, in seconds.
 PROGRESS_SECONDS = 0.5
@@ -78,13 +77,7 @@ async def run(
         made.follower.changes,
         words=made.person.words,
         days=plan.days,
-        impostors={item.name: read_ledger(item.ledger) for item in street.impostors},
-        windows=made.around.windows,
-        damaged=street.damager.damaged,
-        flooded=made.around.flooded,
     )
-    report.surroundings = dict(sorted(made.around.seen.items()))
-    report.findings = list(made.around.findings)
     if made.transactions:
         try:
             _hold_against_each_other(made, books, report)
@@ -133,7 +126,6 @@ def main() -> int:
     parser.add_argument("--without", type=_switches, metavar="NAMES", help="let all go wrong but this, named likewise")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep everything there; else only after a failure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write it as Markdown, into the page's own place")
     options = parser.parse_args()
     terminals = options.terminals or min(MOST, max(LEAST, options.payments // PAYMENTS_FOR_ONE))
     tills = options.tills or terminals
@@ -142,8 +134,6 @@ def main() -> int:
         f"--seed {options.seed} --speed {options.speed:g}"
     )
     on = (SWITCHES if options.only is None else options.only) - (options.without or set())
-    if Kind.CLOCK in on and not LIBRARY.exists():
-        parser.error(f"{Kind.CLOCK} needs libfaketime (Debian: libfaketime); install it, or say --without {Kind.CLOCK}")
     for name in ("only", "without"):
         if (chosen := getattr(options, name)) is not None:
             command += f" --{name} {','.join(sorted(chosen))}"
@@ -164,9 +154,6 @@ def main() -> int:
     print(words(report))
     if options.json:
         options.json.write_text(json.dumps(asdict(report), indent=1))
-    if options.report:
-        page = options.report.read_text() if options.report.exists() else ""
-        options.report.write_text(put_into(page, markdown(report)))
     if options.keep or not report.good:
         print(f"ledgers, logs and the database: {directory}")
     else:

@@ -36,32 +36,6 @@ class Said:
     amount: Decimal | None
 
 
-@dataclass(frozen=True)
-class Window:
-    """A database that was replaced by an older one: by one of when (as ledgers write times), when, and how.
-
-    `ended_at` is later by as much as a terminal may have to wait for the answer to what came before.
-    """
-
-    made_at: str
-    ended_at: str
-    how: str
-
-    def has(self, at: str) -> bool:
-        """Whether what happened at a moment can be missing from the older one."""
-        return self.made_at <= at <= self.ended_at
-
-
-@dataclass(frozen=True)
-class Damaged:
-    """An event that was damaged on its way: how, and what posd answered (None: nothing that could be read)."""
-
-    id: str
-    status: str
-    how: str
-    answer: int | None
-
-
 @dataclass
 class Books:
     """What all parts of the run have written down."""
@@ -83,22 +57,12 @@ class Books:
     told: Mapping[str, Sequence[Said]] = field(default_factory=dict)
     #: Id -> the bad day that its terminal had, of those that had one.
     days: Mapping[str, BadDay] = field(default_factory=dict)
-    #: For each device that claimed to be a terminal, the lines of its ledger.
-    impostors: Mapping[str, Sequence[Line]] = field(default_factory=dict)
-    windows: Sequence[Window] = ()
-    damaged: Sequence[Damaged] = ()
-    #: Ids to whose callback address far too many events were sent.
-    flooded: Set[str] = frozenset()
     #: All words of the person on an id.
     words: Mapping[str, Set[str]] = field(default_factory=dict)
 
     def by_person(self, case: "Case") -> bool:
         """Whether what its till heard was the word of a person."""
         return case.heard is not None and case.heard["result"] in self.words.get(case.id, ())
-
-    def went_back(self, line: Line) -> bool:
-        """Whether what was written down then can be missing from the database, for that went back since."""
-        return any(window.has(line["at"]) for window in self.windows)
 
 
 @dataclass
@@ -113,10 +77,6 @@ class Case:
     shown: dict[str, Any] | None = None
     told: Sequence[Said] = ()
     day: BadDay | None = None
-    #: Something of it may be missing, for the database went back in time meanwhile.
-    went_back: bool = False
-    damaged: list[Damaged] = field(default_factory=list)
-    flooded: bool = False
 
     @property
     def charges(self) -> list[Line]:
@@ -145,8 +105,6 @@ def cases(books: Books) -> dict[str, Case]:
 
     for ledger in books.terminals.values():
         for line in ledger:
-            if line.get("client_transaction_id") and books.went_back(line):
-                of(line["client_transaction_id"]).went_back = True
             if line["kind"] == "start":
                 of(line["client_transaction_id"]).starts.append(line)
             elif line["kind"] == "final":
@@ -154,13 +112,8 @@ def cases(books: Books) -> dict[str, Case]:
     for ledger in books.tills.values():
         for line in ledger:
             of(line["id"]).till.append(line)
-            of(line["id"]).went_back |= books.went_back(line)
     for document in books.transactions:
         of(document["client_transaction_id"]).shown = document
-    for damaged in books.damaged:
-        of(damaged.id).damaged.append(damaged)
-    for identity in books.flooded:
-        of(identity).flooded = True
     return found
 
 

@@ -83,8 +83,8 @@ def of_bad_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:
     """What the till heard."""
     assert case.day is not None
     heard = case.heard
-    if heard is None or books.by_person(case) or case.went_back:
-        return  # what it said is gone, where the database went back
+    if heard is None or books.by_person(case):
+        return
     result = heard["result"]
     if result == "not_started":
         if case.charges and not _denied(case):

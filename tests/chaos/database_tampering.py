@@ -5,8 +5,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tests.chaos.stored import MOST_KEPT
-
 _REPEATED = """
 INSERT INTO events (client_transaction_id, event_id, received_at, verdict, status, body)
 SELECT client_transaction_id, event_id, received_at, verdict, status, body FROM events
@@ -22,12 +20,6 @@ VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_correct
 """
 _REMOVED = """
 INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
-"""
-#: Of a payment more than it may make posd keep.
-TOO_MANY = f"""
-INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)
-WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MOST_KEPT + 1})
-SELECT '', 'transactions', :id, 'not an event', '', '' FROM numbers
 """
 #: What is done for a payment, `:id`, the kind of the finding, and a part of its words.
 DATABASE_TAMPERINGS = (

@@ -49,32 +49,15 @@ class Kind(StrEnum):
     CALLBACKS = "callbacks_outage"
     #: One terminal cannot be called; its events get through.
     UNREACHABLE = "terminal_unreachable"
-    #: The daemon's wall clock jumps, and comes back after a while.
-    CLOCK = "clock_step"
-    #: A second device announces the serial of a terminal that is found over mDNS.
-    CLAIMANT = "second_claimant"
-    #: A backup of some payments ago takes the place of the database.
-    BACKUP = "backup_restored"
-    #: A terminal sends events without end to the callback address of a payment of its own.
-    FLOOD = "event_flood"
-    #: One till opens connections, and keeps them.
-    CONNECTIONS = "connections_held"
-    #: The file of the database is taken away, or another put in its place, while the daemon runs.
-    DATABASE = "database_replaced"
 
 
 #: Those that end a life of the daemon, and those that bring it hundreds of events at once: the allocator keeps what the
 #: largest burst of a life needed, some 20 MB for a hundred connections.
-UNSTEADY = frozenset(
-    {Kind.DAEMON, Kind.DAEMON_AT_POINT, Kind.DAEMON_STOP, Kind.LAN, Kind.CALLBACKS}
-    | {Kind.CLOCK, Kind.BACKUP, Kind.FLOOD, Kind.CONNECTIONS, Kind.DATABASE}
-)
-#: What is wrong in the surroundings (design 13); the other kinds are failures of parts.
-SURROUNDINGS = frozenset({Kind.CLOCK, Kind.CLAIMANT, Kind.BACKUP, Kind.FLOOD, Kind.CONNECTIONS, Kind.DATABASE})
-#: What can be switched off by name beside the kinds of faults: the fates of single connections, events that are damaged
-#: on their way, and terminals with bad days.
-NETWORK, DAMAGED, BAD_DAYS = "network", "damaged_events", "bad_days"
-SWITCHES = frozenset({*Kind, NETWORK, DAMAGED, BAD_DAYS})
+UNSTEADY = frozenset({Kind.DAEMON, Kind.DAEMON_AT_POINT, Kind.DAEMON_STOP, Kind.LAN, Kind.CALLBACKS})
+#: What can be switched off by name beside the kinds of faults: the fates of single connections, and terminals with bad
+#: days.
+NETWORK, BAD_DAYS = "network", "bad_days"
+SWITCHES = frozenset({*Kind, NETWORK, BAD_DAYS})
 #: One of these for so many payments; of each there is one at least.
 PAYMENTS_FOR_ONE = {
     Kind.DAEMON: 40,
@@ -85,20 +68,6 @@ PAYMENTS_FOR_ONE = {
     Kind.LAN: 60,
     Kind.CALLBACKS: 100,
     Kind.UNREACHABLE: 50,
-    Kind.CLOCK: 200,
-    Kind.CLAIMANT: 250,
-    Kind.BACKUP: 200,
-    Kind.FLOOD: 400,
-    Kind.CONNECTIONS: 400,
-    Kind.DATABASE: 330,
-}
-#: The forms of a fault of the surroundings, dealt in turn. Of the clock: how far it jumps, and whether the daemon is
-#: started again meanwhile. Of a backup: `restore` beside the replaced file, `restore` where that is gone, or a
-#: snapshot of the disk that is put back. Of the database: it is away for a while, or a copy of it takes its place.
-FORMS: dict[Kind, Sequence[str]] = {
-    Kind.CLOCK: ("+400d", "-1h", "-400d restart", "+1h", "+400d restart", "-400d", "-1h restart", "+1h restart"),
-    Kind.BACKUP: ("restored", "copied", "restored_alone"),
-    Kind.DATABASE: ("replaced", "moved_away"),
 }
 #: In runs of more payments than this the faults are rarer, by the square root: a street that is down all the time pays
 #: nothing, and the faults of one kind follow each other.
@@ -114,8 +83,6 @@ LAST = 0.9
 #: Outages of the callbacks: seconds, and what becomes of connections. In the first, terminals give events up: only a
 #: search can tell what they said.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
-#: How long what is wrong in the surroundings stays so, in seconds, beyond what posd needs to notice it.
-SURROUNDINGS_SECONDS = 2.0
 #: The happenings that a fault waits for: who is hit -> (kind, status) of a line in a ledger.
 MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
     Kind.DAEMON: (("start", None), ("event", None), ("final", None), ("search", None)),
@@ -148,11 +115,7 @@ class Fault:
 
 def draw_faults(rng: Random, payments: int, terminals: int, tills: int) -> list[Fault]:
     """Draw the faults of a run, in the order in which they may begin."""
-    parts = [kind for kind in PAYMENTS_FOR_ONE if kind not in SURROUNDINGS]
-    found = list(_faults(rng, parts, payments, terminals, tills))
-    # Drawn after all others, so that a seed has the same faults of parts as before there were these.
-    found += _faults(rng, sorted(SURROUNDINGS), payments, terminals, tills)
-    return sorted(found, key=lambda fault: fault.after)
+    return sorted(_faults(rng, payments, terminals, tills), key=lambda fault: fault.after)
 
 
 def steady_stretches(payments: int) -> list[tuple[int, int]]:
@@ -160,21 +123,18 @@ def steady_stretches(payments: int) -> list[tuple[int, int]]:
     return [(int(begin * payments), int(end * payments)) for begin, end in STEADY if payments >= LONG]
 
 
-def _faults(rng: Random, kinds: Sequence[Kind], payments: int, terminals: int, tills: int) -> Iterator[Fault]:
+def _faults(rng: Random, payments: int, terminals: int, tills: int) -> Iterator[Fault]:
     points = _points(rng)
     outages = cycle(OUTAGES if payments >= MANY else OUTAGES[-1:])
-    targets = {Kind.TILL: tills} | dict.fromkeys((Kind.TERMINAL, Kind.UNREACHABLE, Kind.CLAIMANT), terminals)
+    targets = {Kind.TILL: tills} | dict.fromkeys((Kind.TERMINAL, Kind.UNREACHABLE), terminals)
     rarer = max(1.0, (payments / DENSE) ** 0.5)
-    for kind in kinds:
-        forms = _dealt(rng, FORMS[kind]) if kind in FORMS else cycle(("",))
+    for kind in PAYMENTS_FOR_ONE:
         for _ in range(max(1, int(payments / (PAYMENTS_FOR_ONE[kind] * rarer)))):
             seconds, detail = _seconds(rng, kind), _detail(rng, kind)
             if kind is Kind.CALLBACKS:
                 seconds, detail = next(outages)
             elif kind is Kind.DAEMON_AT_POINT:
                 detail = next(points)
-            elif kind in SURROUNDINGS:
-                seconds, detail = SURROUNDINGS_SECONDS, next(forms)
             yield Fault(
                 kind,
                 after=_after(rng, kind, payments),
@@ -183,12 +143,6 @@ def _faults(rng: Random, kinds: Sequence[Kind], payments: int, terminals: int, t
                 seconds=seconds,
                 detail=detail,
             )
-
-
-def _dealt(rng: Random, forms: Sequence[str]) -> Iterator[str]:
-    """Deal forms in turn, without end; the seed says which is the first."""
-    first = rng.randrange(len(forms))
-    return cycle((*forms[first:], *forms[:first]))
 
 
 def _after(rng: Random, kind: Kind, payments: int) -> int:

@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.streams import ask, stream
+from tests.support.streams import stream
 
 #: Until a daemon that is away is asked again, in seconds.
 AGAIN_SECONDS = 0.1
@@ -22,9 +22,6 @@ class Follower:
         self.changes: dict[int, Followed] = {}
         #: The newest of them.
         self.newest = 0
-        #: The database that they are of, and how many there were.
-        self.database: str | None = None
-        self.databases = 0
         #: What was not as promised.
         self.faults: list[str] = []
         self._socket = socket
@@ -43,24 +40,8 @@ class Follower:
             self._news.clear()
             await self._news.wait()
 
-    async def _which(self) -> str | None:
-        """Return the database of the feed."""
-        connection = await ask(self._socket, "/feed?limit=1")
-        try:
-            status, page = await connection.reply()
-            assert status == 200, page
-            which: str | None = page.get("database_id")
-            return which
-        finally:
-            connection.hang_up()
-
     async def _listen(self) -> None:
-        which = await self._which()
-        if which != self.database or not self.databases:
-            self.database, self.newest, self.changes = which, 0, {}
-            self.databases += 1
         async with stream(self._socket, "/feed", last_event_id=self.newest) as messages:
-            assert await self._which() == which  # else it was replaced in between
             async for message in messages:
                 if message.id is None:
                     continue  # the stream ends, and says why

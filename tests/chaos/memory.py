@@ -1,4 +1,4 @@
-"""What the daemon needs: resident memory and the size of its database, sampled over all its lives."""
+"""What the daemon needs: resident memory, sampled over all its lives."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,6 @@ SAMPLE_SECONDS = 0.5
 GROWTH_KILOBYTES = 16 * 1024
 #: A life with fewer payments says nothing.
 MIN_PAYMENTS = 400
-TENTHS = 10
 
 
 @dataclass(frozen=True)
@@ -27,20 +26,8 @@ class Sample:
     begun: int
     #: Which of its lives it was.
     life: int
-    #: Resident memory, and the database with its journal.
+    #: Resident memory.
     kilobytes: int
-    database_kilobytes: int
-
-
-@dataclass(frozen=True)
-class Tenth:
-    """What was sampled while one tenth of the payments began; the last one goes on to the end."""
-
-    number: int
-    lives: int
-    median_kilobytes: int
-    most_kilobytes: int
-    database_kilobytes: int
 
 
 @dataclass(frozen=True)
@@ -69,22 +56,6 @@ class Memory:
             if (sample := look()) is not None:
                 self.samples.append(sample)
             await asyncio.sleep(SAMPLE_SECONDS)
-
-    def tenths(self) -> list[Tenth]:
-        """Return the figures of each tenth of the run that has any."""
-        found = []
-        for number in range(1, TENTHS + 1):
-            those = [
-                sample
-                for sample in self.samples
-                if min(TENTHS - 1, sample.begun * TENTHS // (self.payments + 1)) == number - 1
-            ]
-            if those:
-                sizes = [sample.kilobytes for sample in those]
-                lives = len({sample.life for sample in those})
-                database = max(sample.database_kilobytes for sample in those)
-                found.append(Tenth(number, lives, int(median(sizes)), max(sizes), database))
-        return found
 
     def steady(self) -> list[Life]:
         """Return the longest life of each steady stretch; none of one in which no life was long enough to say."""
@@ -131,12 +102,3 @@ def resident_kilobytes(pid: int) -> int:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
     return 0
-
-
-def database_kilobytes(path: Path) -> int:
-    """The size of a database and of what is not in it yet."""
-    size = 0
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        with suppress(OSError):
-            size += file.stat().st_size
-    return size // 1024

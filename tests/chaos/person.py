@@ -86,22 +86,10 @@ class Person:
             try:
                 found = await self._street.list("open=true&")
                 await self._look(found)
-                await self._decide_identities()
                 if not self.patient:
                     await self._meddle(found)
             except (httpx2.TransportError, Away):
                 continue  # the daemon is away
-
-    async def _decide_identities(self) -> None:
-        """Where posd asks which of two devices is a terminal, say so: it stands on the counter."""
-        if not self._street.plan.found:
-            return
-        reply = await self._street.daemon.call("GET", "/terminals")
-        for terminal in reply.json["terminals"] if reply.status == 200 else ():
-            if terminal["identity"]["conflict"]:
-                address = f"https://127.0.0.1:{self._street.terminals[terminal['serial']].proxy.port}"
-                word = {"operator": "Person", "note": "it stands on the counter", "base_url": address}
-                await self._street.admin("POST", f"/terminals/{terminal['serial']}/identity", word)
 
     async def unattended(self) -> list[dict[str, Any]]:
         """Return what is open and has not been taken in hand."""
@@ -158,14 +146,11 @@ class Person:
         word = {"operator": "Person", "note": "as the terminal has it", "result": result}
         if reference is not None:
             word["transaction_reference"] = reference
-        before = self.resolved.get(identity)
         self.resolved[identity] = result  # before the call: its answer can be lost
         self.words.setdefault(identity, set()).add(result)
         reply = await self._street.admin("POST", f"/transactions/{identity}/resolve", word)
         if reply.status != 200:
             del self.resolved[identity]
-            if before is not None:  # it had been said in a database that is back now
-                self.resolved[identity] = before
         return reply
 
     async def _meddle(self, found: list[dict[str, Any]]) -> None:

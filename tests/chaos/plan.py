@@ -10,7 +10,7 @@ from random import Random
 from uuid import UUID
 
 from tests.chaos.baddays import MOST_SECONDS_IN_A_HURRY, ORDINARY, BadDay, bad_days
-from tests.chaos.faults import BAD_DAYS, MANY, SWITCHES, Fault, Kind, draw_faults
+from tests.chaos.faults import BAD_DAYS, MANY, SWITCHES, Fault, draw_faults
 
 #: How many payments play a bad day of the catalogue.
 BAD_SHARE = 0.25
@@ -22,12 +22,6 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: How many payments are aborted by their till, those aside that wait for it.
 ABORT_SHARE = 0.12
-
-#: Payments of each terminal that are old when the run begins, and days since then; what is older than the last number
-#: is removed by retention. So only a wrong clock can take anything away.
-OLD_PAYMENTS, OLD_DAYS, RETENTION_DAYS = 2, 20, 30
-#: One of so many terminals is found over mDNS; the others have an address in the configuration.
-ONE_IS_FOUND = 4
 
 #: How much slower people are at the slow terminals; one of so many is slow.
 SLOWER = 5
@@ -76,11 +70,6 @@ class Plan:
     confirmed: bool
     #: What goes wrong in this run, of all that the plan has.
     on: frozenset[str] = SWITCHES
-
-    @property
-    def found(self) -> tuple[str, ...]:
-        """The terminals that the daemon finds over mDNS."""
-        return self.terminals[::ONE_IS_FOUND] if Kind.CLAIMANT in self.on else ()
 
     def with_only(self, switches: Set[str]) -> "Plan":
         """Return the same plan, in which nothing goes wrong but this."""

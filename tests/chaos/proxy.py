@@ -52,12 +52,8 @@ class Fate(StrEnum):
     SWALLOWED_REPLY = "swallowed_reply"
     DELAYED_REQUEST = "delayed_request"
     DELAYED_REPLY = "delayed_reply"
-    #: What it carries is changed on the way, by a `Damager`.
-    DAMAGED = "damaged"
 
 
-#: Of the connections that would pass, one in so many is led through the damager, where there is one.
-ONE_IS_DAMAGED = 25
 #: How many of a hundred connections meet each fate; the rest pass.
 IN_A_HUNDRED: Mapping[Fate, int] = {
     Fate.REFUSED: 2,
@@ -168,8 +164,6 @@ class Proxy(Listener):
     def __init__(self, name: str, seed: int, lans: tuple[Lan, ...]) -> None:
         super().__init__()
         self.upstream: tuple[str, int] | None = None
-        #: What damages some of what is carried, and carries it on to `upstream`.
-        self.damager: tuple[str, int] | None = None
         #: How many connections met each fate, those counted that came to it.
         self.fates: Counter[str] = Counter()
         self.faulty = True
@@ -197,7 +191,7 @@ class Proxy(Listener):
             for lan in self._lans:
                 lan.leave(connection)
             connection.close()
-            if not connection.met and fate not in (Fate.PASSED, Fate.DAMAGED):
+            if not connection.met and fate is not Fate.PASSED:
                 self._deck.append(fate)  # an end was gone before it came: the next connection has it
 
     def _draw(self) -> tuple[Fate, Random]:
@@ -208,10 +202,7 @@ class Proxy(Listener):
         rng = Random(self._rng.getrandbits(64))
         if not self.faulty:
             return Fate.PASSED, rng
-        fate = self._deal() if self.fateful else Fate.PASSED
-        if fate is Fate.PASSED and self.damager is not None and rng.random() * ONE_IS_DAMAGED < 1:
-            fate = Fate.DAMAGED
-        return fate, rng
+        return self._deal() if self.fateful else Fate.PASSED, rng
 
     def _deal(self) -> Fate:
         if not self._deck:
@@ -229,9 +220,8 @@ class Proxy(Listener):
             raise _Cut
         if self.upstream is None:
             raise ConnectionRefusedError
-        through = self.damager if fate is Fate.DAMAGED and self.damager else self.upstream
-        far, connection.server = await asyncio.open_connection(*through)
-        if fate in (Fate.PASSED, Fate.CUT_HANDSHAKE, Fate.DAMAGED):
+        far, connection.server = await asyncio.open_connection(*self.upstream)
+        if fate in (Fate.PASSED, Fate.CUT_HANDSHAKE):
             self._meet(connection, fate)
         pumps = [
             asyncio.create_task(self._pump(connection, source, fate, rng, from_client=source is reader))

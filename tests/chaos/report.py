@@ -1,16 +1,11 @@
 """What a run has done to the street, and what was found: for people, as JSON, and as a page of the documentation."""
 
-import os
-import platform
 import re
-import sqlite3
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import posd
 from tests.chaos.books import Finding
-from tests.chaos.memory import GROWTH_KILOBYTES, Life, Memory, Tenth, growth
+from tests.chaos.memory import GROWTH_KILOBYTES, Life, Memory, growth
 
 #: Characters of a fault that are shown; the logs have the rest.
 MAX_FAULT = 400
@@ -18,8 +13,6 @@ MAX_FAULT = 400
 SHOWN = 5
 #: By what such findings differ: ids, numbers, the words of an event.
 _PARTICULARS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+|[A-Z]+(_[A-Z]+)+")
-#: What stands around the measured part of a page that has other parts.
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 @dataclass
@@ -34,13 +27,10 @@ class Report:
     injected: dict[str, int]
     connections: dict[str, dict[str, int]]
     bursts: list[int]
-    #: What was done in the surroundings, and seen of it.
-    surroundings: dict[str, int] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=dict)
     #: Scenario -> how many payments played it.
     scenarios: dict[str, int] = field(default_factory=dict)
     lives: int = 0
-    tenths: list[Tenth] = field(default_factory=list)
     #: The longest lives of the daemon in the stretches in which it was left alone.
     steady: list[Life] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -48,7 +38,7 @@ class Report:
 
     def take(self, memory: Memory) -> None:
         """Take the figures of the memory; where it grows, that is a fault."""
-        self.tenths, self.steady = memory.tenths(), memory.steady()
+        self.steady = memory.steady()
         grown = growth(self.steady)
         if grown is not None and grown > GROWTH_KILOBYTES:
             self.faults.append(f"the daemon's memory grows: {self.steady_words}")
@@ -89,80 +79,13 @@ def words(report: Report) -> str:
     for direction, fates in report.connections.items():
         lines += [f"connections {direction}:", *_counts(fates)]
     lines.append(f"events made during the outages: {', '.join(map(str, report.bursts)) or 'none'}")
-    lines += ["in the surroundings:", *_counts(report.surroundings)]
     lines += ["scenarios played:", *_counts(report.scenarios)]
     lines += ["what came of it:", *_counts(report.figures)]
-    lines.append(f"the daemon's memory and database, in {report.lives} lives:")
-    lines += [
-        f"  {tenth.number:4}/10  {tenth.lives:4} lives  half of the time {_mb(tenth.median_kilobytes)}, "
-        f"at most {_mb(tenth.most_kilobytes)}; database {_mb(tenth.database_kilobytes)}"
-        for tenth in report.tenths
-    ]
-    lines += [report.steady_words, "", report.found]
+    lines += [f"{report.lives} lives of the daemon", report.steady_words, "", report.found]
     lines += [f"  {line}" for line in _folded(report.findings)]
     lines += [f"  fault: {fault[:MAX_FAULT]}" for fault in report.faults]
     lines.append(f"the same again: {report.command}")
     return "\n".join(lines)
-
-
-def markdown(report: Report) -> str:
-    """Say it as a part of a page of the documentation."""
-    machine = f"{platform.system()} {platform.release()} on {platform.machine()}, {os.cpu_count()} processors"
-    versions = (
-        f"posd {posd.__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
-        f"{ssl.OPENSSL_VERSION}; {machine}"
-    )
-    confirmed = "confirmed" if report.confirmed else "not confirmed"
-    payments = report.figures.get("payments of the plan", 0)
-    outages, events, most = len(report.bursts), sum(report.bursts), max(report.bursts, default=0)
-    parts = [
-        f"**{report.found}** in {payments} payments; {report.began}, {report.seconds / 60:.0f} minutes.",
-        f"```sh\n{report.command}\n```",
-        f"{versions}. Search and abort are {confirmed} in the daemon's configuration.",
-        "### Injected",
-        _table(("fault", "times"), report.injected),
-    ]
-    for direction, fates in report.connections.items():
-        parts += [f"Connections {direction}:", _table(("fate", "connections"), fates)]
-    parts += [
-        f"Events that terminals made in {outages} outages, and delivered in bursts: {events}, at most {most} in one.",
-        "### In the surroundings",
-        _table(("", "number"), report.surroundings),
-        "### What came of it",
-        _table(("", "number"), report.figures),
-        "### Memory and database",
-        _rows(
-            ("tenth of the run", "lives of the daemon", "resident, median", "resident, most", "database"),
-            [
-                (
-                    f"{tenth.number}",
-                    f"{tenth.lives}",
-                    _mb(tenth.median_kilobytes),
-                    _mb(tenth.most_kilobytes),
-                    _mb(tenth.database_kilobytes),
-                )
-                for tenth in report.tenths
-            ],
-        ),
-        f"{report.lives} lives of the daemon; {report.steady_words}.",
-        "### Scenarios played, and how often",
-        ", ".join(f"{name} {count}" for name, count in report.scenarios.items()) + ".",
-        "### Found",
-        "\n".join(
-            [f"- {line}" for line in _folded(report.findings)]
-            + [f"- fault: {fault[:MAX_FAULT]}" for fault in report.faults]
-        )
-        or "Nothing.",
-    ]
-    return "\n\n".join(parts)
-
-
-def put_into(page: str, part: str) -> str:
-    """Return a page with another measured part; a page without a place for one is replaced."""
-    if BEGIN not in page or END not in page:
-        return f"# A random run\n\n{part}\n"
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
 
 
 def _folded(findings: Sequence[Finding]) -> list[str]:
@@ -180,15 +103,6 @@ def _folded(findings: Sequence[Finding]) -> list[str]:
 
 def _counts(counts: dict[str, int]) -> list[str]:
     return [f"  {count:6} {name.replace('_', ' ')}" for name, count in counts.items()]
-
-
-def _table(head: tuple[str, str], counts: dict[str, int]) -> str:
-    return _rows(head, [(name.replace("_", " "), str(count)) for name, count in counts.items()])
-
-
-def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _mb(kilobytes: int) -> str:

@@ -13,18 +13,12 @@ from uuid import UUID
 
 import httpx2
 
-from tests.chaos.backups import replace_file, restore_backup
-from tests.chaos.claimant import claim
-from tests.chaos.clock import step_clock
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.follower import Follower
-from tests.chaos.harm import flood, hold_connections
-from tests.chaos.old import old_payments
 from tests.chaos.person import Person
 from tests.chaos.processes import Line
 from tests.chaos.proxy import Lan
 from tests.chaos.street import Away, Street
-from tests.chaos.surroundings import Deed, Surroundings
 
 #: Nothing has happened anywhere for so long while tills are at work: the run is stuck. Seconds.
 STUCK_SECONDS = 90.0
@@ -36,17 +30,6 @@ QUIET_SECONDS = 2.5
 SETTLED_SECONDS = 150.0
 #: How often the last payment on a terminal is tried.
 LAST_TRIES = 3
-
-
-#: What the faults of the surroundings are done by.
-SURROUNDINGS_DEEDS: Mapping[Kind, Deed] = {
-    Kind.CLOCK: step_clock,
-    Kind.CLAIMANT: claim,
-    Kind.BACKUP: restore_backup,
-    Kind.FLOOD: flood,
-    Kind.CONNECTIONS: hold_connections,
-    Kind.DATABASE: replace_file,
-}
 
 
 class Stuck(Exception):
@@ -68,14 +51,12 @@ class Run:
         self.follower = Follower(street.daemon.till_socket)
         #: What posd said at the end: every transaction.
         self.transactions: list[dict[str, Any]] = []
-        self.around = Surroundings(street)
         self._lan_lock = asyncio.Lock()
 
     async def go(self) -> None:
         """Do it all. Raise Stuck, or the error that ends it early."""
         street = self.street
         await street.open()
-        await old_payments(street)
         for till in street.tills:
             await till.start()
         person = asyncio.create_task(self.person.help(), name="person")
@@ -145,9 +126,6 @@ class Run:
                 return hit or happenings.begun >= latest
 
             await happenings.wait(strikes)
-        if fault.kind in SURROUNDINGS_DEEDS:
-            self.injected[fault.kind] += await SURROUNDINGS_DEEDS[fault.kind](self.around, fault)
-            return
         await self._deeds[fault.kind](self, fault)
 
     def _target(self, fault: Fault) -> str | None:
@@ -301,9 +279,6 @@ class Run:
     async def _start_last(self, serial: str, identity: str) -> bool:
         request = {"terminal": serial, "amount": {"subtotal_iva0": 1}, "metadata": {"scenario": "approve-contactless"}}
         reply = await self.street.daemon.call("PUT", f"/transactions/{identity}", request)
-        while reply.status == 503 and reply.json["code"] == "terminal_offline" and serial in self.plan.found:
-            await asyncio.sleep(0.2)  # it is not found yet
-            reply = await self.street.daemon.call("PUT", f"/transactions/{identity}", request)
         if reply.status != 201:
             self.street.faults.append(f"{serial} cannot be used at the end: {reply.body.decode()}")
         return reply.status == 201

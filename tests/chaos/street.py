@@ -4,24 +4,19 @@ import asyncio
 import json
 import signal
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import trustme
 
 from posd import tls
-from tests.chaos.damage import Damager
-from tests.chaos.faults import DAMAGED, NETWORK, Kind
-from tests.chaos.memory import Memory, Sample, database_kilobytes, resident_kilobytes
-from tests.chaos.plan import RETENTION_DAYS, SLOWER, Plan
+from tests.chaos.faults import NETWORK
+from tests.chaos.memory import Memory, Sample, resident_kilobytes
+from tests.chaos.plan import SLOWER, Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.chaos.proxy import Lan, Proxy
-from tests.chaos.responder import Responder
-from tests.support.certificates import NOW, issued
+from tests.support.certificates import issued
 from tests.support.daemon import Daemon, Reply
-from tests.support.faketime import FakeTime
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -35,13 +30,6 @@ READY_SECONDS = 60.0
 POINT_SECONDS = 15.0
 #: Longest that a daemon that was told to stop may take, in seconds.
 STOP_SECONDS = 20.0
-#: Certificates of terminals are valid for so long before and after now: the daemon's clock jumps by 400 days.
-YEARS = timedelta(days=3 * 365)
-#: Descriptors that the daemon may have: what systemd gives to a service that asks for nothing.
-DESCRIPTORS = 1024
-#: A command that gives a process so many descriptors, and becomes it.
-ENTERING = ("/bin/sh", "-c", f'ulimit -Sn {DESCRIPTORS}; exec "$@"', "sh")
-
 CONFIGURATION = """
 [local_api]
 directory = "{directory}/run"
@@ -52,9 +40,8 @@ listen = "{daemon}:0"
 advertise_host = "{advertised}"
 [database]
 path = "{directory}/state/posd.db"
-retention_days = {retention}
 [discovery]
-{discovery}
+enabled = false
 [reconcile]
 first_event_grace_seconds = 0.5
 stall_seconds = 2
@@ -184,25 +171,21 @@ class Street:
         self.speed = speed
         self.happenings = Happenings()
         self.lan = Lan()
-        #: What the daemon's wall clock shows; None where no fault moves it.
-        self.clock = FakeTime(directory / "clock") if Kind.CLOCK in plan.on else None
-        self._environment = {"POSD_CRASH": "", **(self.clock.environment if self.clock else {})}
-        entering = ENTERING if Kind.CLOCK in plan.on or Kind.CONNECTIONS in plan.on else ()
-        self.daemon = Daemon(directory, environment=self._environment, entering=entering)
+        self._environment = {"POSD_CRASH": ""}
+        self.daemon = Daemon(directory, environment=self._environment)
         self.daemon_lock = asyncio.Lock()
         self.callbacks_lan = Lan()
         self.callbacks = Proxy("callbacks", plan.seed, (self.lan, self.callbacks_lan))
-        own = tls.init(directory / "state" / "tls", names=["localhost"], addresses=[ADVERTISED_HOST, DAEMON_HOST])
-        self.damager = Damager(plan.seed, own.certificate, own.private_key)
+        tls.init(directory / "state" / "tls", names=["localhost"], addresses=[ADVERTISED_HOST, DAEMON_HOST])
         authority = trustme.CA()
         self.terminal_ca = directory / "terminal-ca.pem"
         authority.cert_pem.write_to_path(str(self.terminal_ca))
-        #: All terminals have the same certificate, which does not name them; so has a device that claims to be one.
-        self.terminal_leaf = issued(directory, authority, "127.0.0.1", not_before=NOW - YEARS, not_after=NOW + YEARS)
-        #: The service type by which terminals are found, of this run alone: others announce on the same interface.
-        self.service_type = f"_posd-{token_hex(3)}._tcp.local."
-        self.impostors: list[Process] = []
-        self._responder: Responder | None = None
+        #: All terminals have the same certificate, which does not name them.
+        self.terminal_leaf = issued(
+            directory,
+            authority,
+            "127.0.0.1",
+        )
         #: What went wrong that should not: of all lives of all processes.
         self.faults: list[str] = []
         self.terminals = {serial: TerminalProcess(self, serial) for serial in plan.terminals}
@@ -226,35 +209,22 @@ class Street:
             await terminal.proxy.listen("127.0.0.1")
         for proxy in self.proxies.values():
             proxy.fateful = NETWORK in self.plan.on
-        discovery = "enabled = false"
-        if self.plan.found:
-            discovery = f'service_types = ["{self.service_type}"]\ninterfaces = ["127.0.0.1"]'
-            self._responder = Responder(self.service_type)
-            for serial in self.plan.found:
-                await self._responder.announce(serial, self.terminals[serial].proxy.port, f"terminal-{serial}")
         config = CONFIGURATION.format(
             directory=self.directory,
             daemon=DAEMON_HOST,
             advertised=ADVERTISED_HOST,
             confirmed=str(self.plan.confirmed).lower(),
             ca=self.terminal_ca,
-            retention=RETENTION_DAYS,
-            discovery=discovery,
         )
         for serial, terminal in self.terminals.items():
-            config += f'[[terminals]]\nserial = "{serial}"\n'
-            if serial not in self.plan.found:
-                config += f'base_url = "https://127.0.0.1:{terminal.proxy.port}"\n'
+            config += f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://127.0.0.1:{terminal.proxy.port}"\n'
         self.daemon.config = config
         await asyncio.gather(self._open_daemon(), *(terminal.start() for terminal in self.terminals.values()))
 
     async def _open_daemon(self) -> None:
         await self.start_daemon()
         self.daemon.config = self.daemon.config.replace(f"{DAEMON_HOST}:0", f"{DAEMON_HOST}:{self.daemon.port}")
-        self.callbacks.upstream = self.damager.upstream = (DAEMON_HOST, self.daemon.port)
-        if DAMAGED in self.plan.on:
-            await self.damager.start()
-            self.callbacks.damager = ("127.0.0.1", self.damager.port)
+        self.callbacks.upstream = (DAEMON_HOST, self.daemon.port)
         await self.callbacks.listen(ADVERTISED_HOST, self.daemon.port)
 
     async def start_daemon(self) -> None:
@@ -306,7 +276,7 @@ class Street:
         kilobytes = 0 if process is None else resident_kilobytes(process.pid)
         if not kilobytes:
             return None
-        return Sample(self.happenings.begun, self.lives, kilobytes, database_kilobytes(self.daemon.database))
+        return Sample(self.happenings.begun, self.lives, kilobytes)
 
     async def list(self, query: str) -> list[dict[str, Any]]:
         """Return all pages of a list of transactions; `query` is empty or ends with "&". Raise Away."""
@@ -349,12 +319,9 @@ class Street:
 
     async def close(self) -> None:
         """End everything at once."""
-        for process in (*self.tills, *self.terminals.values(), *self.impostors):
+        for process in (*self.tills, *self.terminals.values()):
             await process.kill()
         if self.daemon.process is not None:
             await self.end_daemon(signal.SIGKILL)
         for proxy in self.proxies.values():
             await proxy.stop()
-        await self.damager.stop()
-        if self._responder is not None:
-            await self._responder.close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.chaos.baddays import BadDay
-from tests.chaos.books import Books, Case, Damaged, Said, cases
+from tests.chaos.books import Books, Case, Said, cases
 from tests.chaos.stored import may_be_aborted
 
 
@@ -255,29 +255,9 @@ def aborted_for_another(books: Books, case: Case) -> None:
     )
 
 
-def impostor_asked(books: Books, case: Case) -> None:
-    """A device that claims to be a terminal was sent a payment."""
-    books.impostors["impostor-9"] = [{"at": "", "kind": "start", "client_transaction_id": case.id}]
-
-
-def damaged(books: Books, case: Case, answer: int) -> None:
-    """Its approval had a byte that is no UTF-8."""
-    books.damaged = [*books.damaged, Damaged(case.id, "APPROVAL", "bad UTF-8", answer)]
-
-
-def damaged_and_refused(books: Books, case: Case) -> None:
-    """posd has refused it."""
-    damaged(books, case, 400)
-
-
-def damaged_and_not_told(books: Books, case: Case) -> None:
-    """posd has taken it, and does not tell that it was damaged."""
-    damaged(books, case, 200)
-
-
 def copied(books: Books) -> Books:
     """Books that can be falsified."""
-    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days", "impostors")
+    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
@@ -288,8 +268,7 @@ def undisturbed(books: Books) -> Case:
     return next(
         case
         for case in charged(books)
-        if not (case.day or case.went_back or case.damaged or case.flooded or lines(books, "abort", case.id))
-        and case.id not in touched | books.words.keys()
+        if not (case.day or lines(books, "abort", case.id)) and case.id not in touched | books.words.keys()
     )
 
 
@@ -335,7 +314,4 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (heard_not_started, "lost", "it was charged, and its till heard not_started"),
     (never_charged_on_a_bad_day, "wrong", "it is approved, and its terminal has not charged it"),
     (never_charged_on_a_bad_day, "wrong", "it was not charged, and its till heard approved"),
-    (impostor_asked, "wrong", "impostor-9 got the start of it"),
-    (damaged_and_refused, "lost", "APPROVAL with bad UTF-8 was answered 400"),
-    (damaged_and_not_told, "wrong", "posd does not tell that it was damaged"),
 )

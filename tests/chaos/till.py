@@ -12,7 +12,6 @@ it begins with `at`, the moment.
 | `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
 | `abort`   | an abort was answered: id, status, code                                                |
 | `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
-| `unknown` | posd does not know the id any more; the till calls again: id                           |
 | `left`    | a person has taken it in hand; the till goes on with the next: id, phase               |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
 | `closing` | how posd shows it when the run is over: id, phase, result, attention; phase null: none |
@@ -104,7 +103,7 @@ class Till:
         for item in items:
             identity = item["id"]
             status, document = await self._call("GET", f"/transactions/{identity}")
-            if status != 200:  # it does not know it, or has removed it
+            if status != 200:  # it does not know it
                 self._ledger.write("closing", id=identity, phase=None, result=None, attention=[])
                 continue
             outcome = document["outcome"]
@@ -124,11 +123,10 @@ class Till:
             if item["meet"] is not None:
                 await self._meet(item["meet"])
             self._ledger.write("intent", id=identity)
-        while await self._start(item):
+        if await self._start(item):
             if item["abort"] is not None:
                 await self._abort(item)
-            if await self._await_outcome(identity):
-                return
+            await self._await_outcome(identity)
 
     async def _meet(self, number: int) -> None:
         """Wait until the other till is there, too."""
@@ -164,8 +162,6 @@ class Till:
                         return False
                 case "draining" | "storage_unavailable" | "internal_error":
                     await asyncio.sleep(AGAIN_SECONDS)
-                case "restore_unseen" | "identity_conflict" | "terminal_offline":
-                    await asyncio.sleep(PERSON_SECONDS)  # nothing was sent, and a person or the network cures it
                 case code:
                     self._ledger.write("refused", id=identity, code=code)
                     return False
@@ -189,8 +185,8 @@ class Till:
         status, document = await self._call("POST", f"/transactions/{identity}/abort")
         self._ledger.write("abort", id=identity, status=status, code=document.get("code"))
 
-    async def _await_outcome(self, identity: str) -> bool:
-        """Wait for the outcome, or for a person to take it in hand. False where posd does not know the id any more."""
+    async def _await_outcome(self, identity: str) -> None:
+        """Wait for the outcome, or for a person to take it in hand."""
         while True:
             status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
             if status == 200:
@@ -208,13 +204,10 @@ class Till:
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)
                 else:
                     self._patience = PERSON_SECONDS
-                return True
+                return
             if status == 202 and document["released"]:
                 self._ledger.write("left", id=identity, phase=document["phase"])
-                return True
-            if status == 404:
-                self._ledger.write("unknown", id=identity)
-                return False
+                return
             if status not in (202, 503):
                 raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")
 

@@ -17,9 +17,8 @@ import pytest_asyncio
 from posd import tls
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
-from posd.storage.connection import connect_reader
 from posd.upkeep.verify import verify
-from tests.cli.processes import posd, posd_process
+from tests.cli.processes import posd
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
@@ -185,25 +184,6 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
     assert (code, "Nothing differed" in said) == (0, True)
 
 
-@pytest.mark.slow
-async def test_everything_but_the_backup_is_lost(own: Shop, home: Path) -> None:
-    """The key comes back from the backup, and with it the callbacks."""
-    daemon = own.daemon
-    waiting = await own.started()
-    await back_up(daemon, home / "backup.db")
-    await daemon.kill()
-    for path in daemon.database.parent.iterdir():
-        if path.is_file():
-            path.unlink()
-    done = await asyncio.to_thread(posd_process, "restore", str(home / "backup.db"), config=daemon.config_file)
-    assert done.returncode == 0, done.stderr
-    assert key_file(daemon).stat().st_mode & 0o777 == 0o600
-    await daemon.start()
-    await approve(waiting)
-    assert (await waiting.get())["outcome"]["result"] == "approved"
-    assert len(waiting.requests) == 1
-
-
 async def test_while_posd_runs_a_restore_is_refused(own: Shop, home: Path) -> None:
     await back_up(own.daemon, home / "backup.db")
     code, _, said = await posd_command(own.daemon, "restore", str(home / "backup.db"))
@@ -212,42 +192,6 @@ async def test_while_posd_runs_a_restore_is_refused(own: Shop, home: Path) -> No
 
 
 # backup
-
-
-@pytest.mark.slow
-async def test_backups_in_the_middle_of_payments(own: Shop, home: Path) -> None:
-    """Each is one moment: a payment is in it up to some step, and nothing of it waits for the copy."""
-    daemon, over = own.daemon, asyncio.Event()
-    finished: set[str] = set()
-    progress = asyncio.Semaphore(0)
-
-    async def till() -> None:
-        while not over.is_set():
-            payment = await own.started()
-            await approve(payment)
-            finished.add(payment.identity)
-            progress.release()
-
-    tills = [asyncio.create_task(till()) for _ in range(4)]
-    copies = []
-    for number in range(4):
-        for _ in range(3):
-            await progress.acquire()
-        certain = set(finished)
-        copies.append(home / f"backup-{number}.db")
-        reply = await back_up(daemon, copies[-1])
-        assert reply["transactions"] >= len(certain)
-        assert reply["bytes"] == copies[-1].stat().st_size
-        with closing(connect_reader(copies[-1])) as db:
-            final = {
-                row[0] for row in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'final'")
-            }
-        assert certain <= final, "what was acknowledged before it is in it"
-        assert sound(copies[-1])
-    over.set()
-    await asyncio.gather(*tills)
-    assert backup.read(copies[-1]).keys == (bytes.fromhex(key_file(daemon).read_text().strip()),)
-    assert not [name for name in names(home) if name.startswith(".")]
 
 
 async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:

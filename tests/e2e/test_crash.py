@@ -5,22 +5,18 @@ import json
 import socket
 import sys
 from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
-import trustme
 
-from posd.simulator import Settings, Simulator
 from tests.e2e.conftest import CHARGE, some
 from tests.support.connections import shut
 from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
-from tests.support.ports import reserve
-from tests.support.shop import AMOUNT, held
+from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal
 
 #: Steps after which the plug is pulled: the request is there and not answered, answered, each event is answered 200.
@@ -136,137 +132,6 @@ async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd:
     connection.close()
     assert (await posd.call("GET", f"/transactions/{identity}")).status == 404
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-
-
-#: How many terminals pay at once.
-TERMINALS = 8
-#: Terminals run this much faster than people; the ten delivery attempts then outlast a restart (302 s / 40 > 7 s).
-SPEED = 40.0
-
-
-class Street:
-    """Simulated terminals, a daemon that is killed again and again, and tills that never give up."""
-
-    def __init__(self, posd: Daemon, terminals: list[Simulator]) -> None:
-        self.posd = posd
-        self.terminals = terminals
-        self.paid: dict[str, Simulator] = {}
-        self.over = False
-        self.up = asyncio.Event()
-        self.up.set()
-
-    async def call(self, method: str, path: str, content: Any = None) -> Any:
-        """Call until the daemon answers."""
-        while True:
-            await self.up.wait()
-            try:
-                return await self.posd.call(method, path, content)
-            except httpx2.TransportError:
-                # Killed under the call, and the killer has not said so yet: it does at once.
-                await asyncio.sleep(0.001)
-
-    async def till(self, serial: str, terminal: Simulator, rng: Random) -> None:
-        """Pay on one terminal, one payment after the other."""
-        while not self.over:
-            identity = str(uuid4())
-            self.paid[identity] = terminal
-            scenario = rng.choice(["approve-contactless", "decline", "cancel-by-cardholder", "approve-chip-pin"])
-            wanted = {"terminal": serial, "amount": AMOUNT, "metadata": {"scenario": scenario}}
-            reply = await self.call("PUT", f"/transactions/{identity}", wanted)
-            assert reply.status in (200, 201), reply.body
-            while (await self.call("GET", f"/transactions/{identity}/outcome?timeout=1")).status == 202:
-                if not terminal.ledger.of("start", client_transaction_id=identity):
-                    return  # killed before it was sent: it stays in doubt, and its terminal with it
-
-    async def kill(self, rng: Random, times: int) -> None:
-        """Pull the plug in the middle of what happens, by counting what happens."""
-        for _ in range(times):
-            happened, enough, count = 0, asyncio.Event(), rng.randrange(5, 80)
-
-            def listen(_entry: Any, enough: asyncio.Event = enough, count: int = count) -> None:
-                nonlocal happened
-                happened += 1
-                if happened >= count:
-                    enough.set()
-
-            for terminal in self.terminals:
-                terminal.ledger.listen(listen)
-            async with asyncio.timeout(60):
-                await enough.wait()
-            self.up.clear()
-            await self.posd.restart()
-            self.up.set()
-        self.over = True
-
-
-#: How often the plug is pulled.
-@pytest.mark.parametrize("times", some((1, 8), 1))
-async def test_killed_again_and_again_the_outcomes_are_those_of_the_terminals(home: Path, times: int) -> None:
-    rng = Random(times)
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(home / "ca.pem"))
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.cert_chain_pems[0].write_to_path(str(home / "cert.pem"))
-    certificate.private_key_pem.write_to_path(str(home / "key.pem"))
-    ports = [reserve() for _ in range(TERMINALS)]
-    entries = "".join(
-        f'[[terminals]]\nserial = "SN-{number}"\nbase_url = "https://127.0.0.1:{port}"\nca_file = "{home}/ca.pem"\n'
-        for number, port in enumerate(ports)
-    )
-    async with running(home, entries) as posd:
-        terminals = []
-        for number, port in enumerate(ports):
-            state = home / f"terminal-{number}"
-            state.mkdir()
-            settings = Settings(
-                state=state,
-                serial=f"SN-{number}",
-                port=port,
-                certificate=home / "cert.pem",
-                private_key=home / "key.pem",
-                trust=posd.ca,
-                speed=SPEED,
-                seed=times,
-                mdns=False,
-            )
-            terminals.append(await Simulator(settings).__aenter__())
-        street = Street(posd, terminals)
-        tills = [street.till(f"SN-{number}", terminal, rng) for number, terminal in enumerate(terminals)]
-        async with asyncio.timeout(60):
-            await asyncio.gather(street.kill(rng, times), *tills)
-        counted = {"same outcome": 0, "never sent": 0}
-        for identity, terminal in street.paid.items():
-            counted[await assert_agrees(posd, identity, terminal)] += 1
-        print(counted)
-        assert counted["same outcome"] > 0, "the plug was always pulled before anything was sent: nothing was tested"
-        for terminal in terminals:
-            await terminal.__aexit__(None, None, None)
-
-
-#: The terminal's final -> posd's result (spec 3.1).
-RESULTS = {
-    "APPROVAL": "approved",
-    "DECLINED": "declined",
-    "TERMINAL_REJECTED": "rejected",
-    "TERMINAL_CANCELED": "canceled",
-}
-
-
-async def assert_agrees(posd: Daemon, identity: str, terminal: Simulator) -> str:
-    """Hold what posd says of a payment against what really happened."""
-    document = await posd.transaction(identity)
-    starts = terminal.ledger.of("start", client_transaction_id=identity)
-    assert len(starts) <= 1
-    listed = (await posd.call("GET", f"/transactions/{identity}/events")).json["events"]
-    accepted = terminal.ledger.of("attempt", client_transaction_id=identity, result=200)
-    assert {item["event_id"] for item in accepted} <= {item["event"]["event_id"] for item in listed}
-    if not starts:
-        assert document["phase"] == "in_doubt"
-        return "never sent"
-    (final,) = terminal.ledger.of("final", client_transaction_id=identity)
-    assert (document["phase"], document["outcome"]["result"]) == ("final", RESULTS[final["status"]])
-    assert document["outcome"]["transaction_reference"] == final["transaction_reference"]
-    return "same outcome"
 
 
 #: A process that reads the database: it sees it as it is now until it is killed.

@@ -1,7 +1,6 @@
 """Limits of the webhook listener against any device on the LAN: real sockets and TLS, with short time-outs."""
 
 import asyncio
-import gc
 import os
 import resource
 import select
@@ -18,9 +17,8 @@ import pytest
 
 from posd.api import webhooks
 from posd.httpd import bodies, server
-from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate, ConnectionSlot
+from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
 from posd.storage import writer as store_writer
-from tests.e2e.conftest import some
 from tests.support import events
 from tests.support.daemon import Daemon
 from tests.support.https import connect
@@ -97,75 +95,6 @@ async def test_a_header_behind_a_body_is_refused_before_it_is_large(home: Path) 
         await trickle(lan, first, b"y" * 10_000)
         await lan.empty()
         assert not lan.noise.counts["slow_body"]  # that took the time of a body to see
-
-
-#: Requests that break HTTP or its limits, and the status of the answer.
-BROKEN: dict[str, tuple[bytes, int]] = {
-    "one header of 20 KiB": (head("/", f"x: {'y' * 20_000}"), 431),
-    "many headers": (head("/", *[f"x{number}: y" for number in range(4000)]), 431),
-    "a path of 20 KiB": (head("/" + "p" * 20_000), 431),
-    "a head of 16 KiB that fits": (head("/", f"x: {'y' * 16_300}"), 404),
-    "headers without end": (b"POST / HTTP/1.1\r\n" + b"x: y\r\n" * 10_000, 431),
-    "no HTTP": (b"\x00\x01\x02\x03\r\n\r\n", 400),
-    "no host": (b"POST / HTTP/1.1\r\n\r\n", 400),
-    "a length that is none": (head("/", "content-length: -1"), 400),
-    "a length of 5,000 digits": (head(path_of(str(uuid4())), f"content-length: {'9' * 5000}"), 400),
-    "two lengths": (head("/", "content-length: 1", "content-length: 2"), 400),
-    "another coding": (head("/", "transfer-encoding: gzip"), 501),
-    "HTTP/2 by its preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), 400),
-    "HTTP/0.9": (b"GET /\r\n\r\n", 400),
-}
-
-
-@pytest.mark.quick(3)
-@pytest.mark.parametrize("name", BROKEN)
-async def test_what_is_no_request_is_refused_and_closed(lan: Lan, name: str) -> None:
-    data, status = BROKEN[name]
-    before = asyncio.all_tasks()
-    (answer,) = parse(await lan.talk(data))
-    assert (answer.status, answer.headers["connection"]) == (status, "close")
-    await lan.empty(before)
-
-
-UPGRADES = {
-    "h2c": ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA"),
-    "websocket": (
-        "connection: upgrade",
-        "upgrade: websocket",
-        "sec-websocket-version: 13",
-        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
-    ),
-    "WebSocket in capitals": ("Connection: Upgrade", "UPGRADE: WebSocket", "sec-websocket-version: 13"),
-}
-
-
-@pytest.mark.parametrize("name", UPGRADES)
-async def test_no_other_protocol_is_spoken(lan: Lan, name: str) -> None:
-    flood = b"\x82\xfe\xff\xff" + bytes(200_000)
-    for path, status in (("/", 404), (path_of("x"), 403), (path_of(str(uuid4())), 405)):
-        (answer, *_rest) = parse(await lan.talk(head(path, *UPGRADES[name], method="GET") + flood))
-        assert answer.status == status
-    await lan.empty()
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("name", UPGRADES)
-async def test_an_event_that_asks_for_another_protocol_is_taken_with_its_body(lan: Lan, name: str) -> None:
-    reader, writer = await lan.connect()
-    identity = str(uuid4())
-    for status, previous in events.APPROVED[:2]:
-        writer.write(request(identity, events.body(identity, status, previous), *UPGRADES[name]))
-        assert [answer.status for answer in await answers(reader, 1)] == [200]
-    writer.close()
-    await lan.empty()
-
-
-async def test_http2_is_not_negotiated(lan: Lan) -> None:
-    context = ssl.create_default_context(cafile=str(lan.ca))
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    _, writer = await asyncio.open_connection("127.0.0.1", lan.port, ssl=context, server_hostname="127.0.0.1")
-    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-    writer.transport.abort()
 
 
 @pytest.mark.quick(1)
@@ -302,63 +231,6 @@ async def test_a_body_that_does_not_come_does_not_hold_up_the_end(home: Path) ->
         assert lan.listener.connections == 0
 
 
-#: How a client ends: what it sends after the handshake (None: it makes none), before it cuts the connection.
-ENDS = {
-    "in the handshake": None,
-    "before a request": b"",
-    "in a header": b"POST / HTTP/1.1\r\nx: ",
-    "in a body": head(path_of("00000000-0000-4000-8000-000000000001"), "content-length: 100000") + b" " * 50_000,
-    "after an answer": head("/"),
-}
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("name", ENDS)
-async def test_no_ended_connection_waits_for_the_search_for_garbage(lan: Lan, name: str) -> None:
-    def kept() -> int:
-        return sum(isinstance(item, (server.HttpConnection, ConnectionSlot)) for item in gc.get_objects())
-
-    data = ENDS[name]
-    gc.disable()
-    gc.freeze()  # what was there before is not looked at
-    try:
-        for _ in range(5):
-            reader, writer = await (lan.plain() if data is None else lan.connect())
-            writer.write(data if data is not None else b"\x16\x03\x01")
-            await writer.drain()
-            if data is None:
-                await until_closed(reader)
-            writer.transport.abort()
-        await lan.empty()
-        assert kept() == 0
-    finally:
-        gc.unfreeze()
-        gc.enable()
-
-
-async def test_several_events_on_one_connection(lan: Lan) -> None:
-    reader, writer = await lan.connect()
-    identity = str(uuid4())
-    for status, previous in events.APPROVED:
-        writer.write(request(identity, events.body(identity, status, previous)))
-        (answer,) = await answers(reader, 1)
-        assert (answer.status, answer.headers.get("connection")) == (200, None)
-    writer.close()
-    await lan.empty()
-
-
-async def test_pipelined_events_are_answered_in_order(lan: Lan) -> None:
-    reader, writer = await lan.connect()
-    identity = str(uuid4())
-    contents = [events.body(identity, status, previous) for status, previous in events.APPROVED]
-    contents.insert(2, b"not an event")
-    contents.append(events.body(identity, "DECLINED", serial="SN-FOREIGN"))
-    writer.write(b"".join(request(identity, content) for content in contents))
-    assert [answer.status for answer in await answers(reader, 6)] == [200, 200, 400, 200, 200, 403]
-    writer.close()
-    await lan.empty()
-
-
 async def test_a_full_queue_is_answered_503(lan: Lan, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = await lan.connect()
     identity = str(uuid4())
@@ -372,34 +244,6 @@ async def test_a_full_queue_is_answered_503(lan: Lan, monkeypatch: pytest.Monkey
     assert [answer.status for answer in await answers(reader, 1)] == [200]
     writer.close()
     await lan.empty()
-
-
-async def test_who_asks_first_whether_to_send_the_body_may(lan: Lan) -> None:
-    reader, writer = await lan.connect()
-    identity = str(uuid4())
-    content = events.body(identity, "CARD_PRESENTED")
-    writer.write(head(path_of(identity), f"content-length: {len(content)}", "expect: 100-continue"))
-    async with asyncio.timeout(PATIENCE):
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
-    writer.write(content)
-    assert [answer.status for answer in await answers(reader, 1)] == [200]
-    writer.close()
-    await lan.empty()
-
-
-#: The most is more than the thousand after which Hypercorn would close by itself.
-@pytest.mark.parametrize("count", some((100, 2000), 100))
-async def test_many_requests_on_one_connection(home: Path, count: int) -> None:
-    async with listening(home, keep_alive_seconds=PATIENCE) as lan:
-        before = asyncio.all_tasks()
-        reader, writer = await lan.connect()
-        identity = str(uuid4())
-        data = request(identity, events.body(identity, "CARD_PRESENTED"))
-        for _ in range(count // 20):
-            writer.write(data * 20)
-            assert {answer.status for answer in await answers(reader, 20)} == {200}
-        writer.close()
-        await lan.empty(before)
 
 
 #: What to answer while a large body is still coming: name -> (path, headers, status).

@@ -9,7 +9,7 @@ import pytest
 
 from posd.base.problems import PROBLEMS
 from tests.support.daemon import Reply
-from tests.support.shop import AMOUNT, OFFLINE, TERMINALS, Shop, acknowledging
+from tests.support.shop import AMOUNT, OFFLINE, TERMINALS, Shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -242,115 +242,6 @@ async def test_a_body_that_is_too_large_is_answered_while_it_is_still_coming(sho
     writer.transport.abort()
 
 
-async def ids(shop: Shop, query: str) -> list[str]:
-    """Return the ids of a list of transactions."""
-    reply = await shop.daemon.call("GET", f"/transactions?{query}")
-    assert reply.status == 200, reply.body
-    return [item["client_transaction_id"] for item in reply.json["transactions"]]
-
-
-async def test_the_list_of_transactions(shop: Shop) -> None:
-    batch = str(uuid4())
-    payments = []
-    for number in range(5):
-        payment = shop.payment()
-        shop.terminal.start = acknowledging(payment.serial)
-        await payment.put(metadata={"batch": batch, "n": number, "note": "a b&c=d"})
-        payments.append(payment)
-    newest_first = [payment.identity for payment in reversed(payments)]
-    mine = f"metadata.batch={batch}"
-    assert await ids(shop, mine) == newest_first
-    assert await ids(shop, f"{mine}&metadata.n=3") == [payments[3].identity]
-    assert await ids(shop, f"{mine}&metadata.note=a%20b%26c%3Dd") == newest_first
-    assert await ids(shop, f"{mine}&metadata.absent=1") == []
-    assert await ids(shop, "metadata.batch=x%27%20OR%201=1") == []
-    assert await ids(shop, f"terminal={payments[2].serial}") == [payments[2].identity]
-    assert await payments[0].event("TERMINAL_ACKNOWLEDGED") == 200
-    await payments[0].end()
-    assert await payments[1].event("MYSTERY") == 200
-    assert await ids(shop, f"{mine}&phase=final") == [payments[0].identity]
-    assert await ids(shop, f"{mine}&open=true") == newest_first[:4]
-    assert await ids(shop, f"{mine}&open=false") == newest_first
-    assert await ids(shop, f"{mine}&attention=true") == [payments[1].identity]
-    moments = {payment.identity: (await payment.get())["created_at"] for payment in payments}
-    edge = moments[payments[2].identity]
-    assert await ids(shop, f"{mine}&since={edge}") == [item for item in newest_first if moments[item] >= edge]
-    assert await ids(shop, f"{mine}&until={edge}") == [item for item in newest_first if moments[item] < edge]
-    assert await ids(shop, f"{mine}&since=2100-01-01T00:00:00Z") == []
-    seen: list[str] = []
-    query = f"{mine}&limit=2"
-    while query:
-        document = (await shop.daemon.call("GET", f"/transactions?{query}")).json
-        seen += [item["client_transaction_id"] for item in document["transactions"]]
-        if len(seen) == 2:
-            late = shop.payment()  # what comes meanwhile moves no page
-            await late.put(metadata={"batch": batch})
-        query = document["next_cursor"] and f"{mine}&limit=2&cursor={document['next_cursor']}"
-    assert seen == newest_first
-
-
-#: Fields of the documents, in full (local API).
-TRANSACTION = {
-    *("client_transaction_id", "terminal", "type", "sale", "phase", "status", "reading_type", "next_step"),
-    *(
-        "display",
-        "abortable",
-        "released",
-        "missing_proof",
-        "amount",
-        "metadata",
-        "options",
-        "transaction_reference",
-        "original",
-        "derived",
-    ),
-    *("created_at", "updated_at", "last_search", "outcome", "attention"),
-}
-OUTCOME = {
-    *("result", "status", "transaction_reference", "ticket_number", "failure_reason", "reached_acquirer"),
-    *(
-        "next_step",
-        "display",
-        "reading_type",
-        "authorized_amount",
-        "currency",
-        "receipt",
-        "reversal",
-        "decided_at",
-        "evidence",
-        "supersedes",
-        "tip",
-        "currency",
-    ),
-    "final_event",
-}
-TERMINAL = {"serial", "brand", "model", "base_url", "source", "reachable", "last_seen", "transaction", "identity"}
-TERMINAL |= {"reason", "checked_at", "claims", "commissioned", "commission_lapsed"}
-
-
-async def test_the_documents(shop: Shop) -> None:
-    payment = await shop.started()
-    assert set(await payment.get()) == TRANSACTION
-    known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
-    assert set(known) == TERMINAL
-    assert (known["source"], known["reachable"], known["transaction"]) == ("config", True, payment.identity)
-    await payment.end("APPROVAL")
-    document = await payment.get()
-    assert set(document["outcome"]) == OUTCOME
-    assert set(document["outcome"]["receipt"]) == {"authorization_code", "franchise", "card_type", "cvm_type"}
-    assert document["outcome"]["receipt"]["authorization_code"] == "A1B2C3"
-    known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
-    assert (known["brand"], known["model"], known["transaction"]) == ("Brand", "Model", None)
-    every = (await shop.daemon.call("GET", "/terminals")).json["terminals"]
-    looked_at = {"last_seen": None, "checked_at": None}  # meanwhile it may have been, once more
-    (listed,) = (item for item in every if item["serial"] == payment.serial)
-    assert known | looked_at == listed | looked_at
-    assert {"base_url": None, "source": None, "reachable": None}.items() <= every[-1].items()
-    version = (await shop.daemon.call("GET", "/version")).json
-    assert set(version) == {"version", "api", "schema", "timezone", "currency", "language"}
-    assert (version["api"], version["timezone"], version["language"]) == ("v1", "America/Guayaquil", "en")
-
-
 async def test_health(shop: Shop) -> None:
     reply = await shop.daemon.call("GET", "/health")
     assert reply.status == 200
@@ -378,11 +269,6 @@ async def test_status_says_what_is_open_and_what_each_terminal_did_last(shop: Sh
     assert (till.status, till.json["code"]) == (403, "forbidden")
 
 
-async def test_head_is_a_get_without_a_body(shop: Shop) -> None:
-    reply = await shop.daemon.call("HEAD", "/version")
-    assert (reply.status, reply.body) == (200, b"")
-
-
 async def test_clients_that_have_closed_their_side_do_not_hold_their_connections(shop: Shop) -> None:
     async def ask_and_close() -> None:
         reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
@@ -393,28 +279,3 @@ async def test_clients_that_have_closed_their_side_do_not_hold_their_connections
 
     async with asyncio.timeout(30):  # far below the keep-alive time-out
         await asyncio.gather(*(ask_and_close() for _ in range(50)))
-
-
-async def test_many_calls_on_one_connection(shop: Shop, known: str) -> None:
-    await start_known(shop, known)
-    reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
-    for _ in range(3):
-        writer.write(b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n" * 2)  # two at a time: pipelined
-        for _ in range(2):
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200")
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
-    writer.transport.abort()
-
-
-async def test_the_log_of_all_this_has_no_token_metadata_or_body(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = None
-    await payment.put(metadata={"customer_email": "somebody@example.com", "reference": "secret-reference"})
-    token = payment.requests[0].callback.rsplit("/", 1)[1]
-    await payment.end("APPROVAL")
-    await shop.daemon.log_line("payment.outcome", transaction=payment.identity)
-    text = json.dumps(shop.daemon.lines)
-    for word in (token, "somebody@example.com", "secret-reference", "raw_response"):
-        assert word not in text

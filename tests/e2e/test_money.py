@@ -13,18 +13,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: What the till writes as `amount` -> what the terminal reads, byte for byte.
 AMOUNTS = {
     '{"iva": 0.1, "subtotal_iva": 0.2}': '{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0}',
-    '{"iva": 10.10, "subtotal_iva": 0}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"subtotal_iva": 19999999.99}': '{"iva":0,"subtotal_iva":19999999.99,"subtotal_iva0":0}',
     '{"iva": "10.10"}': '{"iva":10.10,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"iva": 1e1}': '{"iva":10,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"iva": 1.5e-1}': '{"iva":0.15,"subtotal_iva":0,"subtotal_iva0":0}',
-    '{"subtotal_iva0": 0.01}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":0.01}',
-    '{"subtotal_iva0": 999999999999.99}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":999999999999.99}',
     '{"iva": 0.00, "subtotal_iva": 5, "tip": 1.50}': '{"iva":0.00,"subtotal_iva":5,"subtotal_iva0":0,"tip":1.50}',
-    '{"subtotal_iva": 7, "extra_taxes": {"airport_tax": 0.30, "iac": 0, "ice": "1.0", "travel_agency": 2}}': (
-        '{"iva":0,"subtotal_iva":7,"subtotal_iva0":0,'
-        '"extra_taxes":{"airport_tax":0.30,"iac":0,"ice":1.0,"travel_agency":2}}'
-    ),
     '{"extra_taxes": {"ice": 0.7}}': '{"iva":0,"subtotal_iva":0,"subtotal_iva0":0,"extra_taxes":{"ice":0.7}}',
 }
 
@@ -35,7 +25,6 @@ async def put(payment: Payment, amount: str, more: str = "") -> Any:
     return await payment.shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)
 
 
-@pytest.mark.quick(7)
 @pytest.mark.parametrize("amount", AMOUNTS, ids=str)
 async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, amount: str) -> None:
     payment = shop.payment()
@@ -50,37 +39,13 @@ async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, a
 
 #: A wrong `amount` -> the JSON Pointers of the problem.
 WRONG = {
-    '{"iva": -0.01, "subtotal_iva": 1}': ["/amount/iva"],
     '{"iva": NaN}': None,
-    '{"iva": Infinity}': None,
-    '{"iva": "NaN"}': ["/amount/iva"],
-    '{"iva": 1000000000000}': ["/amount/iva"],
     '{"iva": 1e12}': ["/amount/iva"],
-    '{"iva": 1e999999}': ["/amount/iva"],
-    '{"iva": 1e99999999999999999999}': ["/amount/iva"],
-    '{"iva": 0.00001}': ["/amount/iva"],
-    '{"iva": 1.23450}': ["/amount/iva"],
-    '{"iva": "1e1"}': ["/amount/iva"],
-    '{"iva": "1,10"}': ["/amount/iva"],
-    '{"iva": " 1"}': ["/amount/iva"],
-    '{"iva": "+1"}': ["/amount/iva"],
-    '{"iva": "\\u0661"}': ["/amount/iva"],
-    '{"iva": true}': ["/amount/iva"],
-    '{"iva": [1]}': ["/amount/iva"],
-    '{"iva": 1, "currency": "USD"}': ["/amount/currency"],
     '{"iva": 1, "extra_taxes": 5, "a/b~c": -1}': ["/amount/extra_taxes", "/amount/a~1b~0c"],
-    '{"iva": 1, "extra_taxes": {"ice": -1, "more": {}}}': ["/amount/extra_taxes/ice", "/amount/extra_taxes/more"],
-    '{"iva": -1, "subtotal_iva": "x"}': ["/amount/iva", "/amount/subtotal_iva"],
-    '{"iva": 0, "subtotal_iva": 0.00}': ["/amount"],
-    "{}": ["/amount"],
     "null": ["/amount"],
-    "[]": ["/amount"],
-    "11.20": ["/amount"],
-    '"11.20"': ["/amount"],
 }
 
 
-@pytest.mark.quick(19)
 @pytest.mark.parametrize("amount", WRONG, ids=str)
 async def test_a_wrong_amount_is_refused_by_name(shop: Shop, amount: str) -> None:
     payment = Payment(shop, str(uuid4()), "SN-000")
@@ -151,27 +116,3 @@ async def test_the_free_form_objects_have_a_limit(shop: Shop) -> None:
     exact = await put(payment, '{"iva": 1}', f', "metadata": {fits}, "options": {options}')
     assert exact.status == 201
     assert fits.encode() in payment.requests[0].body
-
-
-#: Bodies that no till should write; each is a problem and never a fault of posd.
-HOSTILE: dict[str, tuple[bytes, int]] = {
-    "deep": (b'{"terminal": "SN-000", "amount": {"iva": 1}, "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000, 4),
-    "not UTF-8": (b'{"terminal": "SN-000", "amount": {"iva": 1}, "metadata": {"a": "\xff\xfe"}}', 4),
-    "not UTF-8 in a key": (b'{"terminal": "SN-000", "amount": {"iva": 1}, "\xff": 1}', 4),
-    "lone surrogate": (b'{"terminal": "SN-000", "amount": {"iva": 1}, "metadata": {"a": "\\ud800"}}', 4),
-    "array": (b"[]", 4),
-    "empty": (b"", 4),
-    "byte order mark": (b'\xef\xbb\xbf{"terminal": "SN-000", "amount": {"iva": 1}}', 4),
-    "huge number": (b'{"terminal": "SN-000", "amount": {"iva": 1}, "metadata": {"a": 1e99999999999999999999}}', 4),
-    "long integer": (b'{"terminal": "SN-000", "amount": {"iva": ' + b"9" * 10000 + b"}}", 4),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE, ids=str)
-async def test_a_hostile_body_is_a_problem_and_no_fault(shop: Shop, name: str) -> None:
-    content, kind = HOSTILE[name]
-    identity = str(uuid4())
-    reply = await shop.daemon.call("PUT", f"/transactions/{identity}", content)
-    assert reply.status // 100 == kind
-    assert reply.json["code"] in ("malformed_json", "invalid_request")
-    assert (await shop.daemon.call("GET", f"/transactions/{identity}")).status == 404

@@ -182,7 +182,7 @@ Call = str
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
     "demo": "its terminal, till and daemon are its own",
-    "simulate": "tests/simulator/test_print_process.py: what posd or another sends it",
+    "simulate": "tests/simulator/test_process.py: what posd or another sends it",
     "charge": ("11.20 --terminal {terminal of approved} --no-wait", "1 --terminal {terminal of doubtful}"),
     "preauth": ("11.20 --terminal {terminal of doubtful}",),
     "reauth": ("{approved} 12",),

@@ -15,7 +15,7 @@ from tests.support.events import APPROVED, body, event
 from tests.support.https import deliver
 from tests.support.senders import ask_on, crowd
 from tests.support.shop import AMOUNT, Shop, acknowledging, held, quiet
-from tests.support.streams import Message, ask, collect, stream, told
+from tests.support.streams import ask, collect, stream, told
 from tests.support.terminal import ScriptedTerminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -139,13 +139,6 @@ async def test_a_status_with_a_line_break_stays_one_message(shop: Shop) -> None:
         assert (await anext(live)).event == "TERMINAL_CANCELED"
 
 
-@pytest.mark.parametrize("value", ["x", "-1", "99999999999999999999"])
-async def test_a_place_that_no_stream_gave_is_refused(shop: Shop, value: str) -> None:
-    headers = {"accept": "text/event-stream", "last-event-id": value}
-    reply = await shop.daemon.call("GET", "/feed", headers=headers)
-    assert (reply.status, reply.json["errors"][0]["path"]) == (422, "Last-Event-ID")
-
-
 async def test_streams_that_are_hung_up_leave_nothing(shop: Shop) -> None:
     payment = await shop.started()
     before = sockets(shop.daemon)
@@ -208,26 +201,6 @@ async def test_the_feed_in_pages_and_live_says_the_same(shop: Shop) -> None:
         assert [await anext(rest) for _ in read[2:]] == read[2:]
 
 
-@pytest.mark.slow
-@pytest.mark.asyncio(loop_scope="function")
-async def test_the_feed_over_restarts_without_gap_or_repeat(
-    home: Path, terminal: ScriptedTerminal, posd: Daemon
-) -> None:
-    seen: list[Message] = []
-    for number in range(3):
-        identity = f"00000000-0000-4000-8000-00000000000{number}"
-        async with stream(posd.till_socket, "/feed", seen[-1].id if seen else None) as live:
-            assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-            seen += await collect(live, lambda message: message.json["phase"] == "active")
-        callback = next(item.callback for item in terminal.requests if identity in item.callback)
-        assert await deliver(callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
-        await posd.restart()
-    async with stream(posd.till_socket, "/feed", seen[-1].id) as live:
-        seen.append(await anext(live))
-    assert [message.json for message in seen] == (await page(posd, 0))["changes"]
-    assert len({message.id for message in seen}) == len(seen) == 9
-
-
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_till_waits_over_a_restart_by_asking_again(
     terminal: ScriptedTerminal, posd: Daemon, identity: str
@@ -242,12 +215,3 @@ async def test_a_till_waits_over_a_restart_by_asking_again(
     assert await deliver(terminal.requests[0].callback, body(identity, "APPROVAL"), posd.ca) == 200
     assert (await again.reply())[1]["result"] == "approved"
     again.hang_up()
-
-
-async def test_a_status_named_outcome_does_not_pose_as_the_outcome(shop: Shop) -> None:
-    payment = await shop.started()
-    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
-        live = told(source)
-        assert await payment.event(" outcome\n") == 200
-        message = await anext(live)
-        assert (message.event, message.json["verdict"]) == ("unknown:outcome", "unknown_status")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.fuzz.target import Case
-from tests.fuzz.wire import Message
 from tests.vectors import case as vectors
 
 DIRECTORY = Path(vectors.HERE) / "found"
@@ -44,8 +43,6 @@ def kept(directory: Path = DIRECTORY) -> Iterator[Found]:
 
 def _to_json(value: Any) -> Any:
     match value:
-        case Message():
-            return {"message": [_to_json(item) for item in value]}
         case bytes():
             return {"bytes": vectors.as_body(value)}
         case tuple() | list():
@@ -56,8 +53,6 @@ def _to_json(value: Any) -> Any:
 
 def _from_json(value: Any) -> Any:
     match value:
-        case {"message": fields}:
-            return Message(*map(_from_json, fields))
         case {"bytes": body}:
             return vectors.content(body)
         case list():

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import msgspec
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from posd.base.damaged_json import readable
 from posd.base.json_types import encode
 from posd.printing import entries
 from posd.printing.entries import Called, Created, Polled, apply, repeats
-from posd.printing.model import FINALS, STATED, JobAccepted, JobReport, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.model import FINALS, STATED, JobAccepted, JobReport, PrintJob
 from posd.printing.wire import NotAPrintEvent, PollAnswered, judge, read_poll, read_status, read_webhook
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, NeverSent, NotSent, Replied, ReplyLost, StartRefused
@@ -143,24 +142,6 @@ def _said_once(document: object, name: str, text: str) -> bool:
     return reading.one_thing(document, name) and text in map(str, reading.values(document, name))
 
 
-def check_course(case: Case) -> None:
-    """A job ends as its first final says, after any words in any order and number before it."""
-    words: Sequence[str] = case.given[0]
-    job, first = NEW, next((word for word in words if word in FINALS), None)
-    for word in words:
-        before, job = job, _word(job, word)
-        check_step(before, job)
-        assert _word(job, word) == job, "the same webhook again changes something"
-    assert (job.phase is Phase.FINAL) == (first is not None)
-    assert first is None or job.status is PrintStatus(first)
-    conflict = {word for word in words if word in FINALS} == FINALS
-    assert (job.attention_of(PrintAttentionCode.CONFLICTING_FINAL) is not None) == conflict
-
-
-def _word(job: PrintJob, word: str) -> PrintJob:
-    return apply(job, Called(encode({"printJobId": PRINT_JOB, "status": word, "externalReference": ""})), NOW)
-
-
 def _webhooks(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return beside(bodies(seeds.PRINT_WEBHOOKS, seeds.PRINT_WORDS, corpus))
 
@@ -169,13 +150,8 @@ def _replies(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return attempts(bodies(seeds.PRINT_REPLIES, seeds.PRINT_WORDS, corpus))
 
 
-def _courses(_corpus: Sequence[bytes]) -> SearchStrategy[Case]:
-    return beside(st.just(b""), st.lists(st.sampled_from((*seeds.PRINT_STATUSES, "PAUSED")), max_size=8))
-
-
 _MODULES = tuple(_PRINTING + name for name in ("wire.py", "model.py", "entries.py"))
 
 PRINT_WEBHOOK = Target("print-webhook", _webhooks, check_webhook, _MODULES)
 PRINT_CREATION = Target("print-creation", _replies, check_creation, _MODULES)
 PRINT_POLL = Target("print-poll", _replies, check_poll, _MODULES)
-PRINT_COURSE = Target("print-course", _courses, check_course, _MODULES)

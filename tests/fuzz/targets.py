@@ -1,10 +1,9 @@
 """All targets: those that are functions, and those that need a daemon."""
 
-from tests.fuzz import local_api, webhooks
+from tests.fuzz import webhooks
 from tests.fuzz.codec import ACKNOWLEDGEMENT, EVENT, SEARCH
 from tests.fuzz.configuration import CONFIGURATION
-from tests.fuzz.courses import COURSE
-from tests.fuzz.printing import PRINT_COURSE, PRINT_CREATION, PRINT_POLL, PRINT_WEBHOOK
+from tests.fuzz.printing import PRINT_CREATION, PRINT_POLL, PRINT_WEBHOOK
 from tests.fuzz.requests import DECISION, PRINT, START
 from tests.fuzz.shop import Shop
 from tests.fuzz.target import Target
@@ -13,20 +12,18 @@ PURE: tuple[Target, ...] = (
     EVENT,
     ACKNOWLEDGEMENT,
     SEARCH,
-    COURSE,
     PRINT_WEBHOOK,
     PRINT_CREATION,
     PRINT_POLL,
-    PRINT_COURSE,
     START,
     PRINT,
     DECISION,
     CONFIGURATION,
 )
 #: Names of the targets that need a daemon.
-SERVED = ("local-api", "webhook")
+SERVED = ("webhook",)
 
 
 def served(shop: Shop) -> tuple[Target, ...]:
     """Return the targets of a daemon that runs."""
-    return (local_api.target(shop), webhooks.target(shop))
+    return (webhooks.target(shop),)

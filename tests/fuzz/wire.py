@@ -25,7 +25,6 @@ class Message(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     chunks: int | None = None
-    admin: bool = False
 
     def encode(self) -> bytes:
         """Return it on the wire; it asks to close after the answer."""

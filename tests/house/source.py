@@ -26,6 +26,8 @@ class Module:
     name: str
     path: Path
     tree: ast.Module
+    #: All of the tree, in the order of `ast.walk`, which takes longer than to parse it.
+    nodes: tuple[ast.AST, ...]
     code: frozenset[int]
     imports: frozenset[int]
 
@@ -55,7 +57,7 @@ def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
     """Return the size of each folder of posd; "" is posd itself."""
     found: dict[str, Size] = {}
     for module in modules.values():
-        classes = sum(isinstance(node, ast.ClassDef) for node in ast.walk(module.tree))
+        classes = sum(isinstance(node, ast.ClassDef) for node in module.nodes)
         more = Size(1, len(module.code), classes)
         before = found.get(module.folder, Size(0, 0, 0))
         found[module.folder] = Size(*map(sum, zip(before, more, strict=True)))
@@ -65,17 +67,18 @@ def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
 def _read(path: Path) -> Module:
     text = path.read_text()
     tree = ast.parse(text)
-    told = set(_lines(_docstrings(tree)))
+    nodes = tuple(ast.walk(tree))
+    told = set(_lines(_docstrings(nodes)))
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     code = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
-    imports = set(_lines(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)))
+    imports = set(_lines(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)))
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(name, path, tree, frozenset(code - told), frozenset(imports))
+    return Module(name, path, tree, nodes, frozenset(code - told), frozenset(imports))
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.stmt]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    for node in nodes:
         if isinstance(node, _Documented) and ast.get_docstring(node, clean=False) is not None:
             yield node.body[0]
 
@@ -89,7 +92,7 @@ def imported(module: Module, known: Iterable[str]) -> set[str]:
     """Return the modules of posd that a module imports, those inside functions too."""
     names = set(known)
     found = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

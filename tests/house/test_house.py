@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from operator import gt
 
+import pytest
+
 from tests.house import source
 
 #: What tells the time or draws by chance without being handed in.
@@ -51,6 +53,13 @@ NO_VERBS = frozenset(
 YET_TO_DO = ("posd.cli",)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _syntax_of_posd() -> Iterator[None]:
+    """Forget the syntax of all of posd after these tests: each later collection of garbage would look at it."""
+    yield
+    source.modules.cache_clear()
+
+
 def test_no_folder_grows_beyond_its_budget_and_each_budget_falls_with_its_folder() -> None:
     """A budget is raised in a commit of its own, which says why."""
     text = (source.REPOSITORY / "tests" / "house" / "budgets.toml").read_text()
@@ -73,7 +82,7 @@ def test_no_two_classes_have_one_name() -> None:
     """Apart from what payments and print jobs have alike, and the client's types, which have the names of the API."""
     places = defaultdict(set)
     for module in source.modules().values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef) and module.folder != "client":
                 places[node.name].add(module.name.replace(".printing.", ".payments."))
     twice = {name for name, where in places.items() if len(where) > 1}
@@ -130,7 +139,7 @@ def test_only_the_writer_makes_checkpoints() -> None:
     naming = {
         name
         for name, module in source.modules().items()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "PRAGMA wal_checkpoint" in node.value
     }
     assert naming == {"posd.storage.checkpoint"}

@@ -246,8 +246,6 @@ till = terminal_with()
 quick_till = terminal_with(speed=QUICK_SPEED)
 #: A test has time to act between two states, and the terminal waits for an abort for ever.
 slow_till = terminal_with(speed=SLOW_SPEED, wait_seconds=0)
-#: Time passes only when the test lets it.
-virtual_till = terminal_with(virtual=True)
 
 
 class Stage:

@@ -17,20 +17,10 @@ PATIENCE = 30.0
 
 
 @asynccontextmanager
-async def simulate(
-    *options: str, tmp: Path, kill_at: tuple[str, int] | None = None
-) -> AsyncIterator[tuple[Process, Line]]:
-    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not.
-
-    `kill_at` names a point of its code at which it dies by SIGKILL, see the module of that name.
-    """
+async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[Process, Line]]:
+    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not."""
     command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
-    environment = os.environ | {"TMPDIR": str(tmp)}
-    if kill_at is None:
-        process = await forks.start(*command, env=environment)
-    else:
-        point = (kill_at[0], str(kill_at[1]))
-        process = await forks.start(*point, *command, program="tests.simulator.kill_at", env=environment)
+    process = await forks.start(*command, env=os.environ | {"TMPDIR": str(tmp)})
     try:
         yield process, await next_line(process)
     finally:

@@ -1,16 +1,12 @@
 """Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import payments
 from tests.simulator.conftest import Stage, Till
-from tests.simulator.own import APPROVED, CANCELED, A, steps, write
+from tests.simulator.own import CANCELED, A, steps
 
 METADATA = {"scenario": "decline"}
 AMOUNT = {"subtotal_iva": 8000.05, "iva": 1000, "extra_taxes": {"ice": 0.01}}  # 9000.06
@@ -56,31 +52,3 @@ async def test_a_start_that_is_refused_does_not_use_up_what_was_armed(till: Till
     till.terminal.terminal.arm("decline")
     assert (await till.post(b"{")).status_code == 400
     assert await chosen(till) == ("decline", "armed")
-
-
-async def test_a_scenario_that_begins_before_the_start_is_begun_when_it_is_armed(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
-    """And ended when another one is armed in its place."""
-    own = write(tmp_path, 'away = true\ncertificate = "expired"\n' + APPROVED, "bad-day")
-    kinds = ("certificate", "unplugged", "plugged")
-    async with Simulator(settings(scenario_file=own)) as terminal:
-        begun = [line["kind"] for line in terminal.ledger if line["kind"] in kinds]
-        assert begun == ["certificate", "unplugged"]
-        terminal.terminal.arm("decline")
-        await terminal.ledger.wait_for("plugged")
-        assert [line["which"] for line in terminal.ledger.of("certificate")] == ["expired", "own"]
-        assert await chosen(Till(terminal, client)) == ("decline", "armed")
-        terminal.terminal.arm("bad-day")
-        terminal.terminal.arm(None)  # the option's, which is the same
-        assert terminal.terminal.armed is None
-
-
-async def test_a_request_cannot_choose_what_begins_before_it(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
-    own = write(tmp_path, 'certificate = "own"\n' + APPROVED, "bad-day")
-    async with Simulator(settings(scenario_file=own)) as terminal:
-        answer = await Till(terminal, client).charge(metadata={"scenario": "bad-day"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
-    assert "begins before the start" in answer.json()["message"]

@@ -4,9 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -15,7 +13,6 @@ from posd.simulator import Settings, TerminalGroup
 from posd.simulator.control import Control
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
-from tests.simulator.processes import simulate, until
 
 SERIAL = "SN/1"
 JSON = {"content-type": "application/json"}
@@ -206,20 +203,3 @@ async def test_no_page_in_a_browser_can_drive_it(developer: Developer) -> None:
     }
     for headers in (upgrade, upgrade | {"origin": "https://evil.example"}):
         assert (await developer.client.get(developer.url + "/terminals", headers=headers)).status_code == 403
-
-
-async def test_as_a_process(tmp_path: Path) -> None:
-    options = ("--http", "--terminals", "2", "--virtual", "--control", "127.0.0.1:0")
-    async with (
-        simulate(*options, tmp=tmp_path) as (process, ready),
-        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
-    ):
-        assert urlsplit(ready["control"]).hostname == "127.0.0.1"
-        states = (await client.get(f"{ready['control']}/terminals")).json()
-        assert [state["serial"] for state in states] == ["SN-0001", "SN-0002"]
-        await client.post(f"{states[1]['base_url']}/terminal/v1/async/charge", json=request())
-        await client.post(f"{ready['control']}/clock", json={"advance": 100})
-        final = await until(process, "final")
-        assert (final["serial"], final["charged"]) == ("SN-0002", True)
-        await client.post(f"{ready['control']}/terminals/SN-0001/unplug", json={})
-        assert (await until(process, "unplugged"))["serial"] == "SN-0001"

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -11,12 +10,8 @@ import pytest
 
 from posd.simulator import Settings, Simulator
 from posd.simulator.printer import MAX_CALLS, on_paper
-from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver
+from tests.simulator.conftest import QUICK_SPEED, Receiver
 from tests.simulator.printers import RECEIPT, PrintTill, creation
-
-JAM = {"errorCode": "PAPER_JAM", "errorMessage": "The paper is jammed"}
-CUTTER = {"errorCode": "CUTTER_JAM", "errorMessage": "The paper could not be cut"}
-PAPER_OUT = {"errorCode": "OUT_OF_PAPER", "errorMessage": "There is no paper"}
 
 
 @pytest.fixture
@@ -47,139 +42,6 @@ async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Rec
     await printer.told("job-1")
     kinds = [entry["kind"] for entry in printer.terminal.ledger if entry["kind"] != "print_poll"]
     assert kinds == ["print", "printing", "printed", "print_webhook"]
-
-
-@dataclass
-class Seen:
-    """What a scenario shows: the answer, None where it does not come whole; what polls and the webhook tell; paper."""
-
-    answer: int | None = 202
-    begins: str = '{"printJobId":"job-1"'
-    code: str | None = None
-    end: str | None = "COMPLETED"
-    told: list[dict[str, Any]] = field(default_factory=lambda: [DONE])
-    paper: bool = True
-
-
-DONE = {"printJobId": "job-1", "status": "COMPLETED"}
-#: A refusal that the terminal means.
-REFUSED_JOB: dict[str, Any] = {"end": None, "told": [], "paper": False}
-ERROR: dict[str, Any] = {"answer": 500, "begins": '{"code":"INTERNAL_ERROR"', "code": "INTERNAL_ERROR"}
-REFUSES: dict[str, Any] = {"answer": 422, "begins": '{"code":"PRINT_REFUSED"', "code": "PRINT_REFUSED"}
-SCENARIOS: dict[str, Seen] = {
-    "completes": Seen(),
-    "fails": Seen(end="FAILED", told=[DONE | {"status": "FAILED"} | JAM], paper=False),
-    "fails-after-printing": Seen(end="FAILED", told=[DONE | {"status": "FAILED"} | CUTTER]),
-    "fails-without-code": Seen(end="FAILED", told=[DONE | {"status": "FAILED"}], paper=False),
-    "silent": Seen(told=[]),
-    "slow": Seen(),
-    "stuck": Seen(end="IN_PROGRESS", told=[], paper=False),
-    "out-of-paper": Seen(),  # a person puts paper in
-    "forgets": Seen(**REFUSED_JOB),
-    "forgets-at-restart": Seen(),
-    # the answer
-    "loses-reply": Seen(answer=None),
-    "cut-reply": Seen(answer=None),
-    "silent-reply": Seen(answer=None),
-    "html-reply": Seen(200, "<html>"),
-    "slow-reply": Seen(),
-    "error": Seen(**ERROR, **REFUSED_JOB),
-    "error-but-prints": Seen(**ERROR),
-    "refuses": Seen(**REFUSES, **REFUSED_JOB),
-    "refuses-but-prints": Seen(**REFUSES),
-    "refuses-unauthorized": Seen(401, '{"code":"UNAUTHORIZED"', "UNAUTHORIZED", **REFUSED_JOB),
-    "spool-full": Seen(429, '{"code":"SPOOL_FULL"', "SPOOL_FULL", **REFUSED_JOB),
-    "own-id": Seen(begins='{"printJobId":"terminal-'),
-    # the webhook
-    "calls-twice": Seen(told=[DONE, DONE]),
-    "calls-before-reply": Seen(),
-    "two-ends": Seen(told=[DONE, DONE | {"status": "FAILED"} | PAPER_OUT]),
-    "late-call": Seen(),
-    "calls-too-early": Seen(told=[DONE | {"status": "IN_PROGRESS"}]),
-    "unknown-status": Seen(told=[DONE | {"status": "PRINTED_PARTIALLY"}]),
-    "call-without-status": Seen(told=[{"printJobId": "job-1"}]),
-    "wrong-id": Seen(told=[DONE | {"printJobId": "unknown-job"}]),
-}
-
-
-@pytest.mark.quick(8)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_what_a_scenario_does(
-    printer: PrintTill, receiver: Receiver, client: httpx2.AsyncClient, scenario: str
-) -> None:
-    seen, known = SCENARIOS[scenario], "job-1"
-    if seen.answer is None:
-        client.timeout = httpx2.Timeout(PATIENCE, read=0.5 if scenario == "silent-reply" else PATIENCE)
-        with pytest.raises(httpx2.TransportError):
-            await printer.create("job-1", scenario, webhookUrl=receiver.url)
-        client.timeout = httpx2.Timeout(PATIENCE)
-    else:
-        answer = await printer.create("job-1", scenario, webhookUrl=receiver.url)
-        assert (answer.status_code, answer.text[: len(seen.begins)]) == (seen.answer, seen.begins)
-        known = answer.json()["printJobId"] if scenario == "own-id" else known
-    if scenario == "calls-before-reply":
-        assert len(receiver.deliveries) == 1
-    if scenario == "out-of-paper":
-        await printer.terminal.ledger.wait_for("printing", print_job_id="job-1")
-        assert (await printer.status("job-1")).json()["status"] == "IN_PROGRESS"
-        assert (await printer.send(b"", "/simulator/paper")).status_code == 204
-
-    await printer.create("after", webhookUrl=receiver.url)  # the printer goes on after each end of the one before
-    await printer.ended("after")
-    await printer.told("after")
-    if seen.told:
-        await printer.told(known, len(seen.told))
-    reference = {"externalReference": f"print:{scenario}"}
-    told = [item.event for item in receiver.deliveries if item.event["externalReference"]]
-    own = {"printJobId": known} if scenario == "own-id" else {}
-    assert told == [event | own | reference for event in seen.told]
-    found = await printer.status(known)
-    assert (found.status_code, found.json().get("status")) == (404 if seen.end is None else 200, seen.end)
-    assert await printer.prints() == [known] * seen.paper + ["after"]
-    (entry,) = printer.terminal.ledger.of("print", print_job_id="job-1")
-    assert entry["http_status"] == (202 if scenario == "cut-reply" else seen.answer)
-    assert (entry["code"], entry["scenario"]) == (seen.code, scenario)
-
-
-#: Scenario -> what the first questions for a job that is printed are answered with, one after the other; the last one
-#: stays. A member that is changed, or the status.
-POLLS: dict[str, list[dict[str, Any] | int | None]] = {
-    "poll-error": [500, 500, {"status": "COMPLETED"}, {"status": "COMPLETED"}],
-    "poll-lost": [None, None, {"status": "COMPLETED"}, {"status": "COMPLETED"}],
-    "poll-stale": [{"status": "PENDING"}] * 4,
-    "poll-another": [{"printJobId": "another-job", "status": "COMPLETED"}] * 4,
-    "poll-unknown-status": [{"status": "SPOOLED"}] * 4,
-}
-
-
-@pytest.mark.parametrize("scenario", POLLS)
-async def test_how_a_question_is_answered(printer: PrintTill, receiver: Receiver, scenario: str) -> None:
-    await printer.create("job-1", scenario, webhookUrl=receiver.url)
-    await printer.ended("job-1")
-    seen: list[int | None] = []
-    for expected in POLLS[scenario]:
-        if expected is None:
-            with pytest.raises(httpx2.RemoteProtocolError):
-                await printer.status("job-1")
-        elif isinstance(expected, int):
-            assert (await printer.status("job-1")).status_code == expected
-        else:
-            answer = await printer.status("job-1")
-            assert answer.status_code == 200
-            assert expected.items() <= answer.json().items()
-        seen.append(200 if isinstance(expected, dict) else expected)
-    polls = printer.terminal.ledger.of("print_poll")
-    assert [line["http_status"] for line in polls] == seen
-    assert {line["status"] for line in polls} == {"COMPLETED"}  # what it really is
-    assert receiver.deliveries == []
-
-
-async def test_a_terminal_that_trusts_no_ca_tells_nothing(printer: PrintTill, receiver: Receiver) -> None:
-    await printer.create("job-1", "distrusted", webhookUrl=receiver.url)
-    assert (await printer.told("job-1"))["result"] == "tls_failure"
-    await printer.create("job-2", webhookUrl=receiver.url)
-    assert (await printer.told("job-2"))["result"] == 200
-    assert [item.event["printJobId"] for item in receiver.deliveries] == ["job-2"]
 
 
 async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
@@ -271,19 +133,6 @@ async def test_a_full_spool_takes_no_more(printer: PrintTill, monkeypatch: pytes
     answers = [await printer.create(f"job-{number}") for number in range(1, 4)]
     assert [answer.status_code for answer in answers] == [202, 202, 429]
     assert answers[-1].json()["code"] == "SPOOL_FULL"
-
-
-async def test_the_default_scenario_is_a_setting_and_a_job_can_choose_otherwise(
-    settings: Callable[..., Settings], client: httpx2.AsyncClient
-) -> None:
-    async with Simulator(settings(speed=QUICK_SPEED, print_scenario="fails")) as terminal:
-        printer = PrintTill(terminal, client)
-        await printer.create("job-1")
-        await printer.create("job-2", "completes")
-        await printer.create("job-3", externalReference="ticket print:completes")
-        await printer.ended("job-1", "FAILED")
-        await printer.ended("job-2")
-        await printer.ended("job-3", "FAILED")
 
 
 #: A document, and how it reads on paper.

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from click import unstyle
 
+from posd.cli.simulate.words import as_words
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
 from tests.simulator.processes import simulate, until
 
@@ -84,3 +86,12 @@ def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
+
+
+CREATED = {"kind": "print", "access_mode": "local", "http_status": 202, "code": None, "scenario": "completes"}
+
+
+def test_what_a_stranger_sends_does_not_steer_the_screen() -> None:
+    told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "\x1b[2J\nx"} | CREATED)
+    assert told is not None
+    assert r" print \u001b[2J\nx answered" in unstyle(told)

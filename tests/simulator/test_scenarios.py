@@ -3,15 +3,12 @@
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx2
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenario import Wait, draw, payments
 from tests.simulator.conftest import Receiver, Till
-from tests.support.tables import every
 
 
 async def run(till: Till, receiver: Receiver, scenario: str, **fields: Any) -> list[dict[str, Any]]:
@@ -62,18 +59,6 @@ async def test_what_a_final_event_echoes_and_what_the_acquirer_adds(till: Till, 
     final = till.terminal.ledger.of("final", client_transaction_id=transaction)
     assert [(line["status"], line["charged"], line["amount"]) for line in final] == [("APPROVAL", True, 5)]
     assert final[0]["transaction_reference"] == raw["transaction_reference"]
-
-
-@every("seed", range(50))
-def test_cycles_take_as_long_as_the_spec_has_observed(seed: int) -> None:
-    def length(scenario: str) -> float:
-        rng = Random(seed)
-        return sum(draw(step.after, rng) for step in payments()[scenario].steps if not isinstance(step.after, Wait))
-
-    assert 8 <= length("approve-contactless") <= 33
-    assert 8 <= length("approve-chip-pin") <= 33
-    assert 10 <= length("reject-before-card") <= 12
-    assert 1.8 <= length("cancel-by-cardholder") <= 3.2
 
 
 async def test_a_seed_gives_the_same_payment_again(

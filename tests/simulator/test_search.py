@@ -37,17 +37,6 @@ async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
     assert (line["client_transaction_id"], line["http_status"], line["found"]) == (UUID, 200, 0)
 
 
-async def test_of_an_id_that_was_taken_twice_it_tells_the_newest(slow_till: Till) -> None:
-    transaction = await pay(slow_till, "cancel-by-cardholder")
-    await slow_till.charge(client_transaction_id=transaction.upper(), metadata={"scenario": "wait-for-abort"})
-    (first,) = (await slow_till.search(transaction)).json()  # the second is not known yet: no card was presented
-    await slow_till.abort()
-    second_final = {"client_transaction_id": transaction.upper(), "status": "TERMINAL_CANCELED"}
-    line = await slow_till.terminal.ledger.wait_for("final", **second_final)
-    (second,) = (await slow_till.search(transaction)).json()
-    assert (first["event_id"] != second["event_id"], second["event_id"]) == (True, line["event_id"])
-
-
 REFUSED: list[tuple[bytes, int, str, str | None]] = [
     (b"", 400, "not JSON", None),
     (b"{", 400, "not JSON", None),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from posd.simulator import Settings, SettingsError, Simulator
+from posd.simulator import Ledger, Settings, SettingsError, Simulator
 from tests.support.tables import every
 
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
@@ -65,3 +65,18 @@ async def test_what_cannot_be_used_is_an_error_at_the_start(
     with pytest.raises(SettingsError, match=r"/nonexistent|192\.0\.2\.1"):
         async with Simulator(settings(**changes)):
             pytest.fail("started")
+
+
+@every(
+    ("content", "said"),
+    [
+        ("first\nlast line without an end", r"notes is no ledger.*--ledger"),
+        ('{"at":"2026-11-01T00:00:00.000Z","kind":"final"\n', r"notes is damaged.*--ledger"),
+    ],
+)
+def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "notes"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=said):
+        Ledger(path)
+    assert path.read_text() == content

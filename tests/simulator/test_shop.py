@@ -1,6 +1,5 @@
 """Several terminals in one process."""
 
-import asyncio
 import json
 import socket
 from collections.abc import Callable
@@ -11,8 +10,6 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, SettingsError, TerminalGroup
-from tests.simulator.conftest import Till
-from tests.simulator.printers import PrintTill
 from tests.simulator.processes import lines_of, simulate
 from tests.support.ports import reserve
 
@@ -32,30 +29,6 @@ def several(settings: Make, tmp_path: Path) -> Callable[..., list[Settings]]:
         return made
 
     return make
-
-
-async def test_each_terminal_has_its_own_payments_ledger_and_paper(
-    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
-    serials = ("A", "B", "C")
-    async with TerminalGroup(several(*serials)) as shop:
-        tills = {serial: Till(terminal, client) for serial, terminal in shop.terminals.items()}
-        answers = await asyncio.gather(*(till.charge() for till in tills.values()))
-        assert [answer.json()["terminal"]["serialNumber"] for answer in answers] == list(serials)
-        for serial, terminal in shop.terminals.items():
-            printer = PrintTill(terminal, client)
-            await printer.create(f"receipt-{serial}")
-            await printer.ended(f"receipt-{serial}")
-            await terminal.ledger.wait_for("final")
-            assert await printer.prints() == [f"receipt-{serial}"]
-            assert len(terminal.requests) == 1
-        assert len({terminal.base_url for terminal in shop.terminals.values()}) == 3
-        await shop.terminals["B"].power_off()
-        assert (await tills["A"].charge()).status_code == 200
-    for number, answer in enumerate(answers):
-        identity = answer.json()["operation"]["client_transaction_id"]
-        finals = lines_of(tmp_path / str(number) / "ledger.jsonl", "final")
-        assert identity in [line["client_transaction_id"] for line in finals]
 
 
 def test_a_serial_is_there_once_and_time_is_one_for_all(several: Callable[..., list[Settings]], settings: Make) -> None:

@@ -1,6 +1,6 @@
 """Cases of a test of which the quick suite tries some, and the slow one all."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -17,12 +17,6 @@ def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSe
     """Return names as cases for `parametrize`: those in `quick` are quick, the others are marked slow."""
     listed = list(names)
     return _cases(listed, [number for number, name in enumerate(listed) if name in quick], ())
-
-
-def chosen_quick(cases: Iterable[Any], quick: Container[Any], name: Callable[[Any], str]) -> list[ParameterSet]:
-    """Return cases for `parametrize`, each with its name: those in `quick` are quick, the others are marked slow."""
-    listed = list(cases)
-    return _cases(listed, [number for number, case in enumerate(listed) if case in quick], [*map(name, listed)])
 
 
 def examples(quick: int, whole: int) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from posd.base.files import login_name
+from posd.cli.explain.events import EVENTS
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
-from posd.logs.events import EVENTS
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 
 ONE = "20b6f0ea-1000-4ec8-94b4-88e4b286e094"

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.printing.progress import ATTENTION_ADVICE
-from posd.printing.model import PrintAttentionCode
 from tests.cli.documents import AT, ID, answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, print_job
 from tests.cli.processes import posd, posd_on_terminal
@@ -78,10 +76,6 @@ def test_attention_says_what_to_do_and_to_type(tmp_path: Path) -> None:
     assert lines[lines.index("print_stuck") + 1].startswith("  The terminal took it long ago")
     assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have taken it")
     assert lines.count(f"    posd resolve {JOB} FAILED") == 2
-
-
-def test_every_attention_of_a_print_job_has_its_advice() -> None:
-    assert ATTENTION_ADVICE.keys() == set(PrintAttentionCode)
 
 
 def test_no_print_jobs_is_a_sentence_for_people(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from posd.logs.events import EVENTS, LogEvent
+from posd.cli.explain.events import EVENTS, LogEvent
 from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page

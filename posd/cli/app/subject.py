@@ -18,7 +18,7 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.base.times import iso
-from posd.cli.app.advice import REFUSED_STEPS, UNKNOWN_ATTENTION, Advice, explained_by
+from posd.cli.app.advice import explained_by, is_known, refused_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone
 from posd.cli.app.context import context
@@ -28,6 +28,7 @@ from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words
+from posd.cli.explain.catalogue import Advice
 
 Document: TypeAlias = Mapping[str, Any]
 
@@ -227,7 +228,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
 
 def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
     """Say how to read more of attentions, of those that this version knows."""
-    known = [code for code, advice in advised if advice.words != UNKNOWN_ATTENTION.words]
+    known = [code for code, advice in advised if is_known(advice)]
     if known:
         output.line(explained_by(known), "dim", indent=2)
 
@@ -424,8 +425,7 @@ def _tell_refused(progress: Progress, *, never_started: bool, step: str) -> None
     """Print what an earlier call may have started before this refused one, and what to do."""
     subject = progress.subject
     progress.close()
-    what_to_do = REFUSED_STEPS.get(step, REFUSED_STEPS["ask_person"])
-    lines = [subject.never_started] if never_started else [subject.started_before, what_to_do]
+    lines = [subject.never_started] if never_started else [subject.started_before, refused_step(step)]
     progress.output.note(lines, style="yellow")
 
 

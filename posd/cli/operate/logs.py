@@ -23,7 +23,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.find_id import LEAST
 from posd.cli.app.output import Output
-from posd.logs.events import EVENTS
+from posd.cli.explain.events import EVENTS
 
 # Lines of posd's log: read, selected, and put into words for people.
 

@@ -14,17 +14,16 @@ import msgspec
 from posd.base.files import user_name
 from posd.base.text import shown
 from posd.base.times import parse_iso
-from posd.cli.app.cells import shortened, width, wrap
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.exit_codes import RESULT_CODES, ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
-from posd.cli.app.tables import SHORT_ID, short_ids
+from posd.cli.app.tables import SHORT_ID, short_ids, shortened, width, wrap
 from posd.cli.app.times import day, here, in_words, moment, short
 from posd.cli.operate.logs import sentence
-from posd.cli.payments.words import RESOLVED_AS, started, state
+from posd.cli.payments.words import started, state
 from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]
@@ -333,7 +332,7 @@ def _to_settle(payment: Document, identity: str) -> str:
     search = payment.get("last_search")
     if search is None or search["result"] == "found":
         return asked_for
-    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESOLVED_AS)})"
+    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESULT_CODES)})"
 
 
 def _disk(disk: Document) -> StatusLine:

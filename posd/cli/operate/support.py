@@ -43,11 +43,11 @@ from posd.cli.app.output import Output, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import write_private_file
 from posd.cli.doctor.database import open_unchanged
+from posd.cli.explain.events import EVENTS
 from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
 from posd.config import Config, ConfigProblem, examine, parse
 from posd.config.show import toml_lines
-from posd.logs.events import EVENTS
 from posd.logs.output import FIELDS
 from posd.storage import database_files
 from posd.storage.connection import schema_version

@@ -79,7 +79,8 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
 
                 refresh(api, output)
                 return
-            document, raw, payments = _ask(api)
+            document, raw = ask(api)
+            payments = _open_payments(api)
     except ForeignAnswer:
         raise
     except Unreachable as error:
@@ -128,26 +129,31 @@ def _at_terminal(todo: str, file: Path) -> str:
     return todo
 
 
-def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
-    """Return the status, or what the till's socket gives of it, the same as it came, and the open payments."""
+def ask(api: Api) -> tuple[Document, bytes]:
+    """Return the status, or what the till's socket gives of it; and the same as it came."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
-        document, raw = reply.body, reply.raw
+        return reply.body, reply.raw  # noqa: TRY300 - what follows is of the other socket
     except Problem as problem:
         if problem.code not in ("forbidden", "not_found"):  # the latter: an older posd
             raise
-        asked_for = {
-            "version": api.get("/version"),
-            "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
-            "terminals": api.get("/terminals", {"check": "true"}),
-        }
-        document = {name: reply.body for name, reply in asked_for.items()}
-        document["terminals"] = document["terminals"]["terminals"]
-        raw = msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
+    asked_for = {
+        "version": api.get("/version"),
+        "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
+        "terminals": api.get("/terminals", {"check": "true"}),
+    }
+    document = {name: reply.body for name, reply in asked_for.items()}
+    document["terminals"] = document["terminals"]["terminals"]
+    return document, msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
+
+
+def _open_payments(api: Api) -> Sequence[Document] | None:
+    """Return the open payments, None where the database cannot be read; health says so."""
     try:
-        return document, raw, api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
-    except Problem:  # the database cannot be read; health says so
-        return document, raw, None
+        found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
+    except Problem:
+        return None
+    return found
 
 
 def headline(document: Document, found: Sequence[StatusLine]) -> str:

@@ -170,8 +170,8 @@ def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
     """Return what an entry of the history says happened, and which of its fields that tells already."""
     kind = entry["kind"]
     field, words = BY_FIELD.get(kind, ""), english("history_by").get(kind, {})
-    if field in entry and (value := str(entry[field]).lower()) in words:
-        return words[value], {field}
+    if (value := entry.get(field)) is not None and str(value).lower() in words:
+        return words[str(value).lower()], {field}
     template = english("history").get(kind, kind.replace("{", "{{").replace("}", "}}"))
     named = {name for _, name, _, _ in Formatter().parse(template) if name}
     return template.format_map({name: _plain(entry.get(name)) for name in named}), named

@@ -14,6 +14,7 @@ from posd.base.files import login_name, user_name
 from posd.cli.payments import decide as commands
 from posd.cli.payments.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
+from tests.cli.print_documents import COMPLETED, JOB, print_job
 from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
 
@@ -138,18 +139,24 @@ CLOSED = {
 LEFT = transaction(outcome=APPROVED, attention=[attention("amount_differs", "asked for 11.20, authorized 11.00")])
 
 
+PRINTED = print_job(status="COMPLETED", decided_by="operator")
+MARKED = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
+OF_PRINT_JOB = ("acknowledge", JOB, "--print-job", "outcome_corrected")
+BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
+
+
 @pytest.mark.parametrize(
     ("arguments", "body", "document", "words"),
     [
         (
-            ("release",),
+            ("release", ID),
             {},
             RELEASED,
-            ("is free. Whether the customer was charged is still open.", "posd resolve {id} RESULT"),
+            ("Whether the customer was charged", f"posd resolve {ID} RESULT"),
         ),
         *(
             (
-                ("resolve", result),
+                ("resolve", ID, result),
                 {"result": result, "transaction_reference": None},
                 document,
                 (": by Ana, note: the slip says so", f"result: {meaning(document)[1]}"),
@@ -157,32 +164,29 @@ LEFT = transaction(outcome=APPROVED, attention=[attention("amount_differs", "ask
             for result, document in CLOSED.items()
         ),
         (
-            ("resolve", "approved", "--reference", OTHER_ID.upper()),
-            {"result": "approved", "transaction_reference": OTHER_ID},
+            ("resolve", ID, "approved", "--reference", OTHER_ID.upper()),
+            BOTH,
             CLOSED["approved"],
-            ("By a person's word: ",),
+            ("By a person's word",),
         ),
-        (
-            ("acknowledge", "gap"),
-            {"code": "gap"},
-            LEFT,
-            ("gap is cleared.", "attention amount_differs: asked for 11.20"),
-        ),
+        (("acknowledge", ID, "gap"), {"code": "gap"}, LEFT, ("gap is cleared.", "attention amount_differs: asked for")),
+        (("resolve", JOB, "COMPLETED"), {"result": "COMPLETED"}, PRINTED, ("By a person's word: it is printed.",)),
+        (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, (f"    posd acknowledge --print-job {JOB} orphan",)),
     ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
 )
 def test_a_decision_in_a_script_is_sent_and_shown(
     tmp_path: Path, arguments: tuple[str, ...], body: dict[str, Any], document: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    verb, *rest = arguments
     with Stub(tmp_path / "s", [answer(document), answer(document)]) as stub:
-        done = posd(verb, ID, *rest, *BY_ANA, socket=tmp_path / "s")
-        program = posd(verb, ID, *rest, *BY_ANA, "--json", socket=tmp_path / "s")
-    call = ("POST", f"/transactions/{ID}/{verb}", {**body, "operator": "Ana", "note": "the slip says so"})
+        done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
+        program = posd(*arguments, *BY_ANA, "--json", socket=tmp_path / "s")
+    kind = "print-jobs" if arguments[1] == JOB else "transactions"
+    call = ("POST", f"/{kind}/{arguments[1]}/{arguments[0]}", {**body, "operator": "Ana", "note": "the slip says so"})
     assert sent(stub) == [call, call]
     assert (done.returncode, done.stderr) == (0, "")
     for each in words:
-        assert each.format(id=ID) in done.stdout
+        assert each in done.stdout
     assert (program.returncode, json.loads(program.stdout), program.stderr) == (0, document, "")
 
 
@@ -232,6 +236,11 @@ def test_without_a_person_to_ask_a_payment_is_resolved_by_yes_alone(tmp_path: Pa
         (("resolve", ID, "declined", "--reference", OTHER_ID, *BY_ANA), "--reference"),
         (("resolve", ID, "approved", "--reference", "17", *BY_ANA), "--reference"),
         (("release", "17", *BY_ANA), "ID"),
+        (("resolve", JOB, "COMPLETED", "--operator", "Ana"), "--note"),
+        (("resolve", f"{JOB}x", "approved", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
+        (("resolve", "a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
+        (("resolve", JOB, "completed", *BY_ANA), "COMPLETED"),
+        (("resolve", JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -243,7 +252,9 @@ def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: t
     assert names in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("release",), ("resolve", "declined"), ("acknowledge", "gap")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("release", ID), ("resolve", ID, "declined"), ("resolve", JOB, "FAILED"), OF_PRINT_JOB], ids=" ".join
+)
 def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_it_was_done(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -253,12 +264,14 @@ def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_
         (problem(403, "forbidden", "this call is for operators: use the admin socket"), 2),
         (Answer(cut=True), 3),
     )
+    see = "print-jobs" if arguments[1] == JOB else "show"
     with Stub(tmp_path / "s", [refusal for refusal, _ in refusals]):
         for refusal, code in refusals:
-            done = posd(arguments[0], ID, *arguments[1:], *BY_ANA, socket=tmp_path / "s")
+            done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
             assert done.returncode == code
             assert json.loads(refusal.body).get("detail", "") in done.stderr
-            assert (f"It may have been done all the same; see:  posd show {ID}" in done.stderr) == refusal.cut
+            lost = f"It may have been done all the same; see:  posd {see} {arguments[1]}"
+            assert (lost in done.stderr) == refusal.cut
 
 
 def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
@@ -363,16 +376,19 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Pat
         (("release", ID), "cannot release it: it has already ended (approved)"),
         (("resolve", ID, "declined"), "cannot resolve it: it has already ended (approved)"),
         (("acknowledge", ID, "gap"), "it is not open for"),
+        (("resolve", JOB, "FAILED", "--note", "x"), "cannot resolve it: it has already ended (printed)"),
+        ((*OF_PRINT_JOB, "--note", "x"), f"it is not open for {JOB} (open: none)"),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
 def test_a_decision_that_is_not_open_any_more_is_not_asked_for(
     tmp_path: Path, arguments: tuple[str, ...], why: str
 ) -> None:
-    with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
+    document = COMPLETED if arguments[1] == JOB else transaction(outcome=APPROVED)
+    with Stub(tmp_path / "s", [answer(document)]) as stub:
         seen = posd_on_terminal(*arguments, socket=tmp_path / "s", types="x\ny\n")
     assert seen.returncode == 1
-    assert why in seen.screen
+    assert why in " ".join(seen.screen.split())
     assert "[y/N]" not in seen.screen
     assert [call.method for call in stub.calls] == ["GET"]
 

@@ -17,6 +17,8 @@ from posd.cli.watch.texts import check_text
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
 from posd.printing.model import PrintAttentionCode
+from posd.storage.marks import OldFile
+from posd.upkeep.retention_rules import RetentionReason
 from tests.cli.documents import ID, OTHER_ID, outcome, transaction
 from tests.cli.manual.parsing import parse
 from tests.cli.manual.parsing import words_of as words_of_line
@@ -33,6 +35,7 @@ ROWS: Mapping[str, tuple[set[str], set[str]]] = {
     "status": ({*Status}, {"hint"}),
     "evidence": ({*EvidenceKind}, {"short"}),
     "operation": ({*OperationType, "unknown"}, {"noun", "subject", "done", "approved", "undone", "twice"}),
+    "subject": ({"payment", "print_job"}, {"see", "started", "may_run", "in_doubt", "never_started", "left_open"}),
     "search": ({"found", "none", "no_answer", "perhaps_another", "not_there"}, {"means"}),
 }
 
@@ -44,6 +47,11 @@ def test_every_code_has_its_words(section: str) -> None:
         assert fields <= english(section)[code].keys()
     if section in ("attention", "result", "operation"):
         assert codes == english(section).keys()
+
+
+def test_what_an_old_database_was_and_why_something_is_kept_has_its_words() -> None:
+    assert english("old_file").keys() == set(OldFile)
+    assert english("kept").keys() >= set(RetentionReason)
 
 
 def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def _decide(
             reply = api.post(f"{path}/{decision.verb}", body)
         except Unreachable as error:
             if error.sent:
-                output.note(f"It may have been done all the same; see:  {subject.see.format(id=identity)}", "yellow")
+                see = english("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
+                output.note(f"It may have been done all the same; see:  {see}", "yellow")
             raise
     output.json(reply.raw)
     document: Document = reply.body

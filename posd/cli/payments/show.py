@@ -183,17 +183,6 @@ PAYMENT = Subject(
     exit_code=for_transaction,
     follow=lambda api, reply, deadline: follow(api, reply.body["client_transaction_id"], deadline=deadline),
     progress=PaymentProgress,
-    see="posd show {id}",
-    started="started on {terminal}: {hint}\nits outcome: posd await {id}",
-    may_run="The {noun} may have started, and then it goes on",
-    in_doubt="The {noun} may have started, and then it goes on",
-    never_started="Nothing was started.",
-    started_before="This call started nothing; an earlier one with the same --id may have.",
-    left_open=(
-        "  its outcome:  posd await {id}\n"
-        "  to stop it:   posd abort {id}\n"
-        "Do not start this {noun} again before its outcome is known."
-    ),
 )
 
 

@@ -141,15 +141,4 @@ PRINT_JOB = Subject(
     exit_code=for_print_job,
     follow=_updates,
     progress=PrintProgress,
-    see="posd print-jobs {id}",
-    started="sent to {terminal}: {hint}\nhow it stands: posd print-jobs {id}",
-    may_run="It may have been sent to the printer, and then it goes on",
-    in_doubt="It may have been sent to the printer: that is not known",
-    never_started="Nothing was sent to the printer.",
-    started_before="This call sent nothing to the printer; an earlier one with the same --id may have.",
-    left_open=(
-        "  how it stands:   posd print-jobs {id}\n"
-        "  to wait for it:  posd print-jobs {id} --wait\n"
-        "Do not print it again under another id before that is known."
-    ),
 )

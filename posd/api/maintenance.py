@@ -200,7 +200,7 @@ class BackupCalls(msgspec.Struct, eq=False):
     store: Store
     database: Path
     keys: tuple[bytes, ...]
-    unseen: RestoreGuard
+    restore_guard: RestoreGuard
     _one_at_a_time: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _stopping: bool = False
 
@@ -255,7 +255,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         gone_back = await self.context.read(marks.unseen_gone_back)
         found = await self.context.read(taken_over)
         payments = [documents.UnknownPayment(**msgspec.structs.asdict(item)) for item in found]
-        return json_response(documents.Restores(restores, gone_back, self.unseen.refuses, payments))
+        return json_response(documents.Restores(restores, gone_back, self.restore_guard.refuses, payments))
 
     async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: record that the operator has checked the restores; health is ok again."""
@@ -264,7 +264,7 @@ class BackupCalls(msgspec.Struct, eq=False):
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
             seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
-            await self.unseen.seen()
+            await self.restore_guard.seen()
         except (StorageUnavailable, CommitUncertain) as error:
             raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))

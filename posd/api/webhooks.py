@@ -125,11 +125,11 @@ class BodyReservation:
     def __init__(self, room: BodyBudget, subject: str) -> None:
         self._room = room
         self._subject = subject
-        self._free = SMALL_BYTES
+        self._free = 0 if room.bodies.seconds_until(subject) else SMALL_BYTES
         self._count = 0
 
     def take(self, count: int) -> None:
-        """Reserve room for one more piece. Raise Full."""
+        """Reserve room for one more piece. Raise BodyBudgetFull."""
         free = min(count, self._free)
         self._free -= free
         rest, size, subject = count - free, self._room.size, self._room.of_subject
@@ -142,15 +142,14 @@ class BodyReservation:
         self._count += rest
 
     def __enter__(self) -> Self:
-        if self._room.bodies.seconds_until(self._subject):
-            self._free = 0
         self._room.bodies.take(self._subject)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._room.bodies.give_back(self._subject)
-        self._room.size.give_back(amount=self._count)
-        self._room.of_subject.give_back(self._subject, self._count)
+        if self._count:
+            self._room.size.give_back(amount=self._count)
+            self._room.of_subject.give_back(self._subject, self._count)
 
 
 class WebhookApp:
@@ -238,7 +237,7 @@ class WebhookApp:
     async def _take(self, call: _Callback, held: BodyReservation) -> int:
         """Read the body of an authentic callback, respond, and return the status; 0 if the client is gone.
 
-        Raise Full before any response.
+        Raise BodyBudgetFull before any response.
         """
         row, identity, scope = call.row, call.identity, call.scope
         try:

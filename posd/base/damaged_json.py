@@ -67,7 +67,7 @@ class RepairedText(msgspec.Struct, frozen=True):
 
 
 def mend(body: bytes) -> RepairedText:
-    """Return the text with its damaged parts replaced. Raise Unreadable."""
+    """Return the text with its damaged parts replaced. Raise BrokenStructure."""
     if len(body) > MAX_DAMAGED_BYTES:
         raise BrokenStructure(f"it is damaged, and of what is damaged no more than {MAX_DAMAGED_BYTES} bytes are read")
     return _Repairer(body.decode("utf-8", "surrogateescape")).read()

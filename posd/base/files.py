@@ -168,7 +168,7 @@ def rewrite_and_fsync(path: Path) -> int:
 def lock(path: Path) -> int:
     """Lock a file, which is created if missing; return its descriptor, whose close releases the lock.
 
-    Raise Held, or OSError.
+    Raise LockHeld, or OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), whole=True)
 
@@ -178,7 +178,7 @@ def lock_inode(path: Path) -> int:
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So the two do not conflict, on a
     network file system either. Close the descriptor after SQLite has closed the file: its close ends SQLite's locks.
-    Raise Held, or OSError.
+    Raise LockHeld, or OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

@@ -27,7 +27,7 @@ class CallContext:
         self,
         store: Store,
         now: Callable[[], datetime],
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
         missing: Missing = lambda: None,
         on_read: Callable[[Sequence[str]], None] = lambda _approvals: None,
     ) -> None:
@@ -35,9 +35,9 @@ class CallContext:
         self._store = store
         self._missing = missing
         self.now = now
-        self.intake = intake or Quotas()
+        self.quotas = quotas or Quotas()
         self._on_read = on_read
-        self.streams = Streams(store.hub, self.intake.reached, on_read)
+        self.streams = Streams(store.hub, self.quotas.reached, on_read)
 
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
         """Mark these approvals as read once the client has received the response."""
@@ -78,7 +78,7 @@ class CallContext:
     ) -> T:
         """Read much for a client (see Store.read_in_steps).
 
-        Raise Problem storage_unavailable; raise HungUp if it disconnects.
+        Raise Problem storage_unavailable; raise ClientGone if it disconnects.
         """
         with _told():
             found = await self._store.read_in_steps(function, lambda: not pieces.gone)

@@ -24,7 +24,7 @@ async def wait_until(
     """Return the first result of `look` that is not None; None when the time-out (seconds) is over.
 
     `look` is called at once and each time that `woken` is set, a waiter of the hub for the relevant changes. `pieces`:
-    those of the request, which report a disconnect. Raise HungUp, or Problem draining.
+    those of the request, which report a disconnect. Raise ClientGone, or Problem draining.
     """
     with woken:
         over = False

@@ -296,7 +296,7 @@ def _check(config: Config, output: Output, *, counted: bool) -> "CompletenessChe
 
 
 def _how(lane: Any) -> str:
-    """Say how a lane is, in a word or two."""
+    """Return the state of a lane in a word or two."""
     if lane.retired_at is not None:
         return "closed"
     if lane.silent:

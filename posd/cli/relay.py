@@ -73,7 +73,7 @@ def _check(config: Config) -> None:
 
 @contextmanager
 def _without_rich() -> Iterator[None]:
-    """Keep rich from libraries that import it where they find it: megabytes that a relay has no use for."""
+    """Hide rich from libraries that import it where they find it: megabytes that a relay has no use for."""
     if "rich" in sys.modules:
         yield
         return

@@ -130,7 +130,7 @@ _PLAIN = msgspec.json.Decoder(float_hook=_check_number)
 
 
 def read(message: LaneMessage) -> AnyMessage:
-    """Read a message. Raise Unreadable."""
+    """Read a message. Raise UnreadableMessage."""
     try:
         found = messages.decode(message.data)
     except ValueError as error:
@@ -201,7 +201,7 @@ def _stored(value: Any) -> Any:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time. Raise Unreadable."""
+    """Parse a time. Raise UnreadableMessage."""
     try:
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -161,11 +161,11 @@ class CoreParts(msgspec.Struct, frozen=True):
     callback_urls: CallbackUrls
     keys: tuple[bytes, ...]
     noise: RejectedTraffic
-    intake: Quotas
+    quotas: Quotas
     in_force: InForce
 
 
-def intake(config: Config) -> Quotas:
+def quotas(config: Config) -> Quotas:
     """Build the limits on what each sender may have stored."""
     return Quotas(LimitCounters(tell, monotonic), FreeSpace(config.database.path.parent, monotonic))
 
@@ -174,7 +174,7 @@ class PaymentParts(msgspec.Struct, frozen=True):
     """Use cases of payments."""
 
     outstanding: CallsInFlight
-    unseen: RestoreGuard
+    restore_guard: RestoreGuard
     payments: Payments
     aborts: Aborts
     searching: Searching
@@ -192,12 +192,12 @@ def payments(base: CoreParts) -> PaymentParts:
     config, store, fleet, now = base.config, base.store, base.terminals.fleet, base.surroundings.now
     outstanding = CallsInFlight()
     witness = WitnessFile(config.database.witness)
-    unseen = RestoreGuard(store, witness, now, base.clock.limit, partial(_forgets_before, base))
+    restore_guard = RestoreGuard(store, witness, now, base.clock.limit, partial(_forgets_before, base))
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
-    aborts = Aborts(store, fleet, outstanding, now, base.intake)
-    doubts = ApprovalChecks(config.merchant.currency, lambda: base.clock.sure)
-    searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts, base.intake)
+    aborts = Aborts(store, fleet, outstanding, now, base.quotas)
+    approval_checks = ApprovalChecks(config.merchant.currency, lambda: base.clock.sure)
+    searching = Searching(store, fleet, config.merchant.id, outstanding, now, approval_checks, base.quotas)
     conflict = fleet.addresses.conflict
     reconciler = Reconciler(
         store,
@@ -216,15 +216,15 @@ def payments(base: CoreParts) -> PaymentParts:
         outstanding,
         now,
         on_unusable=reconciler.unusable,
-        intake=base.intake,
-        doubts=doubts,
+        quotas=base.quotas,
+        approval_checks=approval_checks,
     )
     fleet.addresses.is_open(reconciler.is_open)
     fleet.addresses.listen(reconciler.returned)  # queries open payments on a terminal that is reachable again
     store.hub.listen_later(partial(_tell, base.clock), payment_record.TransactionChanged)
     return PaymentParts(
         outstanding,
-        unseen,
+        restore_guard,
         Payments(
             store,
             fleet,
@@ -233,19 +233,19 @@ def payments(base: CoreParts) -> PaymentParts:
             zone,
             now,
             address_changes.called_back_at,
-            unseen.refuse,
-            base.intake,
+            restore_guard.refuse,
+            base.quotas,
             AmountRules(**msgspec.structs.asdict(config.amounts)),
             lambda: base.clock.doubt,
             base.surroundings.elapsed,
-            unseen.missing_records,
-            doubts.currencies,
+            restore_guard.missing_records,
+            approval_checks.currencies,
         ),
         aborts,
         searching,
         reconciler,
         inbox,
-        Operators(store, fleet, outstanding, now, unseen.missing_records),
+        Operators(store, fleet, outstanding, now, restore_guard.missing_records),
         address_changes,
         IdentityConflicts(store, fleet, outstanding, now),
         payment_records(inbox, outstanding),
@@ -290,10 +290,10 @@ def printing(base: CoreParts, missing: Missing) -> PrintParts:
     """Build the use cases of print jobs."""
     store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, PrintTurns()
     now = base.surroundings.now
-    jobs = Printing(store, fleet, base.callback_urls, turns, now, base.intake, missing)
+    jobs = Printing(store, fleet, base.callback_urls, turns, now, base.quotas, missing)
     limits = schedule.PollLimits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = PrintPoller(store, fleet, turns, limits, now, base.surroundings.chance)
-    inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)
+    inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, quotas=base.quotas)
     fleet.addresses.listen(spooler.returned)
     store.hub.listen_later(print_record.tell, print_record.PrintJobChanged)
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), print_records(inbox))
@@ -387,7 +387,7 @@ def local_doors(
     """Build the local API on its sockets, and the listener of the metrics if configured. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     now, clock, database = base.surroundings.now, base.clock, config.database
-    context = CallContext(store, now, base.intake, paying.unseen.missing_records, paying.unread.read)
+    context = CallContext(store, now, base.quotas, paying.restore_guard.missing_records, paying.unread.read)
     retention = Retention(
         store,
         database.retention_days,
@@ -396,7 +396,7 @@ def local_doors(
         lambda: clock.confirmed,
         lambda: clock.doubt,
     )
-    backups = BackupCalls(context, store, database.path, base.keys, paying.unseen)
+    backups = BackupCalls(context, store, database.path, base.keys, paying.restore_guard)
     listeners = [door.listener]
     health = HealthChecks(
         context,
@@ -405,7 +405,7 @@ def local_doors(
         door.certificate,
         door.distrust,
         there,
-        paying.unseen,
+        paying.restore_guard,
         clock,
         around.fleet,
         base.in_force,
@@ -436,7 +436,7 @@ def local_doors(
         fleet=around.fleet,
         health=health,
         presence=there,
-        unseen=paying.unseen,
+        restore_guard=paying.restore_guard,
         clock=clock,
         in_force=base.in_force,
         tally=tally,
@@ -446,7 +446,7 @@ def local_doors(
         searching=paying.searching,
         spooler=prints.spooler,
         noise=noise,
-        reached=base.intake.reached,
+        reached=base.quotas.reached,
         certificate=door.certificate,
         distrust=door.distrust,
         listeners=listeners,
@@ -483,7 +483,7 @@ def _local_listeners(
 ) -> list[HttpListener]:
     api, noise = base.config.local_api, base.noise
     places = limits.places(base.surroundings.descriptors(limits.DESCRIPTORS))
-    in_flight = base.intake.in_flight
+    in_flight = base.quotas.in_flight
     app = LocalApp(calls, in_flight)
     feed = LocalApp(tuple(call for call in calls if call.route.feed), in_flight, NOT_ON_THE_FEED_SOCKET)
     doors = [
@@ -501,7 +501,7 @@ def _local_listeners(
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
             max_connections=most,
             senders=PeerQuotas(
-                min(places.process, most // 2), places.user, partial(_too_many, base.intake.reached, limit)
+                min(places.process, most // 2), places.user, partial(_too_many, base.quotas.reached, limit)
             ),
             state={"admin": admin, "feed": served_app is feed},
         )

@@ -53,7 +53,7 @@ class HealthChecks(msgspec.Struct, eq=False):
     certificate: ServedCertificate
     distrust: CertificateRefusals
     presence: Presence
-    unseen: RestoreGuard
+    restore_guard: RestoreGuard
     clock: WallClock
     fleet: Fleet
     in_force: InForce
@@ -102,10 +102,10 @@ class HealthChecks(msgspec.Struct, eq=False):
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
         if self.context.write_error is not None:
             return Check("failing", f"the last write failed: {self.context.write_error}", self._free())
-        if self.context.intake.short_of(FREE_FOR_PAYMENTS):
+        if self.context.quotas.short_of(FREE_FOR_PAYMENTS):
             words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
             return Check("failing", words, self._free())
-        if self.context.intake.short_of(FREE_FOR_EXTRAS):
+        if self.context.quotas.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
             return Check("degraded", words, self._free())
         if (large := wal.trouble(self.database)) is not None:
@@ -114,7 +114,7 @@ class HealthChecks(msgspec.Struct, eq=False):
 
     def _free(self) -> str:
         """Return the command that shows the large files on the disk."""
-        disk = self.context.intake.disk
+        disk = self.context.quotas.disk
         return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
 
     def _local_api(self) -> Check:
@@ -185,18 +185,18 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well(iso(self.clock.reading.wall))
 
     def _restore(self) -> Check:
-        unseen = self.unseen
-        if words := unseen.words:
-            if unseen.refuses:
+        restore_guard = self.restore_guard
+        if words := restore_guard.words:
+            if restore_guard.refuses:
                 words += " No payment is started under a new id until a person has looked."
-            if unseen.count:
-                words += f" {_payments(unseen.count)} taken over by no more than an id."
+            if restore_guard.count:
+                words += f" {_payments(restore_guard.count)} taken over by no more than an id."
             return Check("degraded", words, f"look at them (they are shown), then: {SEEN}")
-        if (error := unseen.witness_error) is not None:
+        if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
             return Check("degraded", words, f"{FREE}, and check that posd may write beside its database")
-        if unseen.mention is not None:
-            return _well(f"the witness of the last run could not be used at the start: {unseen.mention}")
+        if restore_guard.mention is not None:
+            return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
         return _well("the database knows all that its witness knows")
 
 

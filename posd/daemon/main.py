@@ -168,17 +168,17 @@ async def _start(
     keys = load_keys(config.database.callback_key, may_make=not used)
     REDACTOR.set_keys(keys)
     callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
-    intake = build.intake(config)
-    base = build.CoreParts(config, surroundings, store, clock, around, callback_urls, keys, noise, intake, in_force)
+    quotas = build.quotas(config)
+    base = build.CoreParts(config, surroundings, store, clock, around, callback_urls, keys, noise, quotas, in_force)
     paying = build.payments(base)
-    prints = build.printing(base, paying.unseen.missing_records)
+    prints = build.printing(base, paying.restore_guard.missing_records)
     door = build.webhook_door(base, certificate, paying, prints, listening)
     presence = build.presence(base, door)
     tally = EventCounters(store.hub, around.fleet)
     liveness = build.liveness(base, paying)
 
     open_payments, open_jobs = await _recover(store, config.database.path, presence, paying, now)
-    stack.callback(paying.unseen.end)
+    stack.callback(paying.restore_guard.end)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
     around.fleet.addresses.remember(await _trusted(store, config.database.path, open_payments))
@@ -213,7 +213,7 @@ async def _start(
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
         ("database-file", partial(store.watch, surroundings.told)),
-        ("witness", paying.unseen.run),
+        ("witness", paying.restore_guard.run),
         ("clock", clock.run),
         ("presence", presence.run),
         ("metrics-textfile", textfile.run if textfile else None),
@@ -295,7 +295,7 @@ async def _recover(
     """
     try:
         await presence.begin()  # first, because the newest record is the last sign of life
-        await paying.unseen.begin()
+        await paying.restore_guard.begin()
         await paying.unread.begin()
         await tell_restores(store)
         return await recovery.recover(store, now), await print_recovery.recover(store, now)

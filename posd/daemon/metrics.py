@@ -70,7 +70,7 @@ class Metrics(msgspec.Struct, eq=False):
     fleet: Fleet
     health: HealthChecks
     presence: Presence
-    unseen: RestoreGuard
+    restore_guard: RestoreGuard
     clock: WallClock
     in_force: InForce
     tally: EventCounters
@@ -180,8 +180,8 @@ class Metrics(msgspec.Struct, eq=False):
         yield "posd_storage_commit_functions", [((), writer.commit_functions)]
         yield "posd_storage_checkpoint_seconds", [((), writer.checkpoints.seconds)]
         yield "posd_storage_waiting_writes", [((), writer.waiting)]
-        yield "posd_restore_unseen", [((), self.unseen.refuses)]
-        yield "posd_witness_write_failed", [((), self.unseen.witness_error is not None)]
+        yield "posd_restore_unseen", [((), self.restore_guard.refuses)]
+        yield "posd_witness_write_failed", [((), self.restore_guard.witness_error is not None)]
         yield "posd_storage_write_failed", [((), self.store.write_error is not None)]
         yield "posd_storage_read_failed", [((), self._figures is None)]
 

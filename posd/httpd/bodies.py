@@ -35,7 +35,7 @@ async def read(
 ) -> bytes:
     """Return the whole body, at most `limit` bytes, within `seconds`.
 
-    Raise TooLarge, TooSlow, Gone.
+    Raise BodyTooLarge, BodyTooSlow, BodyAborted.
 
     `take` is called with the size of each piece before it is stored; its exception ends the reading.
     """

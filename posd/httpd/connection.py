@@ -100,7 +100,7 @@ class BoundedWriter(asyncio.StreamWriter):
         super().write(data)
 
     async def drain(self) -> None:
-        """Wait until there is room for more data. Raise Untaken, or OSError if the connection is lost."""
+        """Wait until there is room for more data. Raise SlowReader, or OSError if the connection is lost."""
         if not self.transport.get_write_buffer_size():
             return  # all is sent, or the connection is lost, which the reader reports
         lying = untaken(self.transport)
@@ -363,7 +363,7 @@ class HttpConnection(TCPServer):
         self._over = True
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. Raise Untaken if the client does not read them."""
+        """Send bytes. Raise SlowReader if the client does not read them."""
         try:
             self.writer.write(data)
             if self.writer.transport.get_write_buffer_size():

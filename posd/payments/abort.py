@@ -57,9 +57,9 @@ class Aborts:
         fleet: Fleet,
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        self._intake = intake or Quotas()
+        self._quotas = quotas or Quotas()
         self._store = store
         self._fleet = fleet
         self._outstanding = outstanding
@@ -67,7 +67,7 @@ class Aborts:
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
         """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
-        self._intake.require_calls(client_transaction_id, "cannot abort")
+        self._quotas.require_calls(client_transaction_id, "cannot abort")
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
             _require_open(after)  # it may have ended while the abort was under way: that says more
@@ -116,7 +116,7 @@ class Aborts:
                 raise Problem("storage_unavailable", detail) from error
             crash_point("abort.fenced")
             attempt = cut(await self._send(transaction), MAX_REPLY_BYTES)
-            self._intake.keep_event(transaction.terminal, size_of(attempt))
+            self._quotas.keep_event(transaction.terminal, size_of(attempt))
             crash_point("abort.replied")
         after = transaction
         # The abort is under way, also where the disk fails now. A lease that is left is taken over by the next start.
@@ -192,7 +192,7 @@ class Aborts:
             free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: WriteTransaction, client_transaction_id: str, attempt: Attempt) -> Transaction:
-        """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
+        """Record the result, and free the terminal if the transaction ended meanwhile; return its state."""
         transaction = rows.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
         return record(unit, transaction, AbortAnswered(attempt, reads_errors=True), self._now(), self._outstanding)

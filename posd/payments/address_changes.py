@@ -46,12 +46,12 @@ class AddressChanges:
         interfaces.listen(self._wake.set)
 
     def called_back_at(self, host: str) -> None:
-        """Hear that a payment was recorded whose callbacks come to that address: it may be gone since it was chosen."""
+        """React to a recorded payment with that callback address, which may be gone since it was chosen."""
         if host not in self._interfaces.addresses:
             self._wake.set()
 
     async def run(self) -> None:
-        """Look now, and again after each change, until cancelled."""
+        """Check now, and again after each change, until cancelled."""
         while True:
             self._wake.clear()
             try:

@@ -31,7 +31,7 @@ class CallTurns:
 
     @asynccontextmanager
     async def turn(self, urgent: Urgent) -> AsyncIterator[None]:
-        """Have a turn for the block. `urgent` is asked anew whenever a place becomes free."""
+        """Hold a turn for the block. `urgent` is called again whenever a place becomes free."""
         await self._enter(urgent)
         try:
             yield

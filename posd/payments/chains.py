@@ -318,7 +318,7 @@ def _under_original(
 
 
 def _named_instead(unit: WriteTransaction, kind: OperationType, original: Transaction) -> str:
-    """Say what to name instead of a re-authorization: its pre-authorization."""
+    """Return what to name instead of a re-authorization: its pre-authorization."""
     fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
     if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
         return ""

@@ -66,7 +66,7 @@ class IdentityConflicts:
             self._wake.set()
 
     def _changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Hear on the loop what devices say they are, after the COMMIT."""
+        """Process on the loop which devices reported an identity, after the COMMIT."""
         for change in changes:
             terminal, sent_to = change.after.terminal, change.after.sent_to
             trusted = self._fleet.addresses.trusted(terminal) if terminal in self._fleet else None
@@ -115,7 +115,7 @@ class IdentityConflicts:
             (self._marked.discard if detail is None else self._marked.add)(terminal)
 
     async def _keep(self, terminal: str) -> None:
-        """Keep over restarts what the device at the address of a terminal said it is, in an error, or says no more."""
+        """Persist which identity the device at a terminal's address reports, in an error or no longer."""
         trusted = self._fleet.addresses.trusted(terminal) if terminal in self._fleet else None
         if trusted is None or self._kept.get(terminal) == trusted.other_serial:
             return

@@ -56,26 +56,26 @@ class Inbox:
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        intake: Quotas | None = None,
-        doubts: ApprovalChecks | None = None,
+        quotas: Quotas | None = None,
+        approval_checks: ApprovalChecks | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
-        self._intake = intake or Quotas()
+        self._quotas = quotas or Quotas()
         self._recorded: dict[str, int] = {}
         self._readings = EventReadings()
-        self._doubts = doubts or ApprovalChecks("", lambda: True)
+        self._checks = approval_checks or ApprovalChecks("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
         write_down = partial(record, outstanding=outstanding)
-        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._intake, write_down, on_unusable, comes_once=False)
+        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._quotas, write_down, on_unusable, comes_once=False)
 
     async def receive(
         self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()
     ) -> CallbackReceipt:
-        """Take the body of a callback; return what became of it and the answer."""
+        """Process the body of a callback; return its result and the answer."""
         came, event = ReceivedCallback(body, peer, self._now(), headers), None
         try:
             event = _usable(await self._readings.read(body, peer), client_transaction_id)
@@ -88,7 +88,7 @@ class Inbox:
                 identity=client_transaction_id,
                 event=event,
                 came=came,
-                came_at=self._doubts.believed(event, came.at),  # by the clock as it is now, not when it is committed
+                came_at=self._checks.believed(event, came.at),  # by the clock as it is now, not when it is committed
             )
         receipt = await self.callbacks.commit(client_transaction_id, came, "event", self._record(work, peer))
         if receipt.result is CallbackResult.NOT_STORED:
@@ -116,7 +116,7 @@ class Inbox:
                     await self._readings.read(large.body, peer)
 
     async def broke_off(self, client_transaction_id: str) -> None:
-        """Note that an authentic callback began and did not become whole: a terminal has the request.
+        """Record that an authentic callback began and did not become whole: a terminal has the request.
 
         Only of what might otherwise be proved never to have started; the terminal sends the event again.
         """
@@ -129,7 +129,7 @@ class Inbox:
             record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
     async def lose(self, client_transaction_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Note on the transaction that an authentic callback of it could not be read, and ask for it."""
+        """Record on the transaction that one of its authentic callbacks was unreadable, and query its terminal."""
         return await self.callbacks.lose(client_transaction_id, lost, self._now(), _settled)
 
     def _apply(
@@ -143,7 +143,7 @@ class Inbox:
     ) -> CallbackReceipt:
         """Record an event and its effect (runs inside the commit). For `came_at` see `ApprovalChecks.about`.
 
-        `read` reads what it is compared with. Raise NotRead where that is large and `read` is None.
+        `read` reads what it is compared with. Raise BodyNotParsed where that is large and `read` is None.
         """
         at = came.at
         before, newest, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
@@ -169,7 +169,7 @@ class Inbox:
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), came.body, newest)
         self._recorded[identity] = recorded + 1
-        doubt = self._doubts.about(unit.db, stored, after, event, came_at)
+        doubt = self._checks.about(unit.db, stored, after, event, came_at)
         if doubt is not None:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
@@ -214,7 +214,7 @@ class Inbox:
         limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
         if limit is not None or urgent(transaction.trail, event, seen=seen):
             return limit
-        return self._intake.limit_of_event(_sender(transaction), size)
+        return self._quotas.limit_of_event(_sender(transaction), size)
 
     def _keep_out(
         self, unit: WriteTransaction, before: Transaction | None, limit: Limit, at: datetime
@@ -230,7 +230,7 @@ class Inbox:
     def _after_removal(
         self, unit: WriteTransaction, removed: Pruned, event: TransactionEvent, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
+        """Process an event of a payment that retention removed: ignored, or kept if it contradicts the outcome."""
         if not contradicts(removed, event.status):
             return CallbackReceipt(CallbackResult.REMOVED)
         reason = (
@@ -243,7 +243,7 @@ class Inbox:
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
         """Apply a body of the quarantine (runs inside a commit); return its verdict, None where it was recorded.
 
-        Raise NotUsable where it still cannot be used.
+        Raise StillUnusable where it still cannot be used.
         """
         try:
             event = _usable(read_event(item.body), item.subject)
@@ -267,7 +267,7 @@ class Inbox:
     def _unsigned(
         self, event: TransactionEvent, known: Transaction | Pruned | None, came: ReceivedCallback
     ) -> RefusedBody | None:
-        """Say why an event is refused by its signature, if it is.
+        """Return why an event is refused by its signature, or None.
 
         The terminal that was asked decides; what the body says counts only where that is not known.
         """
@@ -278,7 +278,7 @@ class Inbox:
     def _unwelcome(
         self, unit: WriteTransaction, event: TransactionEvent, known: Transaction | None
     ) -> RefusedBody | None:
-        """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events).
+        """Return why an event of this merchant or terminal is refused, or None (terminal API, Events).
 
         That either cannot be read is no reason: the token of the address was given to one terminal, for this payment.
         """

@@ -163,13 +163,13 @@ def remove_events(db: sqlite3.Connection, client_transaction_id: str) -> None:
 
 
 def scatter(db: sqlite3.Connection, client_transaction_id: str) -> None:
-    """Let the index find the events of a transaction; their numbers stay."""
+    """Index the events of a transaction; their numbers stay."""
     db.execute(f"UPDATE events SET together = NULL WHERE {_OF_ONE}", (client_transaction_id,))  # noqa: S608 - as there
     db.execute(_NAME_FIRST, (None, client_transaction_id))
 
 
 def scatter_all(db: sqlite3.Connection) -> None:
-    """Let the index find all events: of a database whose rows may be without those that name them."""
+    """Index all events, in a database where index rows may be missing."""
     db.execute("UPDATE events SET together = NULL WHERE together IS NOT NULL")
     db.execute("UPDATE transactions SET first_event = NULL WHERE first_event IS NOT NULL")
 

@@ -70,7 +70,7 @@ class TransactionQuery(Filters, frozen=True, kw_only=True):
     metadata: Mapping[str, str] = {}
 
     def conditions(self) -> dict[str, Condition]:
-        """See `Filters.conditions`."""
+        """Return the conditions (`Filters.conditions`)."""
         conditions = super().conditions()
         if "open" in conditions:
             conditions["open"] = (rows.OPEN, ())
@@ -83,7 +83,7 @@ class TransactionQuery(Filters, frozen=True, kw_only=True):
         return conditions
 
     def index(self) -> str:
-        """See `Filters.index`."""
+        """Return the index (`Filters.index`)."""
         if self.sale is not None:
             return "sale"
         index = super().index()

@@ -373,7 +373,7 @@ def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
-    """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
+    """Return what the till has to do; `grace` is how long a doubt may resolve by itself before a person is asked."""
     if unsettled(transaction):
         return NextStep.ASK_PERSON
     outcome = transaction.outcome

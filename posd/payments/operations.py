@@ -98,7 +98,7 @@ class NotDerivable(ValueError):
 
 
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
-    """Say why an operation of that type cannot be derived from this transaction, None where it can.
+    """Return why an operation of that type cannot be derived from this transaction, None where it can.
 
     By its reference a re-authorization stands for what it re-authorized, which may not be known here.
     """
@@ -117,7 +117,7 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
 def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
     """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
 
-    Raise Misfit where the one that counts is not known.
+    Raise NotDerivable where the one that counts is not known.
     """
     source = original
     if OPERATIONS[kind].takes is ReferenceSource.NEWEST:
@@ -226,7 +226,7 @@ def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
-    """Tell what a void is that was approved at a moment (ISO 8601, of the terminal; else when posd heard of it).
+    """Return what a void is that was approved at a moment (ISO 8601, of the terminal; else when posd received it).
 
     None where the day of its original is not known.
     """

@@ -253,6 +253,6 @@ def _final(status: Status | None, reference: str | None) -> str:
 
 
 def contradicts(pruned: Pruned, status: str) -> bool:
-    """Tell whether an event says that a removed payment ended otherwise than it is known here."""
+    """Return whether an event contradicts the known outcome of a removed payment."""
     stated = {str(final): result for final, result in RESULTS.items()}.get(status)
     return stated is not None and stated != pruned.result

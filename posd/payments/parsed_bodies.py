@@ -1,7 +1,7 @@
-"""Transaction events as they were read from their bytes: each once, for as long as it is remembered.
+"""Transaction events as they are read from their bytes.
 
-A terminal that has not heard the answer sends the same bytes again: they are known by their digest before they are
-parsed. What is large is parsed beside the loop, and never inside a commit.
+A large body is parsed beside the loop, never inside a commit, and once: a terminal that has not received the answer
+sends the same bytes again, and they are known by their digest.
 """
 
 import hashlib
@@ -9,8 +9,8 @@ import hashlib
 from posd.base.apart import APART_BYTES, read_apart
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 
-#: Readings that are remembered: those of a few hundred payments of late. One takes about a kilobyte.
-MAX_READINGS = 1024
+#: Large bodies whose reading is remembered. One takes about a kilobyte.
+MAX_READINGS = 128
 
 
 class BodyNotParsed(Exception):
@@ -22,29 +22,28 @@ class BodyNotParsed(Exception):
 
 
 class EventReadings:
-    """What bodies say, by their digest."""
+    """What bodies say; what large ones say is remembered by their digest."""
 
     def __init__(self) -> None:
         self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is no event
 
     async def read(self, body: bytes, sender: str) -> TransactionEvent:
         """Read an event; `sender` has one large body read at a time. Raise NotAnEvent."""
+        if len(body) <= APART_BYTES:
+            return read_event(body)
         digest = hashlib.sha256(body).digest()
-        reading = self._readings.pop(digest, None)
-        if reading is None:
-            reading = await read_apart(_read, body, sender)
+        reading = self._readings.pop(digest, "") or await read_apart(_read, body, sender)
         self._readings[digest] = reading  # the newest is the last
         if len(self._readings) > MAX_READINGS:
             del self._readings[next(iter(self._readings))]
         return _event(reading)
 
     def within_commit(self, body: bytes) -> TransactionEvent:
-        """Return an event that was read, or is small. Raise NotRead, NotAnEvent."""
-        reading = self._readings.get(hashlib.sha256(body).digest())
-        if reading is None:
-            if len(body) > APART_BYTES:
-                raise BodyNotParsed(body)
-            reading = _read(body)
+        """Return an event that was read, or is small. Raise BodyNotParsed, NotAnEvent."""
+        if len(body) <= APART_BYTES:
+            return read_event(body)
+        if (reading := self._readings.get(hashlib.sha256(body).digest())) is None:
+            raise BodyNotParsed(body)
         return _event(reading)
 
 

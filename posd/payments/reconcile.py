@@ -128,7 +128,7 @@ class Reconciler:
         store.hub.listen(self._changed, TransactionChanged)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
-        """Take up what an earlier daemon left: each is asked for at once."""
+        """Schedule what an earlier daemon left open: each is queried at once."""
         now = monotonic()
         for item in taken_over:
             called_back = bool(item.trail.edges)
@@ -139,9 +139,9 @@ class Reconciler:
                 now,
                 called_back=called_back,
                 aborting=item.trail.aborting,
-                deaf=item.callback_lost,
+                callback_lost=item.callback_lost,
             )
-            self._keep(item.client_transaction_id, schedule.want(watch, now), [a.code for a in item.attention])
+            self._keep(item.client_transaction_id, schedule.search_now(watch, now), [a.code for a in item.attention])
 
     def returned(self, terminal: str) -> None:
         """Ask for what is open on a terminal that has come back, or is now elsewhere."""
@@ -171,9 +171,9 @@ class Reconciler:
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
         at = max(
-            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.intake.calls.seconds_until(item.identity)
+            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.quotas.calls.seconds_until(item.identity)
         )
-        item.watch = schedule.want(item.watch, at)
+        item.watch = schedule.search_now(item.watch, at)
 
     async def reconcile(self, client_transaction_id: str) -> Transaction:
         """Ask now; return the transaction as it then stands. Raise Problem."""
@@ -194,7 +194,7 @@ class Reconciler:
     def _require_calls(self, identity: str) -> None:
         """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
         try:
-            self._searching.intake.require_calls(identity, "cannot ask now")
+            self._searching.quotas.require_calls(identity, "cannot ask now")
         except Problem:
             self.unusable(identity)
             raise
@@ -226,7 +226,7 @@ class Reconciler:
                     item.timer.cancel()
 
     def _wait(self, identity: str) -> None:
-        """Have it asked for when that is due by what is known now."""
+        """Schedule its next query by what is known now."""
         item = self._watched.get(identity)
         if item is None or not self._running or identity in self._calls:  # after a call it is planned anew
             return
@@ -256,7 +256,7 @@ class Reconciler:
             await asyncio.wait(calls)
 
     def _changed(self, changes: Sequence[TransactionChanged]) -> None:
-        """Hear of changes after their COMMIT, on the loop."""
+        """Process changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
             self._wait(change.id)
@@ -276,8 +276,8 @@ class Reconciler:
         if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
         gap = called and AttentionCode.GAP in change.attention
-        aborting = after.trail.aborting
-        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=called, gap=gap, aborting=aborting)
+        changed = partial(schedule.after_change, event=called, gap=gap, aborting=after.trail.aborting)
+        item.watch = changed(item.watch, after.phase, after.status, now)
         item.attention = frozenset(change.attention)
         if opened:
             self.on_open(after.terminal)
@@ -289,7 +289,7 @@ class Reconciler:
             case Received(event=event) if STATUSES.get(event.status) is None:
                 self._want_soon(item, now)  # a damaged word may have been the final's
             case AddressLost() | AddressBack():
-                item.watch = msgspec.structs.replace(item.watch, deaf=isinstance(cause, AddressLost))
+                item.watch = msgspec.structs.replace(item.watch, callback_lost=isinstance(cause, AddressLost))
                 if after.phase is not Phase.STARTING:
                     self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
             case _:
@@ -313,14 +313,14 @@ class Reconciler:
             self._keep(change.id, schedule.closed(after.terminal, now), change.attention)
         elif strange:
             watch = TransactionWatch(after.terminal, Phase.FINAL, None, now)
-            self._keep(change.id, schedule.want(watch, now), change.attention)
+            self._keep(change.id, schedule.search_now(watch, now), change.attention)
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
-        """Take what an abort brought: a piece of the proof, or a reason to ask."""
+        """Process the result of an abort: a part of the proof, or a reason to query."""
         if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
-            item.watch = schedule.want(item.watch, now)
+            item.watch = schedule.search_now(item.watch, now)
         elif item.watch.aborting and not item.probing:
             item.watch = schedule.stopped(item.watch, self._settings.limits, now)
 
@@ -402,14 +402,14 @@ class Reconciler:
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Take the plan of a transaction, so that what is wanted meanwhile stands; tell whether it was wanted."""
+        """Remove the plan of a transaction, so that a new request is kept; return whether it was requested."""
         item = self._watched.get(identity)
         if item is None:
             return False
         wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         if wanted:
-            self._searching.intake.calls.take(identity)
+            self._searching.quotas.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
@@ -445,7 +445,7 @@ class Reconciler:
         if silence is not None:
             item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
             if silence.phase is Phase.ACTIVE:
-                item.silence = NothingHeard(silence.silence, schedule.patience(silence, self._settings.limits))
+                item.silence = NothingHeard(silence.silence, schedule.silence_limit(silence, self._settings.limits))
         if item.silence is not None:
             await self._record(identity, item.silence)
             item.silence = None
@@ -461,7 +461,7 @@ class Reconciler:
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
-        """Go on with the proof that it never started; conclude it where it is whole."""
+        """Continue the proof that it never started; conclude it where it is complete."""
         identity, terminal = transaction.client_transaction_id, transaction.terminal
         item = self._watched.get(identity)
         if item is None:

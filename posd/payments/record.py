@@ -108,7 +108,7 @@ def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, answer_unit: AmountUnit | None) -> Transaction:
-    """Note of one that was taken over without it in what unit its terminal answers; return it."""
+    """Record the unit of its terminal's answers on one that was recovered without it; return it."""
     if transaction.answer_unit is not None or answer_unit is None:
         return transaction
     return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=answer_unit))
@@ -192,7 +192,7 @@ def _note_final(unit: WriteTransaction, after: Transaction, event: TransactionEv
 
 
 def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transaction) -> None:
-    """Take the terminal for a transaction that turned out to run after all, unless another one has it by now."""
+    """Assign the terminal to a transaction that does run after all, unless another one holds it by now."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
         rows.take_lease(unit, after.terminal, after.client_transaction_id)

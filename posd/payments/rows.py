@@ -134,7 +134,7 @@ def insert(unit: WriteTransaction, transaction: Transaction) -> None:
 
 
 def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Note a search that brought nothing new: when it was, and no history row."""
+    """Record a search without new results: its time, and no history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
         (TRANSACTIONS.stored(transaction, "last_search"), transaction.client_transaction_id),
@@ -275,7 +275,7 @@ def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
 
 
 def take_lease(unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
-    """Give the terminal to a transaction; the caller has made sure that the holder, if any, is done with it."""
+    """Assign the terminal to a transaction; the caller has checked that the holder, if any, is done with it."""
     unit.db.execute(
         "INSERT INTO leases (terminal, client_transaction_id) VALUES (?, ?)"
         " ON CONFLICT (terminal) DO UPDATE SET client_transaction_id = excluded.client_transaction_id",
@@ -313,12 +313,12 @@ def give_up_ended_leases(unit: WriteTransaction) -> None:
 
 
 def add_unread(unit: WriteTransaction, client_transaction_id: str) -> None:
-    """Note that no program has read the approval of a payment."""
+    """Record that no program has read the approval of a payment."""
     unit.db.execute("INSERT OR IGNORE INTO unread_approvals VALUES (?)", (client_transaction_id,))
 
 
 def remove_unread(unit: WriteTransaction, client_transaction_ids: Iterable[str]) -> None:
-    """Note that these approvals were read."""
+    """Record that these approvals were read."""
     for identity in client_transaction_ids:
         unit.db.execute("DELETE FROM unread_approvals WHERE client_transaction_id = ?", (identity,))
 
@@ -340,7 +340,7 @@ REMEMBERED = 2
 
 
 def remember_search(unit: WriteTransaction, terminal: str, search: str, client_transaction_id: str, at: str) -> None:
-    """Note that a search (method, path, pointer) found a transaction of a terminal."""
+    """Record that a search (method, path, pointer) found a transaction of a terminal."""
     unit.db.execute(
         "INSERT OR IGNORE INTO proven_searches (terminal, search, client_transaction_id, at)"
         " SELECT :terminal, :search, :id, :at"
@@ -350,7 +350,7 @@ def remember_search(unit: WriteTransaction, terminal: str, search: str, client_t
 
 
 def search_found_another(db: sqlite3.Connection, terminal: str, search: str, client_transaction_id: str) -> bool:
-    """Tell whether that search has found another transaction of that terminal than this one."""
+    """Return whether that search has found another transaction of that terminal than this one."""
     row = db.execute(
         "SELECT 1 FROM proven_searches WHERE terminal = ? AND search = ? AND client_transaction_id <> ?",
         (terminal, search, client_transaction_id),

@@ -39,9 +39,9 @@ CLOSED_SECONDS = 3600.0
 #: The least pause between two such searches: nothing waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
 #: The longest pause between two searches of one whose events cannot come: a person waits at the till for the outcome.
-DEAF_PAUSE_SECONDS = 30.0
+LOST_PAUSE_SECONDS = 30.0
 #: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
-DEAF_TRIES = 60
+LOST_TRIES = 60
 #: How long after an abort that the terminal may have taken it is asked for, in seconds: a cashier waits for the result.
 ABORTED_SECONDS = 3.0
 #: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
@@ -67,7 +67,7 @@ class TransactionWatch(msgspec.Struct, frozen=True):
     quiet_since: float
     called_back: bool = False  # an event of it has come
     aborting: bool = False  # see `Trail.aborting`
-    deaf: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
+    callback_lost: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
     told: bool = False  # of this silence
     search_at: float | None = None
     wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
@@ -77,12 +77,12 @@ class TransactionWatch(msgspec.Struct, frozen=True):
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
         """What a silence of this transaction is called; that nothing calls a lost address is expected."""
-        return AttentionCode.STALLED if self.called_back or self.deaf else AttentionCode.NO_CALLBACK
+        return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 
-def patience(watch: TransactionWatch, limits: ReconcileLimits) -> float:
+def silence_limit(watch: TransactionWatch, limits: ReconcileLimits) -> float:
     """Return how long the transaction may be silent before it is asked for, in seconds."""
-    if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.deaf):
+    if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.callback_lost):
         return limits.grace
     return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
 
@@ -91,11 +91,11 @@ def due(watch: TransactionWatch, limits: ReconcileLimits) -> float | None:
     """Return when something is to be done for it, None while its start is under way: that ends by itself."""
     if watch.phase is Phase.STARTING:
         return watch.search_at
-    silent = None if watch.told else watch.quiet_since + patience(watch, limits)
+    silent = None if watch.told else watch.quiet_since + silence_limit(watch, limits)
     return min((at for at in (silent, watch.search_at) if at is not None), default=None)
 
 
-def want(watch: TransactionWatch, now: float) -> TransactionWatch:
+def search_now(watch: TransactionWatch, now: float) -> TransactionWatch:
     """Ask for it now, without regard to how long it has been silent."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
@@ -109,10 +109,10 @@ def stopped(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> Tra
 def closed(terminal: str, now: float) -> TransactionWatch:
     """Watch what a person has just closed."""
     watch = TransactionWatch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
-    return want(watch, now)
+    return search_now(watch, now)
 
 
-def news(
+def after_change(
     watch: TransactionWatch,
     phase: Phase,
     status: Status | None,
@@ -122,12 +122,12 @@ def news(
     gap: bool,
     aborting: bool = False,
 ) -> TransactionWatch:
-    """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
+    """Process a change of it: `event` where it was one, `gap` where it shows that another is missing."""
     if aborting is not watch.aborting:
         watch = msgspec.structs.replace(watch, aborting=aborting)
     if not event and (phase, status) == (watch.phase, watch.status):
         return watch
-    pressing = watch.deaf or aborting
+    pressing = watch.callback_lost or aborting
     fresh = msgspec.structs.replace(
         watch,
         phase=phase,
@@ -139,13 +139,13 @@ def news(
         wanted=watch.wanted and pressing,
         tries=0,
     )
-    begins = watch.deaf and watch.phase is Phase.STARTING  # until then it was not asked for
-    return want(fresh, now) if gap or begins else fresh
+    begins = watch.callback_lost and watch.phase is Phase.STARTING  # until then it was not asked for
+    return search_now(fresh, now) if gap or begins else fresh
 
 
 def overdue(watch: TransactionWatch, limits: ReconcileLimits, now: float) -> TransactionWatch | None:
     """Return the watch of a silence that is over its limit now and was not yet told, None where there is none."""
-    if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + patience(watch, limits):
+    if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + silence_limit(watch, limits):
         return None
     return msgspec.structs.replace(watch, told=True, search_at=now)
 
@@ -154,10 +154,10 @@ def answered(
     watch: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
 ) -> TransactionWatch:
     """Plan the next search after one; `jitter` is 0 to 1."""
-    again = watch.told or watch.deaf or watch.aborting or watch.phase is Phase.IN_DOUBT
+    again = watch.told or watch.callback_lost or watch.aborting or watch.phase is Phase.IN_DOUBT
     if not again and not (watch.wanted and result is SearchResult.NO_ANSWER):
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
-    longest = DEAF_PAUSE_SECONDS if watch.deaf and watch.tries < DEAF_TRIES else MAX_BACKOFF_SECONDS
+    longest = LOST_PAUSE_SECONDS if watch.callback_lost and watch.tries < LOST_TRIES else MAX_BACKOFF_SECONDS
     pause = min(longest, _least(watch, limits) * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
     return msgspec.structs.replace(
         watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1

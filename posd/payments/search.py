@@ -51,11 +51,11 @@ class Searching:
         merchant_id: str,
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
-        doubts: ApprovalChecks | None = None,
-        intake: Quotas | None = None,
+        approval_checks: ApprovalChecks | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        self.intake = intake or Quotas()
-        self._doubts = doubts or ApprovalChecks("", lambda: True)
+        self.quotas = quotas or Quotas()
+        self._checks = approval_checks or ApprovalChecks("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -112,7 +112,7 @@ class Searching:
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
         if isinstance(answer, SearchHit) and after is not None and _kept(after):
-            self.intake.keep_event(terminal, answer.size)
+            self.quotas.keep_event(terminal, answer.size)
         crash_point("search.recorded")
         log.info(
             "payment.search",
@@ -124,7 +124,7 @@ class Searching:
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
-        """Tell whether this search has found another transaction of the terminal than this one.
+        """Return whether this search has found another transaction of the terminal than this one.
 
         Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
         """
@@ -205,7 +205,7 @@ class Searching:
         for event in answer.events if isinstance(answer, SearchHit) else ():
             if isinstance(event, NotAnEvent):
                 continue
-            doubt = self._doubts.about(unit.db, before, after, event, self._doubts.believed(event, at))
+            doubt = self._checks.about(unit.db, before, after, event, self._checks.believed(event, at))
             if doubt is not None:
                 after = record(unit, after, doubt, at, self._outstanding)
         return after
@@ -215,7 +215,7 @@ class Searching:
         ends = before.outcome is None and any(
             isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
         )
-        return not ends and self.intake.limit_of_event(before.terminal, answer.size) is not None
+        return not ends and self.quotas.limit_of_event(before.terminal, answer.size) is not None
 
     def _remember(self, unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))

@@ -119,7 +119,7 @@ class Payments:
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
         refuse_unseen: Callable[[], None] = lambda: None,
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
         amounts: AmountRules = NOTHING_MORE,
         clock_doubt: Callable[[], str | None] = lambda: None,
         elapsed: Callable[[], float] = kernel.elapsed,
@@ -142,7 +142,7 @@ class Payments:
         self._now = now
         self._on_called_back_at = on_called_back_at
         self._refuse_unseen = refuse_unseen
-        self._intake = intake or Quotas()
+        self._quotas = quotas or Quotas()
         self._amounts = amounts
         self._clock_doubt = clock_doubt
         self._elapsed = elapsed
@@ -156,13 +156,13 @@ class Payments:
             run=self._run,
             differing=differing_fields,
             free=FREE_FOR_PAYMENTS,
-            quota=self._intake.payments,
+            quota=self._quotas.payments,
             cannot="cannot start",
             nothing="nothing was started",
             used_for="request",
             new_id_for="payment",
         )
-        self._starts = Starts(rules, store, self._intake, missing)
+        self._starts = Starts(rules, store, self._quotas, missing)
         #: Starts a transaction, or answers for one that is known.
         self.start = self._starts.start
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
@@ -174,7 +174,7 @@ class Payments:
         """
         self._starts.draining = True
         await self._starts.running.wait(seconds)
-        self._fleet.hurry()
+        self._fleet.cancel_calls()
         await self._starts.running.wait()
 
     # 2. The request is checked.
@@ -299,7 +299,7 @@ class Payments:
         return StartRoute(to, callback, until, row.errors_in_2xx, amount_unit)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
-        """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
+        """Do steps 3 to 5; return the transaction as recorded, and whether this call started it. Raise Problem."""
         draft, way = drafted
         identity = draft.client_transaction_id
         transaction, certain = draft, True
@@ -402,7 +402,7 @@ class Payments:
         crash_point("start.replied")
         if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final: it is judged by all of it
             attempt = cut(attempt, MAX_REPLY_BYTES)
-        self._intake.keep_event(request.terminal, size_of(attempt))
+        self._quotas.keep_event(request.terminal, size_of(attempt))
         return attempt
 
     # 5. The answer is judged, and what it proves is recorded.

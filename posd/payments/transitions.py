@@ -178,12 +178,12 @@ def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
 
 
 def interrupted(transaction: Transaction, now: datetime) -> Transaction:
-    """Take up a transaction that a daemon left in `starting`: it cannot be known whether the request went out."""
+    """Recover a transaction that a daemon left in `starting`: whether the request was sent is unknown."""
     return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
 
 
 def quarantined(transaction: Transaction, reason: str, now: datetime, serial: str | None = None) -> Transaction:
-    """Note that an authentic callback of this transaction was refused and kept in quarantine.
+    """Record that an authentic callback of this transaction was refused and is in quarantine.
 
     Its token shows that the request had reached a terminal, also where posd had inferred otherwise: that of `serial`,
     where it is one outside the fleet.
@@ -209,7 +209,7 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
 
 
 def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
-    """Note that nothing came for some seconds: `no_callback` before the first event, `stalled` after it."""
+    """Record silence of some seconds: `no_callback` before the first event, `stalled` after it."""
     words = {
         AttentionCode.NO_CALLBACK: "acknowledged the payment, and no event of it has come",
         AttentionCode.STALLED: f"has been silent since {transaction.status}",
@@ -250,7 +250,7 @@ def resolved(
 
 
 def overrun(transaction: Transaction, now: datetime) -> Transaction:
-    """Note that its terminal sends more events than posd keeps."""
+    """Record that its terminal sends more events than posd keeps."""
     detail = (
         f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. "
         "Further ones are refused for now. How the payment ends still gets in, and posd asks the terminal for it"
@@ -264,7 +264,7 @@ def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> T
 
 
 def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, now: datetime) -> Transaction:
-    """Note that an approval contradicts its request: it counts all the same, and a person compares."""
+    """Record that an approval contradicts its request: it counts all the same, and a person compares."""
     detail = (
         f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
         f"customer leaves. If each approval of terminal {transaction.terminal} says so, its settings are wrong"
@@ -274,7 +274,7 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 
 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
-    """Note that no program has read its approval for ten minutes."""
+    """Record that no program has read its approval for ten minutes."""
     detail = (
         "approved, and for ten minutes no program has read that: the till may not have booked it. Book it there before "
         "the customer is asked to pay again; this clears when a program reads it"
@@ -283,19 +283,19 @@ def unread(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def touched(transaction: Transaction, now: datetime) -> Transaction:
-    """Note that a terminal does know of it: the beginning of an authentic callback came, or an abort was taken."""
+    """Record that a terminal knows it: an authentic callback began, or an abort was accepted."""
     return _touch(_set(transaction, heard=True), transaction, now)
 
 
 def aborting(transaction: Transaction, now: datetime, *, may_be: bool) -> Transaction:
-    """Note that the terminal may have taken an abort of a till, or that it has not: the outcome is still awaited."""
+    """Record that the terminal may have accepted an abort of a till, or has not: the outcome is still open."""
     if transaction.phase is Phase.FINAL:
         return transaction
     return _touch(_set(transaction, trail=_set(transaction.trail, aborting=may_be)), transaction, now)
 
 
 def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
-    """Note that its callback URL names an address which this machine has no longer."""
+    """Record that this machine no longer has the address of its callback URL."""
     detail = (
         f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
         "that address no longer: they may not arrive. posd asks the terminal by itself. Where it does not know the "
@@ -306,18 +306,18 @@ def address_lost(transaction: Transaction, host: str, now: datetime) -> Transact
 
 
 def address_back(transaction: Transaction, now: datetime) -> Transaction:
-    """Note that this machine has the address of its callback URL again: its events arrive."""
+    """Record that this machine has the address of its callback URL again: its events arrive."""
     back = _set(transaction, callback_lost=False)
     return _touch(clear(back, AttentionCode.ADDRESS_CHANGED), transaction, now)
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Note that it is not sure which device is its terminal: nothing is sent for it."""
+    """Record that the identity of its terminal is in doubt: nothing is sent for it."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 
 def undisputed(transaction: Transaction, now: datetime) -> Transaction:
-    """Note that it is sure again which device is its terminal."""
+    """Record that the identity of its terminal is certain again."""
     return _touch(clear(transaction, AttentionCode.IDENTITY_CONFLICT), transaction, now)
 
 
@@ -378,7 +378,7 @@ def _hole(event: TransactionEvent, trail: Trail) -> str:
 
 
 def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
-    """Note that a terminal knows of it, and whether it is the one that was asked."""
+    """Record that a terminal knows it, and whether that is the one that was asked."""
     if not transaction.heard:
         transaction = _set(transaction, heard=True)
     # It may not say which one it is; and a restore may not know which one was asked.
@@ -393,7 +393,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
 
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
-    """Note what bears our id and is no answer. What cannot be read takes back nothing that was concluded.
+    """Record what has our id and is no answer. Unreadable data never reverses a conclusion.
 
     While it is open it can no longer be proved that it never started.
     """

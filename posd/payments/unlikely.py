@@ -33,7 +33,7 @@ def unlikely(
     received_at: datetime | None,
     same_reference: str | None = None,
 ) -> Unlikely | None:
-    """Say what of an approval contradicts its request, None where nothing does.
+    """Return in what an approval contradicts its request, None where nothing does.
 
     `currencies`: those that it may have, empty: any. `received_at`: when it came by a clock that is sure, else None.
     `same_reference`: the id of another payment that was approved with the same reference, None where there is none.

@@ -44,7 +44,7 @@ class UnreadApprovals:
         store.hub.listen(self._changed, TransactionChanged)
 
     async def begin(self) -> None:
-        """Take up what an earlier daemon left unread. Raise StorageUnavailable."""
+        """Load what an earlier daemon left unread. Raise StorageUnavailable."""
         for identity, told in (await self._store.read(rows.unread)).items():
             self._wait(identity, 0.0 if told else UNREAD_SECONDS)
 

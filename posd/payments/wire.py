@@ -366,7 +366,7 @@ class _LenientReader:
         return members.get(place[-1])
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
-        """Note that what stands there cannot be read, if anything does."""
+        """Record an unreadable value at this place, if there is one."""
         if _something(value):
             self.damaged.add(place)
 

@@ -240,7 +240,7 @@ class PrintJobQuery(Filters, frozen=True, kw_only=True):
     external_reference: str | None = None
 
     def index(self) -> str:
-        """See `Filters.index`."""
+        """Return the index (`Filters.index`)."""
         return "external_reference" if self.external_reference else super().index()
 
 

@@ -118,7 +118,7 @@ def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
 
 
 def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime) -> bool:
-    """Tell whether a webhook says nothing that was not said: then it is answered, and nothing of it is kept.
+    """Return whether a webhook has nothing new: then it is answered, and not kept.
 
     `recorded` are the webhooks of the job that were taken. Past `MAX_CALLBACKS` only one that ends the job is kept.
 

@@ -47,17 +47,17 @@ class PrintInbox:
         fleet: Fleet,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
         self._fleet = fleet
         self._now = now
         self._store = store
-        intake = intake or Quotas()
-        self.callbacks = CallbackInbox(rows.PRINT_JOB, store, intake, record.record, on_unusable, comes_once=True)
+        quotas = quotas or Quotas()
+        self.callbacks = CallbackInbox(rows.PRINT_JOB, store, quotas, record.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
-        """Take the body of a webhook; return what became of it and the answer."""
+        """Process the body of a webhook; return its result and the answer."""
         came = ReceivedCallback(body, peer, self._now(), headers)
         try:
             report = await read_apart(read_webhook, body, peer)
@@ -84,11 +84,11 @@ class PrintInbox:
         self.callbacks.on_unusable(print_job_id)
 
     async def lose(self, print_job_id: str, lost: UnreadableCallback) -> CallbackResult:
-        """Note on the job that an authentic webhook of it could not be read, and ask for it."""
+        """Record on the job that one of its authentic webhooks was unreadable, and query its terminal."""
         return await self.callbacks.lose(print_job_id, lost, self._now())
 
     def reapply(self, unit: WriteTransaction, item: QuarantineEntry) -> str | None:
-        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise NotUsable."""
+        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise StillUnusable."""
         try:
             report = read_webhook(item.body)
         except NotAPrintEvent as error:
@@ -101,7 +101,7 @@ class PrintInbox:
         return receipt.verdict
 
     def _unsigned(self, known: PrintJob | None, came: ReceivedCallback) -> str:
-        """Say why a webhook is refused by its signature, empty where it is not.
+        """Return why a webhook is refused by its signature, empty where it is not.
 
         The terminal that was asked decides. A webhook names none: one of a job that is not known is believed by its
         address.
@@ -136,5 +136,5 @@ class PrintInbox:
 
 
 def _belongs(job: PrintJob, report: JobReport) -> bool:
-    """Tell whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
+    """Return whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
     return report.job_id is None or belongs(job, report.job_id)

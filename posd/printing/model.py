@@ -185,7 +185,7 @@ def clear(job: PrintJob, *codes: PrintAttentionCode) -> PrintJob:
 
 
 def belongs(job: PrintJob, named: str) -> bool:
-    """Tell whether a callback that names this id is of the job whose token it bears.
+    """Return whether a callback that names this id is of the job whose token it has.
 
     Ours, and the terminal's own where it is known. Where no reply has said how the terminal calls the job (it calls
     back before its reply, or the reply was lost), any id is believed: the address was given out with this job alone,
@@ -251,7 +251,7 @@ def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
 
 
 def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
-    """Take up a job that a daemon left in `starting`: where it still waited in line, nothing was sent."""
+    """Recover a job that a daemon left in `starting`: where it still waited in line, nothing was sent."""
     if job.phase is not Phase.STARTING:
         return job
     if in_line and not job.heard:
@@ -260,14 +260,14 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
 
 
 def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
-    """Note that the job is about to be sent, and where to, where its terminal has moved meanwhile."""
+    """Record that the job is about to be sent, and where to if its terminal has moved meanwhile."""
     if job.orphan:
         sent_to = None  # a restore found no more than its journal: the till's request stays unknown
     return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 
 def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
-    """Note that the terminal has had the job for so long without an end of it."""
+    """Record that the terminal has had the job for so long without an end."""
     if job.phase is not Phase.ACTIVE:
         return job
     detail = (
@@ -278,7 +278,7 @@ def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
 
 
 def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
-    """Note that an authentic callback of this job was refused: its token shows that the request reached a terminal."""
+    """Record that an authentic callback of this job was refused: its token proves that the request arrived."""
     detail = f"a callback of this print job could not be used: {reason}"
     noted = attend(_set(job, heard=True), PrintAttentionCode.QUARANTINED_EVENT, now, detail)
     if noted.decided_by in NOT_ACCEPTED:
@@ -311,7 +311,7 @@ def _touch(job: PrintJob, before: PrintJob, now: datetime) -> PrintJob:
 
 
 def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
-    """Take the id by which the reply calls the job; a callback that named another one before it was not of ours."""
+    """Record the job's id in the reply; an earlier callback with another one was not of ours."""
     if named is None:
         return job
     earlier, own = job.terminal_job_id, None if named == job.print_job_id else named
@@ -326,7 +326,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Note that the terminal has the job, also where posd inferred otherwise; what has ended otherwise stays so."""
+    """Record that the terminal has the job, also where posd inferred otherwise; another end stays."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:

@@ -77,7 +77,7 @@ class PrintPoller:
         store.hub.listen(self._changed, record.PrintJobChanged)
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
-        """Take up what an earlier daemon left: each is asked for at once, one after the other."""
+        """Schedule what an earlier daemon left open: each is queried at once, one after the other."""
         now, wall = monotonic(), self._now()
         for job in taken_over:
             age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
@@ -132,7 +132,7 @@ class PrintPoller:
             await asyncio.wait(tasks)
 
     def _changed(self, changes: Sequence[RecordedChange]) -> None:
-        """Hear of changes after their COMMIT, on the loop."""
+        """Process changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
 
@@ -149,7 +149,7 @@ class PrintPoller:
                 self._keep(change.id, change.terminal, schedule.accepted(plan, self._limits, now))
 
     def _keep(self, identity: str, terminal: str | None, plan: PollPlan) -> None:
-        """Take a new plan of a job, and wake where that is due before anything else.
+        """Store a new plan of a job, and wake where it is due before all others.
 
         A time that is in its heap already is not put there again: a terminal can cause plans without end.
         """
@@ -254,7 +254,7 @@ class PrintPoller:
         )
 
     def _tell_stuck(self, now: float) -> float:
-        """Tell of what is stuck by now; return when the next would be."""
+        """Report stuck jobs; return when the next one would be."""
         while self._stuck:
             at, identity = self._stuck[0]
             plan = self._plans.get(identity)

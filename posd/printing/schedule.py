@@ -74,7 +74,7 @@ def adopt(accepted: bool, age: float, told: bool, limits: PollLimits, now: float
 
 
 def accepted(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
-    """Note that the terminal has the job of which that was not known."""
+    """Record that the terminal has the job, where that was unknown."""
     if plan.accepted:
         return plan
     return msgspec.structs.replace(begin(True, limits, now), asked_at=plan.asked_at)
@@ -86,12 +86,12 @@ def soon(plan: PollPlan, now: float) -> PollPlan:
 
 
 def asking(plan: PollPlan, now: float) -> PollPlan:
-    """Note that it is being asked for; what asks for it `soon` meanwhile is for the next question."""
+    """Record that a query runs; requests of `soon` meanwhile are for the next one."""
     return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
 
 
 def asked_in_vain(plan: PollPlan, due: float) -> PollPlan:
-    """Note that the question did not get through: it is due as before, and the terminal's pause holds it back."""
+    """Record that the query failed: it is due as before, and the terminal's pause delays it."""
     return msgspec.structs.replace(plan, poll_at=due)
 
 
@@ -110,7 +110,7 @@ def stuck_due(plan: PollPlan) -> float | None:
 
 
 def told(plan: PollPlan) -> PollPlan:
-    """Note that it is shown as stuck."""
+    """Record that it is shown as stuck."""
     return msgspec.structs.replace(plan, told=True)
 
 
@@ -120,7 +120,7 @@ def tell_later(plan: PollPlan, limits: PollLimits, now: float) -> PollPlan:
 
 
 def not_reached(away: PollPause | None, limits: PollLimits, now: float, jitter: float) -> PollPause:
-    """Note that a terminal could not be reached (again): its pause doubles, with the same bounds as that of a job."""
+    """Record that a terminal is unreachable (again): its pause doubles, within the same bounds as a job's."""
     tries = 0 if away is None else away.tries + 1
     pause = min(limits.most, limits.first * 2.0 ** min(tries, _MAX_DOUBLINGS))
     return PollPause(now + pause * (1 + JITTER * jitter), tries)

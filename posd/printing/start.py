@@ -75,7 +75,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
 
 
 def take_turn(unit: WriteTransaction, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
-    """Note that the job is about to be sent, to where its terminal is now (runs inside the commit).
+    """Record that the job is about to be sent, to its terminal's present address (runs inside the commit).
 
     Return it, None where it is no longer to be sent.
     """
@@ -122,7 +122,7 @@ class Printing:
         callback_urls: CallbackUrls,
         turns: PrintTurns,
         now: Callable[[], datetime],
-        intake: Quotas | None = None,
+        quotas: Quotas | None = None,
         missing: Missing = lambda: None,
     ) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class Printing:
         self._callback_urls = callback_urls
         self._turns = turns
         self._now = now
-        intake = intake or Quotas()
+        quotas = quotas or Quotas()
         rules = StartRules(
             kind=rows.PRINT_JOB,
             request=PrintRequest(),
@@ -140,13 +140,13 @@ class Printing:
             run=self._begin,
             differing=differing_fields,
             free=FREE_FOR_EXTRAS,
-            quota=intake.print_jobs,
+            quota=quotas.print_jobs,
             cannot="cannot print",
             nothing="nothing was printed",
             used_for="print job",
             new_id_for="document",
         )
-        self._starts = Starts(rules, store, intake, missing)
+        self._starts = Starts(rules, store, quotas, missing)
         self._uncertain: set[str] = set()  # in lower case; posd cannot tell whether their intent is on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
@@ -158,7 +158,7 @@ class Printing:
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
+        """Return whether the creation of that job waits in line, runs, or is not recorded yet."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:

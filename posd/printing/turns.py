@@ -42,7 +42,7 @@ class Ticket:
         return self._line.failure if self._line.failures != self._failures else None
 
     def failed(self, reason: str) -> None:
-        """Note that the terminal could not be reached: the jobs behind it in line would not reach it either."""
+        """Record that the terminal is unreachable: the jobs behind it in line would fail as well."""
         self._line.failures += 1
         self._line.failure = reason
 
@@ -56,7 +56,7 @@ class PrintTurns:
         self.waiting = 0
 
     def busy(self, terminal: str) -> bool:
-        """Tell whether a job for that terminal would have to wait for its turn."""
+        """Return whether a job for that terminal would have to wait for its turn."""
         line = self._line(terminal)
         return bool(line.waiting) or line.calling.locked() or self._fleet.locked()
 
@@ -65,14 +65,14 @@ class PrintTurns:
         return self._line(terminal).waiting
 
     def join(self, terminal: str) -> Ticket:
-        """Take a place in line; it is given up by `leave`."""
+        """Enter the line; `leave` releases the place."""
         line = self._line(terminal)
         line.waiting += 1
         self.waiting += 1
         return Ticket(line)
 
     def leave(self, terminal: str) -> None:
-        """Give up a place in line."""
+        """Release a place in line."""
         self._line(terminal).waiting -= 1
         self.waiting -= 1
 

@@ -113,7 +113,7 @@ class CallbackUrls:
         listen_host: str = "::",
         facing: Callable[[str], Awaitable[str]] = facing,
     ) -> None:
-        """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener.
+        """Apply the configuration; `public_url` is where a service outside reaches the webhook listener.
 
         `listen_host` is what it is bound to: where that is one address, posd does not listen on the others. `facing`
         returns this machine's address on the way to a terminal's URL.
@@ -127,7 +127,7 @@ class CallbackUrls:
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     def use(self, advertise_host: str, public_url: str) -> None:
-        """Take what the configuration says now, for addresses that are made from now on."""
+        """Apply the present configuration, for addresses that are made from now on."""
         self._advertise_host = advertise_host
         self._public_url = public_url.rstrip("/")
 
@@ -160,5 +160,5 @@ class CallbackUrls:
         return Callback(f"https://{bracketed}:{self._port}{path}", own)
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
-        """Tell whether the token belongs to that subject."""
+        """Return whether the token belongs to that subject."""
         return ids.verify(self._keys, channel, subject, given)

@@ -72,7 +72,7 @@ def behind(db: sqlite3.Connection, seq: int) -> FeedPosition:
 
 
 def stand(db: sqlite3.Connection, place: FeedPosition) -> PositionCheck:
-    """Tell whether a reader can go on from a place, and from where where it cannot."""
+    """Return whether a reader can continue from a place, and from where if it cannot."""
     if place.seq == 0:
         return PositionCheck(known=True, after=0)
     found = _at(db, place.seq)
@@ -91,7 +91,7 @@ def removed_up_to(db: sqlite3.Connection) -> int:
 
 
 def note_removed(unit: WriteTransaction, seq: int) -> None:
-    """Keep that changes up to this number were removed, in the commit that removes them."""
+    """Record that changes up to this number were removed, in the commit that removes them."""
     if seq > removed_up_to(unit.db):
         unit.db.execute("DELETE FROM marks WHERE kind = ?", (REMOVED,)).close()
         unit.db.execute(

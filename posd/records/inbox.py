@@ -63,7 +63,7 @@ class CallbackInbox(Generic[R]):
         self,
         kind: RecordKind[R],
         store: Store,
-        intake: Quotas,
+        quotas: Quotas,
         record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R],
         on_unusable: Callable[[str], None],
         *,
@@ -76,7 +76,7 @@ class CallbackInbox(Generic[R]):
         self.kind = kind
         self.on_unusable = on_unusable
         self._store = store
-        self._intake = intake
+        self._quotas = quotas
         self._record = record
         self._comes_once = comes_once
         self._first_headers = FirstHeaders(kind.channel)
@@ -102,9 +102,9 @@ class CallbackInbox(Generic[R]):
             status = receipt.result.status
             log.warning("webhook.quarantined", **self.kind.named(identity), http_status=status, reason=receipt.reason)
         if receipt.limit is not None:
-            self._intake.reached.count(receipt.limit)
+            self._quotas.reached.count(receipt.limit)
         elif receipt.kept_of is not None:
-            keep = self._intake.keep_body if receipt.verdict is None else self._intake.keep_event
+            keep = self._quotas.keep_body if receipt.verdict is None else self._quotas.keep_event
             keep(receipt.kept_of, len(came.body))
         if receipt.reason is not None or receipt.asks:
             self.on_unusable(identity)
@@ -113,13 +113,13 @@ class CallbackInbox(Generic[R]):
     def refuse(
         self, unit: WriteTransaction, identity: str, refusal: RefusedBody, came: ReceivedCallback
     ) -> CallbackReceipt:
-        """Keep a body that cannot be used (runs inside the commit)."""
+        """Store an unusable body (runs inside the commit)."""
         known = self.kind.table.get(unit.db, identity)
         terminal = known.terminal if known is not None else None
         updates = known is not None and known.updates_terminal
         sender: str | None = sender_of(terminal, updates_terminal=updates) if terminal else came.peer
         result, reason = refusal.result, refusal.reason
-        if (limit := self._intake.limit_of_body(sender or came.peer, len(came.body))) is not None:
+        if (limit := self._quotas.limit_of_body(sender or came.peer, len(came.body))) is not None:
             is_disk = limit is limits.FREE_FOR_EXTRAS
             result = CallbackResult.DISK_NEARLY_FULL if is_disk else CallbackResult.QUARANTINE_LIMIT
             reason = quarantine.NOT_KEPT

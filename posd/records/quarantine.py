@@ -53,7 +53,7 @@ class _Signed(msgspec.Struct, frozen=True):
 
 
 def put(unit: WriteTransaction, channel: str, subject: str, reason: str, came: ReceivedCallback) -> bool:
-    """Keep a refused body of an authentic callback, the same bytes once; tell whether it is kept: there is a limit."""
+    """Store a refused body of an authentic callback, the same bytes once; return whether the limit allows it."""
     kept, there = unit.db.execute(
         "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
         (came.body, channel, subject),
@@ -114,7 +114,7 @@ def count(db: sqlite3.Connection) -> int:
 
 
 def take_out(unit: WriteTransaction, item: QuarantineEntry) -> int:
-    """Take a body out of the quarantine, because it was recorded as an event; return how many its subject still has."""
+    """Remove a body that was recorded as an event; return how many its subject still has."""
     remove(unit, [item.id])
     row = unit.db.execute(
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
@@ -167,7 +167,8 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     """One kind of record, to be derived again from what came.
 
     `differing` returns in what a record differs from what follows, and what stores that inside a commit.
-    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict. Raise NotUsable.
+    `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or raises
+    StillUnusable.
     `tell` logs how many were derived, and how many of them differed. `begins_after`: the rowid of the last record of
     before there was a journal, 0 where all have one.
     """

@@ -96,11 +96,11 @@ class Quotas:
         return limits.EVENTS_OF_TERMINAL if self._events.seconds_until(terminal, size + limits.EVENT_BYTES) else None
 
     def keep_event(self, terminal: str, size: int) -> None:
-        """Note that it was kept."""
+        """Count a stored event."""
         self._events.take(terminal, size + limits.EVENT_BYTES)
 
     def require_calls(self, identity: str, cannot: str) -> None:
-        """Take one of the calls that tills may have made for a payment. Raise Problem limit_reached."""
+        """Use one of the calls that tills may make for a payment. Raise Problem limit_reached."""
         seconds = self.calls.seconds_until(identity)
         if seconds:
             self.reached.note(limits.CALLS_OF_TRANSACTION)
@@ -114,7 +114,7 @@ class Quotas:
         return limits.QUARANTINE_OF_TERMINAL if self._bodies.seconds_until(sender, size + limits.EVENT_BYTES) else None
 
     def keep_body(self, sender: str, size: int) -> None:
-        """Note that it was kept."""
+        """Count a stored body."""
         self._bodies.take(sender, size + limits.EVENT_BYTES)
 
     @property

@@ -179,7 +179,7 @@ class FieldReader:
                 yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
     def fault(self, path: str, message: str, *, missing: bool = False) -> None:
-        """Note that something is wrong."""
+        """Record an error."""
         self.faults.append(RequestFault(path, message, missing))
 
     def value(self, name: str) -> Any:

@@ -59,8 +59,8 @@ class RunningCalls:
             task.exception()  # seen: the till that would have heard of it may have hung up
 
     @asynccontextmanager
-    async def alone(self, identity: str) -> AsyncIterator[None]:
-        """Let one call of an id through at a time."""
+    async def per_id_lock(self, identity: str) -> AsyncIterator[None]:
+        """Allow one call of an id at a time."""
         while (busy := self._busy.get(identity)) is not None:
             await asyncio.wait({busy})
         mine = self._busy[identity] = asyncio.get_running_loop().create_future()
@@ -107,12 +107,12 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 class Starts(Generic[R, Q, D]):
     """The starts of one kind of record: of one id one runs after the other, and a known id is answered as recorded."""
 
-    def __init__(self, rules: StartRules[R, Q, D], store: Store, intake: Quotas, missing: "Missing") -> None:
+    def __init__(self, rules: StartRules[R, Q, D], store: Store, quotas: Quotas, missing: "Missing") -> None:
         self.running = RunningCalls()
         self.draining = False
         self._rules = rules
         self._store = store
-        self._intake = intake
+        self._quotas = quotas
         self._missing = missing
 
     async def start(
@@ -136,7 +136,7 @@ class Starts(Generic[R, Q, D]):
             request, faults = rules.read(body)
         except MalformedJson as error:
             refusal = refusal or malformed(error, rules.nothing)
-        async with self.running.alone(identity.lower()):
+        async with self.running.per_id_lock(identity.lower()):
             known = await self._look_up(identity)
             if known is None:
                 with of_unknown_id(self._missing):
@@ -144,7 +144,7 @@ class Starts(Generic[R, Q, D]):
                         raise refusal
                     self.refuse_draining()  # before anything that takes time
                     draft = await rules.draft(identity, request, faults)
-                    self._intake.require_free(rules.free, rules.cannot)
+                    self._quotas.require_free(rules.free, rules.cannot)
                     rules.quota.require(sender, size, rules.cannot)
                     known, started = await rules.run(draft)
                 if started:

@@ -99,7 +99,7 @@ class Relay:
     _pauses: Pauses = field(default_factory=lambda: Pauses(FIRST_PAUSE, MOST_PAUSE))
 
     async def run(self) -> None:
-        """Send for ever. Raise Stopped."""
+        """Send for ever. Raise RelayStopped."""
         while True:
             self._pauses.begin()
             try:
@@ -135,7 +135,7 @@ class Relay:
                 self._away_since = math.inf  # until it is back
 
     async def once(self, *, forever: bool = False) -> None:
-        """Send all changes, over one connection. Raise Stopped, StreamAway, Unreachable, Problem."""
+        """Send all changes, over one connection. Raise RelayStopped, StreamAway, Unreachable, Problem."""
         await self.feed.version()  # while posd is away, head office's servers are not contacted
         self._away_since = None
         async with connected(self.config, self.lane.subject, self.lane.inbox) as stream:
@@ -160,7 +160,7 @@ class Relay:
                     await asyncio.sleep(random.uniform(0.0, LINGER_SECONDS))  # noqa: S311
 
     async def _follow(self, stream: LaneStream, forever: bool) -> None:
-        """Send what follows the last message, repeatedly. Raise NotLast if that is another one meanwhile."""
+        """Send what follows the last message, repeatedly. Raise SubjectMoved if that is another one meanwhile."""
         sequence, position = await self._stands(stream)
         while True:
             as_of = iso(datetime.now(UTC))
@@ -190,7 +190,7 @@ class Relay:
         return last.sequence, position
 
     async def _from(self, seq: int, position: Position | None) -> Position | None:
-        """Return the operator's new position, if the subject is of this lane. Raise Stopped."""
+        """Return the operator's new position, if the subject is of this lane. Raise RelayStopped."""
         databases = (await self.feed.page(str(seq - 1))).databases
         if position is not None and all(item.database_id != position.database_id for item in databases):
             return position
@@ -202,7 +202,7 @@ class Relay:
         return Position(of.database_id, seq - 1)
 
     def _position(self, last: StoredMessage) -> Position | None:
-        """Return the position in the last message. Raise Stopped."""
+        """Return the position in the last message. Raise RelayStopped."""
         if last.data is None:
             return None
         try:
@@ -281,11 +281,11 @@ class Relay:
         )
 
     def _shorten(self, message: AnyMessage, error: MessageTooLarge) -> None:
-        """Halve the changes of a message from now on. Raise Stopped if it had only one."""
+        """Halve the changes of a message from now on. Raise RelayStopped if it had only one."""
         if not isinstance(message, Changes) or len(message.changes) == 1:
             raise RelayStopped(
                 f"the NATS server takes no message as large as change {messages.position(message).seq}",
-                "Raise max_payload of the server (docs/fleet.md)",
+                "Raise max_payload of the server (docs/guides/fleet.md)",
             ) from error
         self._most = len(message.changes) // 2
 

@@ -132,7 +132,10 @@ class LaneStream:
         return StoredMessage(found.seq or 0, found.data or b"")
 
     async def publish(self, data: bytes, expected: int) -> int:
-        """Publish after the message of that number; return the new number. Raise NotLast, TooLarge, StreamAway."""
+        """Publish after the message of that number; return the new number.
+
+        Raise SubjectMoved, MessageTooLarge, StreamAway.
+        """
         headers = {EXPECTED: str(expected)}
         if len(data) + HEADER_BYTES > self._client.max_payload:  # with the headers, which the client does not count
             raise MessageTooLarge
@@ -171,7 +174,7 @@ class LaneStream:
         return StreamAway(
             f"{what}: {words}",
             f"Look whether the stream {self._stream} exists and takes {self._subject} (at head office: posd collect "
-            "--init), and whether this lane's credentials allow it (docs/fleet.md)",
+            "--init), and whether this lane's credentials allow it (docs/guides/fleet.md)",
         )
 
 

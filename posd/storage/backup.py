@@ -110,8 +110,8 @@ class Contents(msgspec.Struct, frozen=True):
 def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> Written:
     """Copy a database in use to `target`; check `stop` regularly.
 
-    Raise BadTarget, StorageUnavailable (no room, or a damaged database) or Stopped. After an error no new file remains,
-    and an older file at `target` is unchanged.
+    Raise BadTarget, StorageUnavailable (no room, or a damaged database) or BackupStopped. After an error no new file
+    remains, and an older file at `target` is unchanged.
     """
     check_target(target, database)
     return _write(database, target, keys, at, stop)

@@ -80,7 +80,7 @@ class Store:
         await self._writer.watch(told)
 
     def check_placed(self) -> None:
-        """Raise StorageUnavailable if the path names other files than the open ones (see `Placed`)."""
+        """Raise StorageUnavailable if the path names other files than the open ones (see `open_files`)."""
         self._writer.check_placed()
 
     @property

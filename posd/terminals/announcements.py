@@ -101,7 +101,7 @@ def read_announcement(
     rules: AnnouncementRules,
     seen_at: str,
 ) -> Announcement:
-    """Return the announcement. Raise Malformed.
+    """Return the announcement. Raise MalformedAnnouncement.
 
     `name` ends with `service_type`; `properties` are the TXT record's, `announced` the addresses as text.
     """

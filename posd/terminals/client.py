@@ -107,7 +107,7 @@ class TerminalAccess:
         `written`: called when the whole request was passed to the network. `same_as`: SHA-256 fingerprint (hex); a
         device with another certificate is sent nothing. `proven`: a device whose certificate does not prove the
         terminal's identity is sent nothing. `connected`: called before anything is sent, with the fingerprint of the
-        device, None without TLS; if it raises Withheld, nothing is sent.
+        device, None without TLS; if it raises SendWithheld, nothing is sent.
         """
         writing = False
 
@@ -171,7 +171,7 @@ class TerminalAccess:
         return self._replied(request, answer)
 
     async def _connect(self, goal: "_Goal", exchange: ClientExchange) -> None:
-        """Connect, with TLS, within the connect time-out. Raise Broken with the reason."""
+        """Connect, with TLS, within the connect time-out. Raise ExchangeFailed with the reason."""
         host, secure = goal.host, goal.secure
         try:
             async with asyncio.timeout(self.connect_timeout):
@@ -250,7 +250,7 @@ class TerminalAccess:
         """Whether a call is open."""
         return bool(self._deadlines)
 
-    def hurry(self) -> None:
+    def cancel_calls(self) -> None:
         """Cancel the open calls, as a time-out does; later calls are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
@@ -268,7 +268,7 @@ class _Goal(msgspec.Struct, frozen=True):
 
 
 def _goal(request: OutgoingRequest) -> _Goal:
-    """Return the destination of a request. Raise Broken if it cannot be sent."""
+    """Return the destination of a request. Raise ExchangeFailed if it cannot be sent."""
     parts = urlsplit(request.url)
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)  # a scope is %25eth0 in a URL (RFC 6874)
     if default is None or not host:

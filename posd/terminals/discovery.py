@@ -269,7 +269,7 @@ class Discovery:
 
 
 def read(info: AsyncServiceInfo, rules: AnnouncementRules, now: datetime) -> Announcement:
-    """Return what a resolved service announces. Raise Malformed."""
+    """Return what a resolved service announces. Raise MalformedAnnouncement."""
     addresses = info.parsed_scoped_addresses()
     return read_announcement(info.name, info.type, info.decoded_properties, addresses, info.port, rules, iso(now))
 

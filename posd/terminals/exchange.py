@@ -75,7 +75,7 @@ class AnswerReader:
         self._unused = 0  # bytes outside of the body, since the head or the body began
 
     def feed(self, data: bytes) -> HttpAnswer | None:
-        """Parse received data; return the reply once it is complete. Raise Broken if it is invalid."""
+        """Parse received data; return the reply once it is complete. Raise ExchangeFailed if it is invalid."""
         before, begun = len(self._body), self._begun
         try:
             self._parser.feed_data(data)
@@ -95,7 +95,7 @@ class AnswerReader:
         return None
 
     def end(self) -> HttpAnswer:
-        """Handle the end of the connection; return the reply that ends with it. Raise Broken."""
+        """Handle the end of the connection; return the reply that ends with it. Raise ExchangeFailed."""
         if not self._begun:
             raise ExchangeFailed("it closed the connection without an answer")
         if self._framed:
@@ -177,7 +177,7 @@ class ClientExchange(asyncio.Protocol):
         self._full = False  # the network accepts no more data at present
 
     async def answer(self, written: Callable[[], None]) -> HttpAnswer:
-        """Wait for the reply, once connected. Raise Broken, or the exception of `about_to_write`.
+        """Wait for the reply, once connected. Raise ExchangeFailed, or the exception of `about_to_write`.
 
         `written` is called when the whole request was passed to the network.
         """

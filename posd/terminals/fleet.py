@@ -253,10 +253,10 @@ class Fleet:
         known = Commissioned(at=seen.at, by=seen.operator, proven=list(seen.proven))
         return msgspec.structs.replace(made, commissioned=known)
 
-    def hurry(self) -> None:
+    def cancel_calls(self) -> None:
         """Cancel the open calls and probes, because posd is stopping."""
         self.addresses.cancel_looks()
-        self._members.hurry()
+        self._members.cancel_calls()
 
     async def close(self) -> None:
         """Cancel the probes and wait for their end."""

@@ -43,7 +43,7 @@ class ProbeState(msgspec.Struct, frozen=True):
     wanted: bool = False
 
 
-def want(pulse: ProbeState) -> ProbeState:
+def probe_now(pulse: ProbeState) -> ProbeState:
     """Return the state with a probe wanted as soon as possible."""
     return msgspec.structs.replace(pulse, wanted=True)
 
@@ -198,7 +198,7 @@ class Liveness:
                 self._pulses[serial] = heard(item, monotonic())
                 return  # this only postpones the next probe
             case AddressChange.WANTED:
-                self._pulses[serial] = want(item)
+                self._pulses[serial] = probe_now(item)
             case AddressChange.REACHED | AddressChange.MISSED:
                 self._pulses[serial] = looked(item, monotonic(), reached=news is AddressChange.REACHED)
             case AddressChange.CHANGED:

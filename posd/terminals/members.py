@@ -413,7 +413,7 @@ class Members:
         self._tell_open()
         self._outdated = [member for member in self._outdated if member.is_called and member.device.busy]
         if self._hurried:
-            self.hurry()
+            self.cancel_calls()
         return list(known.values())
 
     def device(self, member: Member) -> "TerminalAccess":
@@ -421,7 +421,7 @@ class Members:
         made = member.device
         made.judge_dates(self._clock_sure())
         if self._hurried:
-            made.hurry()
+            made.cancel_calls()
         return made
 
     def devices(self) -> "list[TerminalAccess]":
@@ -429,11 +429,11 @@ class Members:
         known = (*self.current.values(), *self._former.values(), *self._outdated)
         return [member.device for member in known if member.is_called]
 
-    def hurry(self) -> None:
+    def cancel_calls(self) -> None:
         """Cancel the open calls; later ones are not sent."""
         self._hurried = True
         for device in self.devices():
-            device.hurry()
+            device.cancel_calls()
 
 
 def made(terminals: Iterable[TerminalConfig], now: Callable[[], datetime] = wall) -> dict[str, Member]:

@@ -51,7 +51,7 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingCo
     """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
     Raise TlsError if a file is missing or unreadable, the two do not match, or the certificate is not for servers.
-    Raise Expired or NotYetValid if it is not valid `at` that moment (None: dates are not checked).
+    Raise CertificateExpired or CertificateNotYetValid if it is not valid at `at` (None: dates are not checked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -79,7 +79,7 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingCo
 
 
 def _judge(info: CertificateInfo, certificate: Path, at: datetime) -> None:
-    """Raise Expired or NotYetValid if a certificate is not valid at that moment."""
+    """Raise CertificateExpired or CertificateNotYetValid if a certificate is not valid at that moment."""
     day = at.date().isoformat()
     if at > info.not_after:
         raise CertificateExpired(
@@ -163,7 +163,7 @@ class CertificateNotShown(Exception):
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
     """Return the certificate (DER) that a listener shows for `server_name` (default: the host).
 
-    Blocking, `seconds` at most for the connection and for each step of the handshake. Raise NotShown.
+    Blocking, `seconds` at most for the connection and for each step of the handshake. Raise CertificateNotShown.
     """
     context = tls_contexts.unverified_client()  # it is read, not trusted; no request follows
     try:

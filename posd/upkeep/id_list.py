@@ -40,7 +40,7 @@ class InvalidIdList(StoreError):
 def read(file: BinaryIO) -> dict[str, StartedPayment]:
     """Return the payments of a list, by id; a missing time or serial is "".
 
-    Raise BadList; raise OSError if the file cannot be read.
+    Raise InvalidIdList; raise OSError if the file cannot be read.
     """
     found: dict[str, StartedPayment] = {}
     faults: list[str] = []

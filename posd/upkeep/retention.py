@@ -127,7 +127,7 @@ class Retention(msgspec.Struct, eq=False):
                 wait = FIRST_SECONDS
 
     async def _by_itself(self) -> None:
-        """Remove old records by the confirmed time. Raise Unsure if the clock is not trusted."""
+        """Remove old records by the confirmed time. Raise ClockUntrusted if the clock is not trusted."""
         if (doubt := self.doubt()) is not None:
             raise ClockUntrusted(doubt)
         async with self._one_at_a_time:
@@ -136,8 +136,8 @@ class Retention(msgspec.Struct, eq=False):
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove records that ended more than `days` ago, or count them in a dry run.
 
-        Raise Unsure before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped; earlier
-        removals stay.
+        Raise ClockUntrusted before any removal. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or
+        PruneStopped; earlier removals stay.
         """
         doubt = self.doubt()
         if not dry_run and doubt is not None:

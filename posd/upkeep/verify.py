@@ -116,7 +116,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 def verify(path: Path, look: Look) -> VerifyReport:
-    """Check a database or a backup, also one in use; an older schema has only SQLite's checks. Raise Unusable."""
+    """Check a database or a backup, also one in use; of an older schema SQLite's checks. Raise NothingToVerify."""
     try:
         if not path.is_file():
             raise NothingToVerify(f"there is no file {path}")

@@ -8,16 +8,16 @@ import pytest
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.schedule import (
-    DEAF_PAUSE_SECONDS,
-    DEAF_TRIES,
+    LOST_PAUSE_SECONDS,
+    LOST_TRIES,
     MAX_BACKOFF_SECONDS,
     ReconcileLimits,
     TransactionWatch,
+    after_change,
     answered,
     due,
-    news,
     overdue,
-    patience,
+    silence_limit,
 )
 from posd.payments.transitions import RepeatedEvent, address_back, address_lost, advance, dismissed, doubt
 from posd.records.model import Phase
@@ -83,8 +83,8 @@ def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
 # When it is asked for
 
 
-def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> TransactionWatch:
-    return TransactionWatch("SN-1", phase, status, quiet_since=100.0, deaf=True, **fields)
+def callback_lost(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> TransactionWatch:
+    return TransactionWatch("SN-1", phase, status, quiet_since=100.0, callback_lost=True, **fields)
 
 
 @pytest.mark.parametrize("result", SearchResult)
@@ -92,36 +92,36 @@ def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fi
 def test_it_is_asked_for_in_a_rhythm_at_which_a_person_can_wait_after_any_answer(
     phase: Phase, result: SearchResult
 ) -> None:
-    item, pauses = deaf(phase), []
-    for _ in range(DEAF_TRIES + 2):
+    item, pauses = callback_lost(phase), []
+    for _ in range(LOST_TRIES + 2):
         item = answered(item, result, LIMITS, 1000.0, 0.0)
         assert item.search_at is not None
         pauses.append(item.search_at - 1000.0)
-    assert pauses[:3] == [10.0, 20.0, DEAF_PAUSE_SECONDS]
-    assert set(pauses[2:-2]) == {DEAF_PAUSE_SECONDS}
+    assert pauses[:3] == [10.0, 20.0, LOST_PAUSE_SECONDS]
+    assert set(pauses[2:-2]) == {LOST_PAUSE_SECONDS}
     assert pauses[-2:] == [MAX_BACKOFF_SECONDS] * 2
 
 
 def test_its_silence_is_that_of_a_terminal_that_is_still_waiting() -> None:
-    assert (deaf().silence, patience(deaf(), LIMITS)) == (AttentionCode.STALLED, 300.0)
-    assert patience(deaf(Phase.IN_DOUBT, None), LIMITS) == LIMITS.grace
-    assert overdue(deaf(), LIMITS, 399.0) is None
-    assert overdue(deaf(), LIMITS, 400.0) is not None
+    assert (callback_lost().silence, silence_limit(callback_lost(), LIMITS)) == (AttentionCode.STALLED, 300.0)
+    assert silence_limit(callback_lost(Phase.IN_DOUBT, None), LIMITS) == LIMITS.grace
+    assert overdue(callback_lost(), LIMITS, 399.0) is None
+    assert overdue(callback_lost(), LIMITS, 400.0) is not None
 
 
 @pytest.mark.parametrize("event", [True, False])
 def test_what_a_search_or_an_event_brings_leaves_the_rhythm_as_it_is_planned(event: bool) -> None:
-    planned = deaf(search_at=130.0, wanted=True, tries=5)
-    after = news(planned, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False)
-    assert (after.search_at, after.wanted, after.tries, after.deaf) == (130.0, True, 0, True)
+    planned = callback_lost(search_at=130.0, wanted=True, tries=5)
+    after = after_change(planned, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False)
+    assert (after.search_at, after.wanted, after.tries, after.callback_lost) == (130.0, True, 0, True)
     under_way = msgspec.structs.replace(planned, search_at=None, wanted=False)
-    assert news(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
+    assert after_change(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
 
 
 def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
-    beginning = deaf(Phase.STARTING, None)
+    beginning = callback_lost(Phase.STARTING, None)
     assert due(beginning, LIMITS) is None
-    assert due(news(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
+    assert due(after_change(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
 
 
 def test_with_its_address_back_one_answer_is_enough() -> None:

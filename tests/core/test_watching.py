@@ -13,19 +13,19 @@ from posd.payments.schedule import (
     ABORTED_SECONDS,
     CLOSED_PAUSE_SECONDS,
     CLOSED_SECONDS,
-    DEAF_PAUSE_SECONDS,
     JITTER,
+    LOST_PAUSE_SECONDS,
     MAX_BACKOFF_SECONDS,
     ReconcileLimits,
     TransactionWatch,
+    after_change,
     answered,
     closed,
     due,
-    news,
     overdue,
-    patience,
+    search_now,
+    silence_limit,
     stopped,
-    want,
 )
 from posd.records.model import Phase
 from tests.support.tables import every
@@ -53,7 +53,7 @@ def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: A
     ],
 )
 def test_patience(item: TransactionWatch, seconds: float) -> None:
-    assert patience(item, LIMITS) == seconds
+    assert silence_limit(item, LIMITS) == seconds
 
 
 def test_a_silence_is_called_by_whether_an_event_had_come() -> None:
@@ -97,7 +97,7 @@ def test_a_silence_is_told_once_and_asked_for_at_once(item: TransactionWatch, no
 
 
 def test_what_a_caller_wants_is_asked_for_at_once() -> None:
-    assert want(watch(search_at=900.0, tries=3), 500.0) == watch(search_at=500.0, tries=3, wanted=True)
+    assert search_now(watch(search_at=900.0, tries=3), 500.0) == watch(search_at=500.0, tries=3, wanted=True)
 
 
 @pytest.mark.parametrize(
@@ -111,21 +111,21 @@ def test_what_a_caller_wants_is_asked_for_at_once() -> None:
 )
 def test_news_end_a_silence(phase: Phase, status: Status, event: bool, called_back: bool) -> None:
     old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
-    fresh = news(old, phase, status, 500.0, event=event, gap=False)
+    fresh = after_change(old, phase, status, 500.0, event=event, gap=False)
     assert fresh == watch(phase, status, quiet_since=500.0, called_back=called_back)
 
 
 def test_a_change_of_no_state_is_no_news() -> None:
     old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
-    assert news(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
+    assert after_change(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
 
 
 def test_that_an_event_had_come_is_not_forgotten() -> None:
-    assert news(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
+    assert after_change(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
 
 
 def test_a_gap_is_asked_for_at_once() -> None:
-    fresh = news(watch(status=ACK), Phase.ACTIVE, REQUESTED, 500.0, event=True, gap=True)
+    fresh = after_change(watch(status=ACK), Phase.ACTIVE, REQUESTED, 500.0, event=True, gap=True)
     assert (fresh.search_at, fresh.wanted) == (500.0, True)
 
 
@@ -135,13 +135,15 @@ def test_after_an_abort_it_is_asked_for_within_seconds_until_the_acquirer_is_ask
     assert item.search_at == 101.0 + ABORTED_SECONDS
     assert stopped(msgspec.structs.replace(item, search_at=102.0), LIMITS, 101.0).search_at == 102.0
     assert stopped(item, ReconcileLimits(1.0, 300.0, 60.0), 101.0).search_at == 102.0, "no later than a doubt"
-    assert news(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
+    assert (
+        after_change(item, Phase.ACTIVE, CARD, 102.0, event=True, gap=False, aborting=True).search_at == item.search_at
+    )
     pauses = []
     for result in (FOUND, NONE, NO_ANSWER):
         item = answered(item, result, LIMITS, 200.0, jitter=0.0)
         pauses.append((item.search_at or 0) - 200.0)
     assert pauses == [ABORTED_SECONDS, 2 * ABORTED_SECONDS, 4 * ABORTED_SECONDS]
-    asked = news(item, Phase.ACTIVE, REQUESTED, 300.0, event=True, gap=False)
+    asked = after_change(item, Phase.ACTIVE, REQUESTED, 300.0, event=True, gap=False)
     assert (asked.search_at, asked.aborting) == (None, False)
 
 
@@ -190,7 +192,7 @@ watches = st.builds(
     quiet_since=st.floats(0, 1e6),
     called_back=st.booleans(),
     aborting=st.booleans(),
-    deaf=st.booleans(),
+    callback_lost=st.booleans(),
     told=st.booleans(),
     search_at=st.none() | st.floats(0, 1e6),
     wanted=st.booleans(),
@@ -208,7 +210,7 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
         aborted = ABORTED_SECONDS if item.aborting else MAX_BACKOFF_SECONDS
-        shortest = min(limits.grace, aborted, DEAF_PAUSE_SECONDS if item.deaf else MAX_BACKOFF_SECONDS)
+        shortest = min(limits.grace, aborted, LOST_PAUSE_SECONDS if item.callback_lost else MAX_BACKOFF_SECONDS)
         assert shortest * 0.999 <= after.search_at - now <= MAX_BACKOFF_SECONDS * (1 + JITTER) * 1.001
     assert (after.phase, after.status, after.told) == (item.phase, item.status, item.told)
 
@@ -218,7 +220,7 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
     item: TransactionWatch, result: SearchResult, limits: ReconcileLimits, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
-    assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.deaf)
+    assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.callback_lost)
     assert after.search_at is not None or result is not NO_ANSWER or not item.wanted
 
 
@@ -228,10 +230,10 @@ def test_what_is_open_and_under_way_is_never_forgotten(
 ) -> None:
     """After any input something is due for it, unless its one answer came or its start is under way."""
     for after in (
-        want(item, now),
+        search_now(item, now),
         overdue(item, limits, now),
-        news(item, Phase.IN_DOUBT, None, now, event=True, gap=False),
-        news(item, Phase.ACTIVE, CARD, now, event=True, gap=True),
+        after_change(item, Phase.IN_DOUBT, None, now, event=True, gap=False),
+        after_change(item, Phase.ACTIVE, CARD, now, event=True, gap=True),
         answered(msgspec.structs.replace(item, phase=Phase.IN_DOUBT), NONE, limits, now, 0.5),
     ):
         assert after is None or due(after, limits) is not None

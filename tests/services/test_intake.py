@@ -33,8 +33,8 @@ class Disk(FreeSpace):
         return self.found
 
 
-def use_up(intake: Quotas, sender: SocketPeer) -> None:
-    starts = intake.print_jobs
+def use_up(quotas: Quotas, sender: SocketPeer) -> None:
+    starts = quotas.print_jobs
     for _ in range(limits.PRINT_JOBS_OF_PROCESS.value // (200_000 + limits.START_BYTES)):
         starts.require(sender, 200_000 + limits.START_BYTES, "cannot print")
         starts.take(sender, 200_000 + limits.START_BYTES)
@@ -44,49 +44,49 @@ def use_up(intake: Quotas, sender: SocketPeer) -> None:
 
 def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not() -> None:
     clock = Clock()
-    intake = Quotas(clock=clock)
-    use_up(intake, TILL)
+    quotas = Quotas(clock=clock)
+    use_up(quotas, TILL)
     with pytest.raises(Problem) as refused:
-        intake.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
+        quotas.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
     problem = refused.value
     assert (problem.code, problem.status) == ("limit_reached", 429)
     assert problem.extra["limit"] == "print_jobs_of_process"
     assert "nothing recorded" in problem.detail.lower()
-    intake.print_jobs.require(OTHER, 200_000, "cannot print")
-    intake.payments.require(TILL, 200_000, "cannot start")  # printing without end stops no payment
+    quotas.print_jobs.require(OTHER, 200_000, "cannot print")
+    quotas.payments.require(TILL, 200_000, "cannot start")  # printing without end stops no payment
     clock.now += problem.extra["retry_after_seconds"]
-    intake.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
-    assert intake.reached.counts["print_jobs_of_process"] == 2
+    quotas.print_jobs.require(TILL, 200_000 + limits.START_BYTES, "cannot print")
+    assert quotas.reached.counts["print_jobs_of_process"] == 2
 
 
 def test_a_user_whose_processes_have_started_too_much_is_refused_and_another_is_not() -> None:
-    intake = Quotas(clock=Clock())
+    quotas = Quotas(clock=Clock())
     for pid in range(100, 104):
-        use_up(intake, SocketPeer(pid, 1000))
+        use_up(quotas, SocketPeer(pid, 1000))
     for sender in (OTHER, SocketPeer(0, 1000)):  # a process that the kernel does not name is counted by its user
         with pytest.raises(Problem) as refused:
-            intake.print_jobs.require(sender, 200_000, "cannot print")
+            quotas.print_jobs.require(sender, 200_000, "cannot print")
         assert refused.value.extra["limit"] == "print_jobs_of_user"
-    intake.print_jobs.require(ANOTHER_USER, 200_000, "cannot print")
+    quotas.print_jobs.require(ANOTHER_USER, 200_000, "cannot print")
 
 
 def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -> None:
     clock = Clock()
-    intake = Quotas(clock=clock)
+    quotas = Quotas(clock=clock)
     for budget in ("SN-1", budget_of("SN-1", updates_terminal=False)):
         for _ in range(255):
-            assert intake.limit_of_event(budget, MIB) is None
-            intake.keep_event(budget, MIB)
-        intake.keep_event(budget, MIB)
-        assert intake.limit_of_event(budget, 100) is limits.EVENTS_OF_TERMINAL
-    assert intake.limit_of_event("SN-2", MIB) is None
-    assert intake.limit_of_body("SN-1", MIB) is None
+            assert quotas.limit_of_event(budget, MIB) is None
+            quotas.keep_event(budget, MIB)
+        quotas.keep_event(budget, MIB)
+        assert quotas.limit_of_event(budget, 100) is limits.EVENTS_OF_TERMINAL
+    assert quotas.limit_of_event("SN-2", MIB) is None
+    assert quotas.limit_of_body("SN-1", MIB) is None
     for _ in range(64):
-        intake.keep_body("SN-1", MIB)
-    assert intake.limit_of_body("SN-1", 100) is limits.QUARANTINE_OF_TERMINAL
+        quotas.keep_body("SN-1", MIB)
+    assert quotas.limit_of_body("SN-1", 100) is limits.QUARANTINE_OF_TERMINAL
     clock.now += 3600.0
-    assert intake.limit_of_event("SN-1", MIB) is None
-    assert intake.limit_of_body("SN-1", MIB) is None
+    assert quotas.limit_of_event("SN-1", MIB) is None
+    assert quotas.limit_of_body("SN-1", MIB) is None
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -
 def test_a_disk_that_is_nearly_full_is_kept_for_payments_and_then_for_their_events(
     free: int, size: int, extras: bool, payments: bool
 ) -> None:
-    intake = Quotas(free=Disk(free, size), clock=Clock())
-    assert (intake.limit_of_body("SN-1", 100) is None) is extras
-    assert intake.limit_of_event("SN-1", 100) is None
+    quotas = Quotas(free=Disk(free, size), clock=Clock())
+    assert (quotas.limit_of_body("SN-1", 100) is None) is extras
+    assert quotas.limit_of_event("SN-1", 100) is None
     for limit, allowed in ((limits.FREE_FOR_EXTRAS, extras), (limits.FREE_FOR_PAYMENTS, payments)):
         if allowed:
-            intake.require_free(limit, "cannot")
+            quotas.require_free(limit, "cannot")
             continue
         with pytest.raises(Problem) as refused:
-            intake.require_free(limit, "cannot")
+            quotas.require_free(limit, "cannot")
         assert (refused.value.code, refused.value.status) == ("storage_unavailable", 503)
 
 

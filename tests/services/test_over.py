@@ -47,7 +47,7 @@ class World:
     operators: Operators
     printing: Printing
     print_inbox: PrintInbox
-    doubts: ApprovalChecks
+    approval_checks: ApprovalChecks
 
     async def started(self) -> str:
         identity = str(uuid4())
@@ -69,18 +69,18 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding, intake = Fleet(config.terminals, config.profiles), CallsInFlight(), Quotas()
-        urls, doubts = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
+        fleet, outstanding, quotas = Fleet(config.terminals, config.profiles), CallsInFlight(), Quotas()
+        urls, approval_checks = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
         yield World(
             terminal,
             store,
             fleet,
-            Inbox(store, fleet, "", outstanding, now, intake=intake, doubts=doubts),
+            Inbox(store, fleet, "", outstanding, now, quotas=quotas, approval_checks=approval_checks),
             Payments(store, fleet, urls, outstanding, UTC, now),
             Operators(store, fleet, outstanding, now, lambda: None),
             Printing(store, fleet, urls, PrintTurns(), now),
-            PrintInbox(store, fleet, now, intake=intake),
-            doubts,
+            PrintInbox(store, fleet, now, quotas=quotas),
+            approval_checks,
         )
         await store.close()
         await fleet.close()
@@ -117,7 +117,7 @@ async def test_what_is_over_uses_up_nothing_of_what_is_open(world: World) -> Non
     over = await world.started()
     assert (await world.event(over, "DECLINED")).result.status == 200
     for budget, keep in ((limits.EVENTS_OF_TERMINAL, "keep_event"), (limits.QUARANTINE_OF_TERMINAL, "keep_body")):
-        getattr(world.inbox._intake, keep)(sender(world.terminal.serial, updates_terminal=False), budget.value)
+        getattr(world.inbox._quotas, keep)(sender(world.terminal.serial, updates_terminal=False), budget.value)
     identity = await world.started()
     for payment, event, broken in ((over, 429, 429), (identity, 200, 400)):
         assert (await world.event(payment, "CARD_PRESENTED")).result.status == 200, "the first event of a state"
@@ -126,14 +126,14 @@ async def test_what_is_over_uses_up_nothing_of_what_is_open(world: World) -> Non
 
 
 async def test_an_approval_of_what_is_over_tells_no_currency(world: World) -> None:
-    async def known(doubts: ApprovalChecks) -> frozenset[str]:
-        return await world.store.read(partial(doubts.currencies, terminal=world.terminal.serial))
+    async def known(approval_checks: ApprovalChecks) -> frozenset[str]:
+        return await world.store.read(partial(approval_checks.currencies, terminal=world.terminal.serial))
 
     identity = await world.started()
     await world.operators.decide(identity, Resolved("Ana", "seen", None, Result.DECLINED))
     operation = {"amount": {"currency": "JPY"}}
     assert (await world.event(identity, "APPROVAL", operation=operation)).result.status == 200
-    assert await known(world.doubts) == await known(ApprovalChecks("", lambda: True)) == frozenset()
+    assert await known(world.approval_checks) == await known(ApprovalChecks("", lambda: True)) == frozenset()
     identity = await world.started()
     assert (await world.event(identity, "APPROVAL", operation=operation)).result.status == 200
     assert await known(ApprovalChecks("", lambda: True)) == {"JPY"}

@@ -42,5 +42,5 @@ async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Pat
         addresses._first_until = float("inf")  # for ever, if a stop did not end it
         choosing = asyncio.create_task(addresses.choose(inside.terminal.serial))
         await asyncio.sleep(0)  # it waits from its first step on
-        inside.fleet.hurry()
+        inside.fleet.cancel_calls()
         assert await choosing is None

@@ -402,13 +402,13 @@ _ALL: Final = (
         "gap-not-searched",
         "reconcile",
         "A gap in the events is noted, and the terminal is not asked.",
-        Change(schedule.news, "if gap or begins", "if begins"),
+        Change(schedule.after_change, "if gap or begins", "if begins"),
     ),
     Break(
         "silence-not-searched",
         "reconcile",
         "A payment that goes silent is not asked for.",
-        Change(schedule.due, "None if watch.told else watch.quiet_since + patience(watch, limits)", "None"),
+        Change(schedule.due, "None if watch.told else watch.quiet_since + silence_limit(watch, limits)", "None"),
     ),
     Break(
         "searched-once",
@@ -692,7 +692,8 @@ _ALL: Final = (
         "The stop does not wait for the starts that are under way.",
         Change(
             start.Payments.drain,
-            "await self._starts.running.wait(seconds)\n    self._fleet.hurry()\n    await self._starts.running.wait()",
+            "await self._starts.running.wait(seconds)\n    self._fleet.cancel_calls()\n"
+            "    await self._starts.running.wait()",
             "pass",
         ),
     ),

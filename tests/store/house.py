@@ -173,8 +173,8 @@ class House:
         self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
         # Each look at the limit of calls is an hour later: how much is asked for is not what is tried here.
         quotas = Quotas(clock=itertools.count(0.0, 3600.0).__next__)
-        self.aborts = Aborts(store, self.fleet, self.outstanding, clock, intake=quotas)
-        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock, intake=quotas)
+        self.aborts = Aborts(store, self.fleet, self.outstanding, clock, quotas=quotas)
+        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock, quotas=quotas)
         settings = ReconcileSettings(ReconcileLimits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock, random.random)
         self.operators = Operators(store, self.fleet, self.outstanding, clock, lambda: None)

@@ -1,4 +1,4 @@
-"""docs/operations.md: the pages about terminals, certificates and the machine, their commands as they stand.
+"""docs/guides/operations.md: the pages about terminals, certificates and the machine, their commands as they stand.
 
 For each page a machine is brought into the state that the page is about, and a person of the group posd-admin, who may
 use sudo, types the page's commands on a terminal. What the page says is seen is looked for in what they show.
@@ -65,7 +65,7 @@ def pages() -> set[str]:
     found: set[str] = set()
     for heading in HEADINGS:
         chapter = re.search(rf"^# {re.escape(heading)}\n(.*?)^# ", GUIDE, re.MULTILINE | re.DOTALL)
-        assert chapter, f"docs/operations.md has no part {heading!r}"
+        assert chapter, f"docs/guides/operations.md has no part {heading!r}"
         found.update(re.findall(r"^## (.+)$", chapter[1], re.MULTILINE))
     return found
 

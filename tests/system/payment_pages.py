@@ -1,4 +1,4 @@
-"""docs/operations.md: the pages about payments, printing, the day and the shift, followed on a real machine.
+"""docs/guides/operations.md: the pages about payments, printing, the day and the shift, followed on a real machine.
 
 Each page is a check. A simulated terminal or the machine is brought into the state that the page is about; then each
 command of the page is typed as it stands, by a user of the group posd-admin, and what it shows and what it ends with is
@@ -72,7 +72,7 @@ def run(report: Report, scratch: Path) -> None:
 def headings(chapter: str) -> list[str]:
     """Return the pages of a chapter of the guide."""
     found = re.search(rf"^# {chapter}\n(.*?)^# ", GUIDE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/operations.md has no chapter {chapter!r}"
+    assert found, f"docs/guides/operations.md has no chapter {chapter!r}"
     return re.findall(r"^## (.+)$", found[1], re.MULTILINE)
 
 

@@ -82,7 +82,7 @@ async def test_what_is_no_reply_is_told_in_words(
 
 
 async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
-    device.hurry()
+    device.cancel_calls()
     attempt = await device.call("POST", f"{terminal.base_url}/x", b"{}")
     assert isinstance(attempt, NotSent)
     assert terminal.requests == []

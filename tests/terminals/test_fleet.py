@@ -155,7 +155,7 @@ async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path
     fleet.addresses.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     choosing = asyncio.create_task(fleet.addresses.choose(SERIAL))
     await asyncio.sleep(0)  # it looks now
-    fleet.hurry()
+    fleet.cancel_calls()
     async with asyncio.timeout(30):  # it would take the connect time-out
         assert await choosing is not None
     await fleet.close()

@@ -43,16 +43,16 @@ def test_a_look_that_has_a_reason_waits_for_no_other() -> None:
 
 
 def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:
-    wanted = liveness.want(ProbeState(100.0))
+    wanted = liveness.probe_now(ProbeState(100.0))
     assert liveness.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
     begun = liveness.begun(wanted, 200.0)
     assert liveness.due(begun, busy=False, every=0) is None
-    again = liveness.want(begun)
+    again = liveness.probe_now(begun)
     assert liveness.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
 
 
 def test_what_is_wanted_while_it_is_called_stays_wanted() -> None:
-    assert liveness.looked(liveness.want(ProbeState(100.0)), 200.0, reached=True).wanted
+    assert liveness.looked(liveness.probe_now(ProbeState(100.0)), 200.0, reached=True).wanted
 
 
 def test_while_a_payment_is_open_silence_is_looked_into() -> None:

@@ -53,7 +53,7 @@ async def test_a_call_finds_its_client_with_and_without_warming_up(fleet: Fleet,
 async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
     fleet: Fleet, terminal: ScriptedTerminal
 ) -> None:
-    fleet.hurry()
+    fleet.cancel_calls()
     attempt = await fleet.contact.device(SERIAL).call("GET", terminal.base_url)
     assert attempt == NotSent("posd was stopped before the terminal answered")
     assert terminal.requests == []

@@ -118,7 +118,7 @@ async def house() -> AsyncIterator[House]:
                     Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)
                 ),
             ),
-            context.intake.in_flight,
+            context.quotas.in_flight,
         )
         listener = HttpListener(
             app,

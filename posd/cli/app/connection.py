@@ -87,7 +87,7 @@ class Api(Connection):
 
 
 def _serves(process: int) -> bool:
-    """Tell whether the process that listened last can be posd: it lives, and is not systemd."""
+    """Return whether the process that listened last can be posd: it lives, and is not systemd."""
     if process == 1:
         return not Path("/run/systemd/system").exists()
     with suppress(PermissionError):

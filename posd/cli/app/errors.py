@@ -75,7 +75,7 @@ def explain(error: Exception, context: Context) -> Failure:
 
 
 def _directed(problem: Problem, context: Context) -> Iterator[str]:
-    """Say that a variable of the shell sent an operator's command to the till's socket, where that is so."""
+    """Print that a variable of the shell sent an operator's command to the till's socket, where that is so."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code == "forbidden" and path and context.socket_path == path:
         yield (

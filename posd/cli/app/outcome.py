@@ -53,7 +53,7 @@ class Arrived:
 
     @classmethod
     def read(cls, source: Mapping[str, Any]) -> Self:
-        """Take an item of the event stream as it came."""
+        """Process an item of the event stream."""
         return cls(source)
 
 

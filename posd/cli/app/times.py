@@ -24,7 +24,7 @@ class TimeCell(str):
 
 
 def use(*, utc: bool, year: int | None = None) -> None:
-    """Say whether times are written in UTC from now on, and of which year they are where they name none."""
+    """Set whether times are written in UTC from now on, and which year needs no mention."""
     global _in_utc, _year
     _in_utc, _year = utc, year
 

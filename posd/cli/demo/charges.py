@@ -72,7 +72,7 @@ class Charge:
         return self.steps[-1].offset
 
     def fault(self) -> str | None:
-        """Say what is not as planned; None where all is."""
+        """Return what is not as planned; None where all is."""
         if self.result != self.plan.result:
             return f"the charge of {money(self.plan.total)} should be {self.plan.result}, and is {self.result}"
         authorized = self.transaction["outcome"]["authorized_amount"]
@@ -121,7 +121,7 @@ def make_charge(
 
 
 def answered(transaction: Mapping[str, Any]) -> str:
-    """Say what came of the call to the terminal."""
+    """Return the result of the call to the terminal."""
     if transaction["outcome"] is not None:
         return str(transaction["outcome"]["result"])
     return "in doubt" if transaction["phase"] == "in_doubt" else "acknowledged"
@@ -145,7 +145,7 @@ class PrintedReceipt:
     paper: str | None = None
 
     def fault(self) -> str | None:
-        """Say what is not as planned; None where all is."""
+        """Return what is not as planned; None where all is."""
         if self.print_job["status"] != "COMPLETED":
             return f"the receipt should be COMPLETED, and is {self.print_job['status']}"
         if self.paper != self.text:

@@ -46,7 +46,7 @@ def clock(ctx: click.Context, output: Output) -> None:
 @json_option
 @click.pass_context
 def confirm(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
-    """Say that the clock of this machine is right now.
+    """Confirm that the clock of this machine is right now.
 
     Compare it with another clock first (date -u). What has waited goes on at once: what is older than the configured
     days by this clock is removed for good.

@@ -78,7 +78,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
 
 
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
-    """Have posd write a backup into a directory, and show what it wrote and removed."""
+    """Order a backup into a directory, and show what posd wrote and removed."""
     with output.busy(BUSY):
         reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
     if output.as_json:

@@ -112,8 +112,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _context, _option, pairs: _further(pairs),
-    help=f"A further setting, as docs/simulator.md has it; repeatable. VALUE can be @FILE: its first line. NAME is one "
-    f"of {', '.join(FURTHER).replace('_', '-')}.",
+    help="A further setting, as docs/guides/simulator.md has it; repeatable. VALUE can be @FILE: its first line. "
+    f"NAME is one of {', '.join(FURTHER).replace('_', '-')}.",
 )
 @click.option("--mdns", is_flag=True, help="Announce over mDNS, on every interface.")
 @click.option(

@@ -168,7 +168,7 @@ class OutputThread:
             self._waiting.put_nowait(f"{text}\n".encode())
 
     def close(self) -> None:
-        """Give the last lines a moment to be written."""
+        """Wait a moment until the last lines are written."""
         if not self._waiting.full():
             self._waiting.put_nowait(None)
             self._writer.join(LAST_LINES_SECONDS)

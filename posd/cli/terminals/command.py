@@ -65,7 +65,7 @@ def terminal_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def why(terminal: Mapping[str, Any]) -> list[str]:
-    """Say why a terminal is not reachable, and where else something announces itself under its serial."""
+    """Explain why a terminal is not reachable, and where else its serial is announced."""
     words = [terminal["reason"]] if terminal.get("reason") else []
     for claim in terminal.get("claims") or []:
         if not claim["same_device"]:
@@ -181,7 +181,7 @@ class _PipeLines:
                 self._line(plain_row(item))
 
     def away(self, reason: str) -> None:
-        """Say once that the daemon cannot be reached."""
+        """Print once that the daemon is unreachable."""
         if not self._is_away:
             self._is_away = True
             self._output.note(f"{reason}; still watching")
@@ -206,7 +206,7 @@ class _Screen:
         self._draw(Group(table, *(Text(shown(line), "yellow") for line in remarks(items))))
 
     def away(self, reason: str) -> None:
-        """Say that the daemon cannot be reached."""
+        """Print that the daemon is unreachable."""
         self._draw(Text(shown(f"{reason}; still watching"), "yellow"))
 
     def _draw(self, what: RenderableType) -> None:

@@ -48,7 +48,7 @@ OPEN = (
     "  to stop it:   posd abort {id}"
 )
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies of the service's markets that have no decimals (docs/real-terminals.md).
+#: Currencies of the service's markets that have no decimals (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
 NOT_RECORDED = "Nothing was recorded. Begin again:  posd terminals commission {serial}"
 CONCLUDES = "posd may now conclude by itself that a payment in doubt never started there, by the rules of the proof."
@@ -73,7 +73,7 @@ WAITS = "A payment in doubt on this terminal waits for a person until abort and 
 @json_option
 @click.pass_context
 def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **given: Any) -> None:
-    """See a new terminal work, and record which calls answer as its profile says.
+    """Try a new terminal, and record which calls answer as its profile says.
 
     A payment is started and aborted, a search has to find it and to say an explicit none for one that never was, and a
     page is printed; with --pay a card is charged too. What was seen counts as confirmed = true of the rows does, for
@@ -239,7 +239,7 @@ class _CommissionRun:
         return reply
 
     def leave(self, why: str) -> None:
-        """Say what is left where the walk ends early: no payment is forgotten."""
+        """Print what is left where the walk ends early: no payment is forgotten."""
         lines = [why]
         for identity in self.open:
             lines += OPEN.format(id=identity, serial=self.serial).split("\n")
@@ -275,7 +275,7 @@ class _CommissionRun:
         return document
 
     def _ended(self, document: Document) -> None:
-        """Take a payment that has ended: what a search says of it, and what was seen."""
+        """Process a payment that has ended: what a search says of it, and what was seen."""
         identity = PAYMENT.id(document)
         path = PAYMENT.path(identity)
         self.open.remove(identity)

@@ -141,7 +141,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
 
 
 def _present(config: Config, made: tls.TlsFiles) -> str | None:
-    """Say which certificate there is already; None where there is none."""
+    """Return which certificate there is already; None where there is none."""
     if config.webhooks.certificate is not None:
         return f"{config.file} names the certificate {config.webhooks.certificate}"
     return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None
@@ -255,7 +255,7 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Say why the certificate has to be made anew: what cannot be served, ends soon, or lacks an address; or the CA."""
+    """Return why the certificate has to be made anew: unusable, ending soon, without an address; or the CA."""
     try:
         info = tls.load(made.certificate, made.private_key, now).info
     except tls.TlsError as error:
@@ -264,7 +264,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
-    """Tell the daemon that runs, and say whether it serves the certificate now; None where none runs."""
+    """Notify the running daemon; return whether it serves the certificate now, None where none runs."""
     daemon = settings.find(ctx, config)
     if daemon is None:
         say(output, "No posd answers here; one that runs takes it up within a minute.")

@@ -115,11 +115,11 @@ class RunningDaemon:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def shown(self) -> bytes:
-        """Return the certificate (DER) that the listener shows. Raise NotShown."""
+        """Return the certificate (DER) that the listener shows. Raise CertificateNotShown."""
         return shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
 
     def reload(self) -> bool:
-        """Tell it to take the files up now (SIGHUP); tell whether this user may. Else it looks by itself."""
+        """Order it to load the files now (SIGHUP); return whether this user may. Else it looks by itself."""
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 connection.connect(str(self.socket))

@@ -3,7 +3,7 @@
 A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has none, and signs `{}`. A reply may have the same form, under the
 key of its request, or be unencrypted.
 
-Source: docs/real-terminals.md, hash-encrypt.
+Source: docs/guides/real-terminals.md, hash-encrypt.
 """
 
 import base64
@@ -76,7 +76,7 @@ class SigningMoment:
         return f'{{"data":"{iv.hex()}:{text.hex()}"}}'.encode()
 
     def opened(self, body: bytes) -> bytes:
-        """Return the decrypted reply; an unencrypted one as it is. Raise Unreadable if this key does not fit."""
+        """Return the decrypted reply; an unencrypted one as it is. Raise UnreadableReply if this key does not fit."""
         sealed = _sealed(body)
         if sealed is None:
             return body

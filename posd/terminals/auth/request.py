@@ -10,7 +10,7 @@ from posd.config.values import sendable
 class OutgoingRequest:
     """One HTTP request. repr shows only its method: the rest can hold secrets, also in a signed URL.
 
-    `opened` decrypts the body of the reply. It raises Unreadable.
+    `opened` decrypts the body of the reply. It raises UnreadableReply.
     """
 
     method: str

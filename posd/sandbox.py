@@ -505,7 +505,7 @@ class Sandbox:
             "--trust": self._own.ca_certificate,
             "--speed": self.speed,
             # With wait-for-abort the customer waits until the till has called abort.
-            "--wait-seconds": 0,
+            "--set": "wait-seconds=0",
         }
         flags = ["--json", *(["--mdns-interface", LOOPBACK] if self._announce else [])]
         return ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]

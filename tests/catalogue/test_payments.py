@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.logs.events import EVENTS
+from posd.cli.explain.events import EVENTS
 from posd.simulator.scenario import payments
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.schemes import BUSINESS_CODE

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.logs.events import EVENTS
+from posd.cli.explain.events import EVENTS
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, Memory, prints
 from tests.catalogue.print_street import PrintPlay, Said, print_street
 from tests.catalogue.schemes import BUSINESS_CODE

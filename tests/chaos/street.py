@@ -86,8 +86,8 @@ class TerminalProcess(Process):
             *("posd", "simulate", "--json", "--serial", self.serial, "--listen", "127.0.0.1:0"),
             *("--cert", str(made.certificate), "--key", str(made.private_key)),
             *("--state", str(self.state), "--ledger", str(self.ledger), "--seed", str(plan.seed)),
-            *("--trust", str(self._street.daemon.ca), "--speed", str(speed), "--delivery-timeout", "3"),
-            *(("--unruly",) if self.serial in plan.unruly else ()),
+            *("--trust", str(self._street.daemon.ca), "--speed", str(speed), "--set", "delivery-timeout=3"),
+            *(("--set", "unruly=true") if self.serial in plan.unruly else ()),
         )
         async with asyncio.timeout(READY_SECONDS):
             await self._ready.wait()

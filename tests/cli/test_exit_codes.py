@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
-from posd.cli.app.advice import REFUSED_STEPS
+from posd.cli.app.advice import refused_step
 from posd.cli.app.exit_codes import ExitCode, for_print_job, for_problem, for_transaction
 from posd.client import errors as client
 from tests.cli.documents import ID
@@ -66,7 +66,7 @@ def test_a_refused_start_is_told_by_its_next_step_and_never_started(tmp_path: Pa
         case = (code, given, never_started, done.stderr)
         assert done.returncode == (refused if over else wrong or ExitCode.OPEN), case
         assert ("Nothing was started." in done.stderr) is bool(over), case
-        assert (REFUSED_STEPS["ask_person"] in done.stderr) is (
+        assert (refused_step("ask_person") in done.stderr) is (
             unsent and not over and document.document(starts=True)["next_step"] not in ("fix_call", "same_call")
         ), case
         assert "NOT PAID" not in done.stdout + done.stderr

@@ -1,6 +1,5 @@
 """What a person does about a payment: asked for in words, shown before it is done, and sent as the contract says."""
 
-import getpass
 import json
 import os
 import threading
@@ -12,10 +11,10 @@ import pytest
 from rich.cells import cell_len
 
 from posd.base.files import login_name, user_name
-from posd.cli.app.parameters import caller
 from posd.cli.payments import decide as commands
 from posd.cli.payments.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
+from tests.cli.print_documents import COMPLETED, JOB, print_job
 from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
 
@@ -58,62 +57,43 @@ def test_reconcile_of_one_that_the_terminal_forgot_leads_to_how_a_person_settles
     assert f"    posd resolve {ID} RESULT\n" in done.stdout
 
 
+CONFLICTING = answer({"identity": {"conflict": True}})
+REMOVED = problem(404, "not_found", "cannot find it")
+
+
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("result", "terminal", "first", "words"),
     [
-        ("found", "The terminal knows this payment"),
-        ("none", "That alone proves nothing"),
-        ("no_answer", "says nothing about whether the customer was charged"),
+        ("found", SURE, "The terminal knows this payment", ""),
+        ("none", SURE, "The terminal answered", "That alone proves nothing"),
+        ("no_answer", SURE, "The terminal gave no answer", "says nothing about whether the customer was charged"),
+        ("none", CONFLICTING, "The device", "it may be another one than terminal SN-0001"),
+        ("none", REMOVED, "Terminal SN-0001 is not in the configuration any more", "whether the customer was charged"),
+        ("no_answer", REMOVED, "Terminal SN-0001 is not in the configuration", "whether the customer was charged"),
     ],
 )
 def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
-    tmp_path: Path, result: str, words: str
+    tmp_path: Path, result: str, terminal: Answer, first: str, words: str
 ) -> None:
+    """A terminal that perhaps was not asked is not said to have answered."""
     found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result}, next_step="wait")
-    with Stub(tmp_path / "s", [answer(found), SURE]) as stub:
-        done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert sent(stub)[0] == ("POST", f"/transactions/{ID}/reconcile", None)
-    assert done.returncode == 4
-    assert words in done.stdout
-    assert "still open (in doubt, started " in done.stdout
-    assert "next: Wait for the outcome." in done.stdout
-    assert done.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("result", "terminal", "words"),
-    [
-        ("none", answer({"identity": {"conflict": True}}), "it may be another one than terminal SN-0001"),
-        ("none", problem(404, "not_found", "cannot find it"), "Terminal SN-0001 is not in the configuration any more"),
-        (
-            "no_answer",
-            problem(404, "not_found", "cannot find it"),
-            "Terminal SN-0001 is not in the configuration any more",
-        ),
-    ],
-)
-def test_reconcile_does_not_say_that_a_terminal_answered_where_it_perhaps_was_not_asked(
-    tmp_path: Path, result: str, terminal: Answer, words: str
-) -> None:
-    """Another device was put in its place, or its serial in the configuration was changed since."""
-    found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result})
     with Stub(tmp_path / "s", [answer(found), terminal]) as stub:
         done = posd("reconcile", ID, socket=tmp_path / "s")
-    assert sent(stub)[1] == ("GET", "/terminals/SN-0001", None)
-    assert (done.returncode, words in done.stdout) == (4, True), done.stdout
-    assert "whether the customer was charged" in done.stdout
-    assert "The terminal " not in done.stdout.splitlines()[0]
+    asked = [] if result == "found" else [("GET", "/terminals/SN-0001", None)]
+    assert sent(stub) == [("POST", f"/transactions/{ID}/reconcile", None), *asked]
+    assert (done.returncode, done.stderr, done.stdout.startswith(first)) == (4, "", True), done.stdout
+    for each in (words, "still open (in doubt, started ", "next: Wait for the outcome."):
+        assert each in done.stdout
 
 
-@pytest.mark.parametrize(("result", "code"), [("approved", 0), ("declined", 1), ("canceled", 1), ("not_started", 1)])
+@pytest.mark.parametrize(("result", "code"), [("approved", 0), ("declined", 1)])
 def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(tmp_path: Path, result: str, code: int) -> None:
     found = {"at": "2026-11-20T14:02:11.123Z", "result": "found"}
     ended = transaction(outcome=outcome(result, {"kind": "search", "event_id": "e-1"}), last_search=found)
-    for arguments in (("reconcile", ID), ("reconcile", ID, "--json")):
-        with Stub(tmp_path / "s", [answer(ended)]):
-            done = posd(*arguments, socket=tmp_path / "s")
-        assert done.returncode == code
-    assert json.loads(done.stdout) == ended
+    with Stub(tmp_path / "s", [answer(ended), answer(ended)]):
+        assert posd("reconcile", ID, socket=tmp_path / "s").returncode == code
+        done = posd("reconcile", ID, "--json", socket=tmp_path / "s")
+    assert (done.returncode, json.loads(done.stdout)) == (code, ended)
 
 
 def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
@@ -150,31 +130,64 @@ def test_reconcile_gives_up_at_its_own_time_limit(tmp_path: Path, monkeypatch: p
 # release, resolve, acknowledge: what is sent
 
 
-def test_release_in_a_script_acts_and_says_that_the_question_stays_open(tmp_path: Path) -> None:
-    released = transaction(released=True, attention=[attention("released", "by Ana")])
-    with Stub(tmp_path / "s", [answer(released)]) as stub:
-        done = posd("release", ID, *BY_ANA, socket=tmp_path / "s")
-    assert sent(stub) == [
-        ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "the slip says so"}),
-    ]
-    assert done.returncode == 0, done.stderr
-    assert "Terminal SN-0001 is free. Whether the customer was charged is still open." in done.stdout
-    assert f"posd resolve {ID} RESULT" in done.stdout
+RELEASED = transaction(released=True, attention=[attention("released", "by Ana")])
+BY_HER = {"kind": "operator", "operator": "Ana", "note": "the slip says so"}
+CLOSED = {
+    result: transaction(outcome=outcome(result, BY_HER, reached_acquirer=None), next_step="done")
+    for result in ("approved", "not_started")
+}
+LEFT = transaction(outcome=APPROVED, attention=[attention("amount_differs", "asked for 11.20, authorized 11.00")])
 
 
-@pytest.mark.parametrize("result", ["approved", "declined", "rejected", "canceled", "not_started"])
-def test_resolve_sends_the_result_and_shows_the_outcome(tmp_path: Path, result: str) -> None:
-    word = {"kind": "operator", "operator": "Ana", "note": "the slip says so"}
-    closed = transaction(outcome=outcome(result, word, reached_acquirer=None), next_step="done")
-    with Stub(tmp_path / "s", [answer(closed)]) as stub:
-        done = posd("resolve", ID, result, *BY_ANA, socket=tmp_path / "s")
-    body = {"result": result, "operator": "Ana", "note": "the slip says so", "transaction_reference": None}
-    assert sent(stub) == [("POST", f"/transactions/{ID}/resolve", body)]
-    assert done.returncode == 0, done.stderr
-    assert result in done.stdout.splitlines()
-    assert ": by Ana, note: the slip says so" in done.stdout
-    assert f"result: {meaning(closed)[1]}" in done.stdout
-    assert meaning(closed)[1].startswith("By a person's word: ")
+PRINTED = print_job(status="COMPLETED", decided_by="operator")
+MARKED = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
+OF_PRINT_JOB = ("acknowledge", JOB, "--print-job", "outcome_corrected")
+BOTH = {"result": "approved", "transaction_reference": OTHER_ID}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "document", "words"),
+    [
+        (
+            ("release", ID),
+            {},
+            RELEASED,
+            ("Whether the customer was charged", f"posd resolve {ID} RESULT"),
+        ),
+        *(
+            (
+                ("resolve", ID, result),
+                {"result": result, "transaction_reference": None},
+                document,
+                (": by Ana, note: the slip says so", f"result: {meaning(document)[1]}"),
+            )
+            for result, document in CLOSED.items()
+        ),
+        (
+            ("resolve", ID, "approved", "--reference", OTHER_ID.upper()),
+            BOTH,
+            CLOSED["approved"],
+            ("By a person's word",),
+        ),
+        (("acknowledge", ID, "gap"), {"code": "gap"}, LEFT, ("gap is cleared.", "attention amount_differs: asked for")),
+        (("resolve", JOB, "COMPLETED"), {"result": "COMPLETED"}, PRINTED, ("By a person's word: it is printed.",)),
+        (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, (f"    posd acknowledge --print-job {JOB} orphan",)),
+    ],
+    ids=lambda value: " ".join(value[:3]) if isinstance(value, tuple) else "",
+)
+def test_a_decision_in_a_script_is_sent_and_shown(
+    tmp_path: Path, arguments: tuple[str, ...], body: dict[str, Any], document: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with Stub(tmp_path / "s", [answer(document), answer(document)]) as stub:
+        done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
+        program = posd(*arguments, *BY_ANA, "--json", socket=tmp_path / "s")
+    kind = "print-jobs" if arguments[1] == JOB else "transactions"
+    call = ("POST", f"/{kind}/{arguments[1]}/{arguments[0]}", {**body, "operator": "Ana", "note": "the slip says so"})
+    assert sent(stub) == [call, call]
+    assert (done.returncode, done.stderr) == (0, "")
+    for each in words:
+        assert each in done.stdout
+    assert (program.returncode, json.loads(program.stdout), program.stderr) == (0, document, "")
 
 
 def test_resolve_sends_what_a_payment_was_that_a_restore_lost(tmp_path: Path) -> None:
@@ -201,39 +214,11 @@ def test_a_person_is_shown_that_posd_has_no_record_before_one_is_made(
     assert [call.method for call in stub.calls] == ["GET", *(["POST"] if arguments else [])]
 
 
-def test_resolve_as_approved_sends_the_reference(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
-        done = posd("resolve", ID, "approved", "--reference", OTHER_ID.upper(), *BY_ANA, socket=tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    assert sent(stub)[0][2]["transaction_reference"] == OTHER_ID
-
-
 def test_without_a_person_to_ask_a_payment_is_resolved_by_yes_alone(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", []) as stub:
         done = posd("resolve", ID, "approved", "--note", "the slip says so", socket=tmp_path / "s")
     assert (done.returncode, stub.calls) == (2, [])
     assert "--yes" in done.stderr
-
-
-def test_acknowledge_sends_the_code_and_shows_what_is_left(tmp_path: Path) -> None:
-    left = transaction(outcome=APPROVED, attention=[attention("amount_differs", "asked for 11.20, authorized 11.00")])
-    with Stub(tmp_path / "s", [answer(left)]) as stub:
-        done = posd("acknowledge", ID, "gap", *BY_ANA, socket=tmp_path / "s")
-    body = {"code": "gap", "operator": "Ana", "note": "the slip says so"}
-    assert sent(stub) == [("POST", f"/transactions/{ID}/acknowledge", body)]
-    assert done.returncode == 0, done.stderr
-    assert "gap is cleared." in done.stdout
-    assert "attention amount_differs: asked for 11.20" in done.stdout
-
-
-@pytest.mark.parametrize("arguments", [("release",), ("resolve", "declined"), ("acknowledge", "gap")], ids=" ".join)
-def test_json_is_the_transaction_and_nothing_else(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    document = transaction(outcome=APPROVED, attention=[CONFLICT])
-    with Stub(tmp_path / "s", [answer(document)]):
-        done = posd(arguments[0], ID, *arguments[1:], *BY_ANA, "--json", socket=tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == document
-    assert done.stderr == ""
 
 
 # what is refused
@@ -251,6 +236,11 @@ def test_json_is_the_transaction_and_nothing_else(tmp_path: Path, arguments: tup
         (("resolve", ID, "declined", "--reference", OTHER_ID, *BY_ANA), "--reference"),
         (("resolve", ID, "approved", "--reference", "17", *BY_ANA), "--reference"),
         (("release", "17", *BY_ANA), "ID"),
+        (("resolve", JOB, "COMPLETED", "--operator", "Ana"), "--note"),
+        (("resolve", f"{JOB}x", "approved", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
+        (("resolve", "a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
+        (("resolve", JOB, "completed", *BY_ANA), "COMPLETED"),
+        (("resolve", JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -263,24 +253,25 @@ def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: t
 
 
 @pytest.mark.parametrize(
-    ("refusal", "code"),
-    [
+    "arguments", [("release", ID), ("resolve", ID, "declined"), ("resolve", JOB, "FAILED"), OF_PRINT_JOB], ids=" ".join
+)
+def test_a_refusal_is_told_in_the_daemons_words_and_a_lost_answer_may_mean_that_it_was_done(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    refusals = (
         (problem(409, "already_final", "cannot release: it has already ended (approved)"), 1),
-        (problem(409, "call_outstanding", "a call to the terminal is in flight; try again in some seconds"), 1),
         (problem(404, "not_found", "no transaction is known here; check the id"), 1),
         (problem(403, "forbidden", "this call is for operators: use the admin socket"), 2),
-    ],
-    ids=["already_final", "call_outstanding", "not_found", "forbidden"],
-)
-@pytest.mark.parametrize("arguments", [("release",), ("resolve", "declined"), ("acknowledge", "gap")], ids=" ".join)
-def test_a_refusal_is_told_in_the_daemons_words(
-    tmp_path: Path, arguments: tuple[str, ...], refusal: Answer, code: int
-) -> None:
-    with Stub(tmp_path / "s", [refusal]):
-        done = posd(arguments[0], ID, *arguments[1:], *BY_ANA, socket=tmp_path / "s")
-    assert done.returncode == code
-    assert json.loads(refusal.body)["detail"] in done.stderr
-    assert "may have been done" not in done.stderr
+        (Answer(cut=True), 3),
+    )
+    see = "print-jobs" if arguments[1] == JOB else "show"
+    with Stub(tmp_path / "s", [refusal for refusal, _ in refusals]):
+        for refusal, code in refusals:
+            done = posd(*arguments, *BY_ANA, socket=tmp_path / "s")
+            assert done.returncode == code
+            assert json.loads(refusal.body).get("detail", "") in done.stderr
+            lost = f"It may have been done all the same; see:  posd {see} {arguments[1]}"
+            assert (lost in done.stderr) == refusal.cut
 
 
 def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
@@ -297,30 +288,19 @@ def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
     assert "POSD_SOCKET" not in named.stderr
 
 
-def test_a_lost_answer_may_mean_that_it_was_done(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [Answer(cut=True)]):
-        done = posd("release", ID, *BY_ANA, socket=tmp_path / "s")
-    assert done.returncode == 3
-    assert f"It may have been done all the same; see:  posd show {ID}" in done.stderr
-
-
 # who decides
 
 
-def test_the_operator_is_who_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_is_who_calls_whatever_the_environment_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv("LOGNAME", "somebody-else")
     with Stub(tmp_path / "s", [answer(transaction()), answer(transaction())]) as stub:
         posd("release", ID, "--note", "x", socket=tmp_path / "s")
         monkeypatch.setenv("SUDO_USER", "berta")
         posd("release", ID, "--note", "x", socket=tmp_path / "s")
     assert [body["operator"] for _, _, body in sent(stub)] == [user_name(os.getuid()), "berta"]
-
-
-def test_the_login_name_is_not_what_the_environment_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUDO_USER", raising=False)
-    monkeypatch.setenv("LOGNAME", "somebody-else")
-    assert getpass.getuser() == "somebody-else"
-    assert caller() == user_name(os.getuid())
 
 
 def test_an_operator_without_a_login_name_is_the_user_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,16 +376,19 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Pat
         (("release", ID), "cannot release it: it has already ended (approved)"),
         (("resolve", ID, "declined"), "cannot resolve it: it has already ended (approved)"),
         (("acknowledge", ID, "gap"), "it is not open for"),
+        (("resolve", JOB, "FAILED", "--note", "x"), "cannot resolve it: it has already ended (printed)"),
+        ((*OF_PRINT_JOB, "--note", "x"), f"it is not open for {JOB} (open: none)"),
     ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
 def test_a_decision_that_is_not_open_any_more_is_not_asked_for(
     tmp_path: Path, arguments: tuple[str, ...], why: str
 ) -> None:
-    with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
+    document = COMPLETED if arguments[1] == JOB else transaction(outcome=APPROVED)
+    with Stub(tmp_path / "s", [answer(document)]) as stub:
         seen = posd_on_terminal(*arguments, socket=tmp_path / "s", types="x\ny\n")
     assert seen.returncode == 1
-    assert why in seen.screen
+    assert why in " ".join(seen.screen.split())
     assert "[y/N]" not in seen.screen
     assert [call.method for call in stub.calls] == ["GET"]
 

@@ -86,28 +86,20 @@ def test_standard_input_is_printed(tmp_path: Path) -> None:
     assert json.loads(stub.calls[0].body) == {"document": {"text": "from a pipe"}}
 
 
-def test_the_configuration_names_the_member_of_a_text(tmp_path: Path) -> None:
+def test_the_configuration_says_what_becomes_of_a_text(tmp_path: Path) -> None:
     config, file = tmp_path / "config.toml", tmp_path / "receipt"
-    config.write_text('[print]\ntext_member = "content"\n')
     file.write_text("x")
-    with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
-        done = posd("print", str(file), config=config, socket=tmp_path / "s")
-        config.write_text("[print]\ntext_membre = 1\n")
-        wrong = posd("print", str(file), config=config, socket=tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(stub.calls[0].body) == {"document": {"content": "x"}}
-    assert wrong.returncode == 2
-    assert "print.text_membre" in wrong.stderr
-
-
-def test_a_text_becomes_a_command_where_the_configuration_says_so(tmp_path: Path) -> None:
-    config, file = tmp_path / "config.toml", tmp_path / "receipt"
-    config.write_text('[print]\ndocument_member = ""\ntext_member = "commands"\n')
-    file.write_text("Thank you")
-    with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
-        done = posd("print", str(file), config=config, socket=tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(stub.calls[0].body) == {"document": {"commands": [{"type": "text", "text": "Thank you\n"}]}}
+    for given, document in (
+        ('text_member = "content"', {"content": "x"}),
+        ('document_member = ""\ntext_member = "commands"', {"commands": [{"type": "text", "text": "x\n"}]}),
+    ):
+        config.write_text(f"[print]\n{given}\n")
+        with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
+            done = posd("print", str(file), config=config, socket=tmp_path / "s")
+        assert (done.returncode, json.loads(stub.calls[0].body)) == (0, {"document": document})
+    config.write_text("[print]\ntext_membre = 1\n")
+    wrong = posd("print", str(file), config=config, socket=tmp_path / "s")
+    assert (wrong.returncode, "print.text_membre" in wrong.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -156,20 +148,7 @@ def test_a_preview_of_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> No
         (b"x" * (MAX_DOCUMENT_BYTES + 1), "is too large: a document has at most 240 KiB"),
         (b'"' * (MAX_DOCUMENT_BYTES // 2), "is too large: a document has at most 240 KiB"),
     ],
-    ids=[
-        "image",
-        "latin 1",
-        "zero",
-        "printer command",
-        "c1",
-        "empty",
-        "blank",
-        "no members",
-        "typo",
-        "deep",
-        "large",
-        "large as JSON",
-    ],
+    ids=range(12),
 )
 def test_what_cannot_be_printed_is_refused_in_words_and_nothing_is_sent(
     tmp_path: Path, content: bytes, words: str
@@ -239,25 +218,12 @@ def test_without_a_daemon_nothing_was_sent(tmp_path: Path) -> None:
     ("end", "code", "lines"),
     [
         (COMPLETED, 0, ["printed", "result: The terminal printed it.", "proof: the terminal reported it"]),
-        (
-            FAILED,
-            1,
-            [
-                "failed",
-                "error: out of paper (E7)",
-                "proof: the terminal was asked",
-                f"posd print FILE --reprint-of {JOB}",
-            ],
-        ),
+        (FAILED, 1, ["failed", "error: out of paper (E7)", f"posd print FILE --reprint-of {JOB}"]),
         (REFUSED, 1, ["refused", "result: The terminal did not take it: nothing of it is printed."]),
         (UNSENT, 1, ["not sent", "result: It never reached the terminal: nothing of it is printed."]),
         (COMPLETED | {"decided_by": "operator"}, 0, ["result: By a person's word: it is printed."]),
         (FAILED | {"error_message": None}, 1, ["error: E7"]),
-        (
-            COMPLETED | {"attention": [attention("outcome_corrected", "it had ended")]},
-            0,
-            [f"    posd print-jobs {JOB}"],
-        ),
+        (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd print-jobs {JOB}"]),
         (COMPLETED | {"status": "EATEN"}, 1, ["result: It ended in a way that this version does not know."]),
     ],
     ids=["completed", "failed", "refused", "unsent", "by a person", "code alone", "attention", "of a later version"],
@@ -299,7 +265,8 @@ def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outliv
     assert done.returncode == 0, done.stderr
     assert len({(call.path, call.body) for call in stub.calls if call.method == "PUT"}) == 1
     assert [call.method for call in stub.calls] == ["PUT", "PUT", "PUT", "GET", "GET", "GET"]
-    assert done.stdout.count("posd is away; waiting for it (the print job goes on)") == 2
+    for known in ("may have started", "goes on"):
+        assert done.stdout.count(f"posd is away; waiting for it (the print job {known})") == 1
     assert done.stdout.count("posd is back") == 2
 
 

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.printing.progress import ATTENTION_ADVICE
-from posd.printing.model import PrintAttentionCode
 from tests.cli.documents import AT, ID, answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, print_job
 from tests.cli.processes import posd, posd_on_terminal
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.stub import Answer, Stub
 
 STUCK = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
 DOUBTFUL = print_job(status=None, phase="in_doubt", attention=[attention("in_doubt", "no answer")])
-BY_ANA = ("--operator", "Ana", "--note", "it lies here")
 
 
 def page(*jobs: dict[str, Any], cursor: str | None = None) -> Answer:
@@ -78,10 +75,6 @@ def test_attention_says_what_to_do_and_to_type(tmp_path: Path) -> None:
     assert lines[lines.index("print_stuck") + 1].startswith("  The terminal took it long ago")
     assert lines[lines.index("in_doubt") + 1].startswith("  The terminal may have taken it")
     assert lines.count(f"    posd resolve {JOB} FAILED") == 2
-
-
-def test_every_attention_of_a_print_job_has_its_advice() -> None:
-    assert ATTENTION_ADVICE.keys() == set(PrintAttentionCode)
 
 
 def test_no_print_jobs_is_a_sentence_for_people(tmp_path: Path) -> None:
@@ -176,70 +169,6 @@ def test_wrong_usage_is_named_and_nothing_is_asked(tmp_path: Path, arguments: tu
     assert stub.calls == []
 
 
-# a person's word
-
-
-@pytest.mark.parametrize("result", ["COMPLETED", "FAILED"])
-def test_resolve_goes_to_the_print_job_and_shows_its_end(tmp_path: Path, result: str) -> None:
-    ended = print_job(status=result, decided_by="operator")
-    with Stub(tmp_path / "s", [answer(ended), answer(ended)]) as stub:
-        done = posd("resolve", JOB, result, *BY_ANA, socket=tmp_path / "s")
-        program = posd("resolve", JOB, result, *BY_ANA, "--json", socket=tmp_path / "s")
-    assert done.returncode == program.returncode == 0, done.stderr
-    for call in stub.calls:
-        assert (call.method, call.path) == ("POST", f"/v1/print-jobs/{JOB}/resolve")
-        assert json.loads(call.body) == {"result": result, "operator": "Ana", "note": "it lies here"}
-    assert "result: By a person's word: it is" in done.stdout
-    assert json.loads(program.stdout) == ended
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((JOB, "COMPLETED", "--operator", "Ana"), "--note"),
-        ((f"{JOB}x", "approved", "--yes", *BY_ANA), f"'{JOB}x' is not the id of a payment"),
-        (("a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
-        ((JOB, "completed", *BY_ANA), "COMPLETED"),
-        ((JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
-    ],
-    ids=["no note", "a payment's word", "no id", "lower case", "reference"],
-)
-def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    with Stub(tmp_path / "s", []) as stub:
-        done = posd("resolve", *arguments, socket=tmp_path / "s")
-    assert (done.returncode, stub.calls) == (2, [])
-    assert words in done.stderr
-
-
-@pytest.mark.parametrize("arguments", [(JOB, "--print-job"), (ID, "--print-job")], ids=" ".join)
-def test_acknowledge_goes_to_the_print_job(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    left = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
-    with Stub(tmp_path / "s", [answer(left), answer(left)]) as stub:
-        done = posd("acknowledge", *arguments, "outcome_corrected", *BY_ANA, socket=tmp_path / "s")
-        program = posd("acknowledge", *arguments, "outcome_corrected", *BY_ANA, "--json", socket=tmp_path / "s")
-    assert done.returncode == program.returncode == 0, done.stderr
-    for call in stub.calls:
-        assert (call.method, call.path) == ("POST", f"/v1/print-jobs/{arguments[0]}/acknowledge")
-        assert json.loads(call.body) == {"code": "outcome_corrected", "operator": "Ana", "note": "it lies here"}
-    assert "outcome_corrected is cleared." in done.stdout
-    assert f"    posd acknowledge --print-job {JOB} orphan" in done.stdout.splitlines()
-    assert json.loads(program.stdout) == left
-
-
-@pytest.mark.slow
-def test_acknowledge_on_a_terminal_shows_what_is_open(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(STUCK), answer(STUCK), answer(COMPLETED)]) as stub:
-        other = posd_on_terminal(
-            "acknowledge", JOB, "--print-job", "orphan", "--note", "x", socket=tmp_path / "s", types="y\n"
-        )
-        seen = posd_on_terminal(
-            "acknowledge", JOB, "--print-job", "print_stuck", "--note", "x", socket=tmp_path / "s", types="y\n"
-        )
-    assert (other.returncode, seen.returncode) == (1, 0)
-    assert f"it is not open for {JOB} (open: print_stuck)" in " ".join(other.screen.split())
-    assert [call.method for call in stub.calls] == ["GET", "GET", "POST"]
-
-
 def test_resolve_on_a_terminal_shows_the_job_and_asks(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(STUCK), answer(FAILED | {"decided_by": "operator"})]) as stub:
         seen = posd_on_terminal(
@@ -251,21 +180,3 @@ def test_resolve_on_a_terminal_shows_the_job_and_asks(tmp_path: Path) -> None:
     assert "books the print job as not printed: it can be printed again" in text
     assert "Why (it is kept with the print job): " in text
     assert json.loads(stub.calls[1].body)["note"] == "jammed"
-
-
-def test_a_job_that_has_ended_is_not_asked_for(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(COMPLETED)]) as stub:
-        seen = posd_on_terminal("resolve", JOB, "FAILED", "--note", "x", socket=tmp_path / "s", types="y\n")
-    assert seen.returncode == 1
-    assert "cannot resolve it: it has already ended (printed)" in seen.screen
-    assert [call.method for call in stub.calls] == ["GET"]
-
-
-def test_a_refusal_and_a_lost_answer_are_told(tmp_path: Path) -> None:
-    final = problem(409, "already_final", "it has already ended (COMPLETED)")
-    with Stub(tmp_path / "s", [final, Answer(cut=True)]):
-        refused = posd("resolve", JOB, "FAILED", *BY_ANA, socket=tmp_path / "s")
-        lost = posd("resolve", JOB, "FAILED", *BY_ANA, socket=tmp_path / "s")
-    assert (refused.returncode, lost.returncode) == (1, 3)
-    assert "it has already ended (COMPLETED)" in refused.stderr
-    assert f"It may have been done all the same; see:  posd print-jobs {JOB}" in lost.stderr

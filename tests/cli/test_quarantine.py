@@ -58,26 +58,19 @@ def test_the_channel_says_whether_it_is_about_a_payment_or_a_print_job(tmp_path:
     assert rows == [["payment", ID], ["print", "receipt-1042"], ["print", "-"]]
 
 
-def test_all_asks_page_after_page_until_an_empty_one(tmp_path: Path) -> None:
+def test_all_asks_page_after_page_until_an_empty_one_and_a_full_page_may_not_be_all(tmp_path: Path) -> None:
     script = [page(entry(3), entry(7)), page(entry(9)), page()]
-    with Stub(tmp_path / "s", list(script)) as stub:
-        done = posd("quarantine", "--all", "--limit", "2", socket=tmp_path / "s")
-    assert [call.path.split("?")[1] for call in stub.calls] == [
-        "limit=2&after=0",
-        "limit=2&after=7",
-        "limit=2&after=9",
-    ]
+    with Stub(tmp_path / "s", [*script, *script, script[0]]) as stub:
+        done, program = (
+            posd("quarantine", "--all", "--limit", "2", *more, socket=tmp_path / "s") for more in ((), ("--json",))
+        )
+        first = posd("quarantine", "--limit", "2", socket=tmp_path / "s")
+    queries = [f"limit=2&after={after}" for after in (0, 7, 9)]
+    assert [call.path.split("?")[1] for call in stub.calls] == [*queries, *queries, queries[0]]
     assert [line.split("\t")[0] for line in done.stdout.splitlines()[1:]] == ["3", "7", "9"]
-    with Stub(tmp_path / "s", list(script)):
-        pages = posd("quarantine", "--all", "--limit", "2", "--json", socket=tmp_path / "s").stdout.splitlines()
-    assert [json.loads(line)["quarantine"] for line in pages] == [[entry(3), entry(7)], [entry(9)]]
-
-
-def test_a_full_page_may_not_be_all(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [page(entry(3))]) as stub:
-        done = posd("quarantine", "--limit", "1", socket=tmp_path / "s")
-    assert len(stub.calls) == 1
-    assert "--all" in done.stderr
+    pages = [json.loads(line)["quarantine"] for line in program.stdout.splitlines()]
+    assert pages == [[entry(3), entry(7)], [entry(9)]]
+    assert ("--all" in done.stderr, "--all" in first.stderr) == (False, True)
 
 
 def test_nothing_set_aside_is_a_sentence_for_people_and_an_empty_page_for_programs(tmp_path: Path) -> None:
@@ -157,15 +150,14 @@ def test_no_body_steers_a_terminal(tmp_path: Path) -> None:
         assert all(cell_len(line) <= 80 for line in seen.screen.split("\n")) or "--json" in arguments
 
 
-def test_one_message_as_json_is_the_apis(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [("12", 0), ("0", 2), ("-1", 2), ("x", 2)])
+def test_one_message_as_json_is_the_apis_and_what_is_no_number_is_refused(
+    tmp_path: Path, number: str, code: int
+) -> None:
     with Stub(tmp_path / "s", [answer(entry(12))]):
-        done = posd("quarantine", "12", "--json", socket=tmp_path / "s")
-    assert json.loads(done.stdout) == entry(12)
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "x"])
-def test_what_is_no_number_is_refused(tmp_path: Path, number: str) -> None:
-    assert posd("quarantine", "--", number, socket=tmp_path / "s").returncode == 2
+        done = posd("quarantine", "--json", "--", number, socket=tmp_path / "s")
+    assert done.returncode == code
+    assert code or json.loads(done.stdout) == entry(12)
 
 
 # reprocess

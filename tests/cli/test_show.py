@@ -16,26 +16,10 @@ PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 
 #: an entry of the history -> its words, and its details.
 HISTORY = [
-    ({"kind": "intent", "terminal": "SN-0001"}, "recorded, about to be sent", "SN-0001"),
     (
-        {"kind": "attempt", "judgement": "acknowledged", "http_status": 200, "reason": None},
-        "sent: the terminal took it",
-        "HTTP 200",
-    ),
-    (
-        {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad amount"},
+        {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad"},
         "sent: the terminal refused it",
-        "HTTP 422, bad amount",
-    ),
-    (
-        {"kind": "attempt", "judgement": "unsent", "http_status": None, "reason": "connection refused"},
-        "not sent",
-        "connection refused",
-    ),
-    (
-        {"kind": "attempt", "judgement": "in_doubt", "http_status": 504, "reason": None},
-        "sent, but not known whether the terminal took it",
-        "HTTP 504",
+        "HTTP 422, bad",
     ),
     ({"kind": "event", "seq": 7, "status": "CARD_PRESENTED", "verdict": "applied"}, "event CARD_PRESENTED", "CHIP"),
     (
@@ -43,58 +27,12 @@ HISTORY = [
         "event DECLINED",
         "no funds (bank 51), came after the end",
     ),
-    ({"kind": "interrupted"}, "posd was stopped while it sent it", ""),
-    (
-        {"kind": "search", "result": "found", "reason": None, "http_status": 200},
-        "terminal asked: it knows of it",
-        "HTTP 200",
-    ),
-    (
-        {"kind": "search", "result": "none", "reason": None, "http_status": 200},
-        "terminal asked: it does not know of it (no proof)",
-        "HTTP 200",
-    ),
-    (
-        {"kind": "search", "result": "no_answer", "reason": "timed out", "http_status": None},
-        "terminal asked: no answer that counts",
-        "timed out",
-    ),
     ({"kind": "abort_requested", "uid": 1000, "probe": False}, "abort asked for", "user id 1000"),
-    (
-        {"kind": "abort_requested", "uid": None, "probe": True},
-        "abort asked for",
-        "by posd, to find out whether the terminal runs anything",
-    ),
-    ({"kind": "abort_answered", "http_status": 409, "reason": None}, "abort answered", "HTTP 409"),
-    (
-        {"kind": "abort_answered", "answer": "nothing_running", "http_status": 409, "reason": None},
-        "abort answered: the terminal runs nothing",
-        "HTTP 409",
-    ),
-    ({"kind": "quarantined", "reason": "not JSON"}, "a message of the terminal was set aside", "not JSON"),
-    ({"kind": "reapplied"}, "messages that were set aside are applied", ""),
-    ({"kind": "no_callback", "seconds": 10.0}, "no message of the terminal for 10 s", ""),
     ({"kind": "stalled", "seconds": 60.5}, "silence of the terminal for 60.5 s", ""),
-    ({"kind": "proof"}, "proved: it never started", ""),
-    (
-        {"kind": "release", **PERSON},
-        "terminal freed by a person",
-        "by Ana, user id 1000, note: called the bank",
-    ),
     (
         {"kind": "resolve", **PERSON, "result": "approved", "transaction_reference": OTHER_ID},
         "decided by a person: approved",
         f"by Ana, user id 1000, reference {OTHER_ID}, note: called the bank",
-    ),
-    (
-        {"kind": "acknowledge", **PERSON, "uid": None, "code": "gap"},
-        "attention gap cleared by a person",
-        "by Ana, note: called the bank",
-    ),
-    (
-        {"kind": "taken_over", "reason": "the file was damaged"},
-        "taken over, in doubt",
-        "the file was damaged",
     ),
     (
         {"kind": "moon_{phase}", "phase": "full", "n": 3, "ok": True, "nothing": None, "na{me": [1, 2]},
@@ -102,6 +40,7 @@ HISTORY = [
         "phase full, n 3, ok yes, na{me 1, 2",
     ),
     ({"kind": "attempt", "judgement": "puzzled", "reason": None}, "attempt", "judgement puzzled"),
+    ({"kind": "search", "result": None}, "search", ""),
     ({"kind": "event", "seq": 9, "status": "PAID", "verdict": "new_verdict"}, "event PAID", "verdict new_verdict"),
 ]
 EVENTS = [
@@ -143,6 +82,7 @@ def show(tmp_path: Path, document: dict[str, Any], *arguments: str) -> list[str]
 
 def test_the_whole_history_is_told_in_order_and_in_words(tmp_path: Path) -> None:
     lines = show(tmp_path, transaction())
+    assert COLUMNS not in lines, "it has no chain"
     table = lines[lines.index("time\twhat\tdetails") + 1 :]
     assert [tuple(line.split("\t")[1:]) for line in table] == [(what, details) for _, what, details in HISTORY]
 
@@ -171,45 +111,14 @@ def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> 
     assert any(line.startswith("last_search: ") and line.endswith("it knows of it") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("evidence", "words", "rest"),
-    [
-        ({"kind": "event", "event_id": "e-1"}, "the terminal reported it", "event id e-1"),
-        ({"kind": "search", "result": "none"}, "the terminal was asked", "it does not know of it"),
-        (
-            {"kind": "refusal", "status": 409, "body": '{"busy":1}'},
-            "the terminal's answer to the request",
-            'HTTP 409, it said: {"busy":1}',
-        ),
-        ({"kind": "unsent", "reason": "refused"}, "the request was never sent", "refused"),
-        ({"kind": "abort", "status": 409}, "the terminal was asked to abort, and ran nothing", "HTTP 409"),
-        ({"kind": "operator", **PERSON}, "a person's word", "by Ana, user id 1000, note: called the bank"),
-        ({"kind": "oracle", "bird": "crow"}, "oracle", "bird crow"),
-    ],
-    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
-)
-def test_each_kind_of_evidence_has_its_words(evidence: dict[str, Any], words: str, rest: str) -> None:
-    text = evidence_text({"at": AT, "event_id": None, **evidence})
-    head, _, tail = text.partition(" (")
-    assert (head, tail.partition("): ")[2]) == (words, rest)
-
-
-def test_the_proof_of_a_payment_that_never_started_names_all_that_it_rests_on() -> None:
+def test_evidence_names_all_that_it_rests_on() -> None:
+    refusal = {"kind": "refusal", "at": AT, "event_id": None, "status": 409, "body": '{"busy":1}'}
+    assert evidence_text(refusal).endswith('): HTTP 409, it said: {"busy":1}')
+    assert evidence_text({"kind": "oracle", "at": AT, "bird": "crow"}).startswith("oracle (")
     proof = {"kind": "proof", "evidence": [{"kind": "abort", "at": AT, "status": 409}, {"kind": "search", "at": AT}]}
     text = details(proof)
     assert text.startswith("the terminal was asked to abort, and ran nothing (")
     assert ": HTTP 409; the terminal was asked (" in text
-
-
-@pytest.mark.parametrize("result", ["canceled", "rejected"])
-def test_an_end_after_the_bank_was_asked_is_not_called_uncharged(tmp_path: Path, result: str) -> None:
-    ended = outcome(result, {"kind": "event", "event_id": "e-1"}, status="X", reached_acquirer=None)
-    lines = show(tmp_path, transaction(outcome=ended))
-    meaning = next(line for line in lines if line.startswith("result: "))
-    assert "may have been charged" in meaning
-    assert "not charged" not in meaning
-    sure = outcome(result, {"kind": "event", "event_id": "e-1"}, status="X", reached_acquirer=False)
-    assert any("not charged" in line for line in show(tmp_path, transaction(outcome=sure)))
 
 
 def test_the_history_alone(tmp_path: Path) -> None:
@@ -294,17 +203,6 @@ def test_on_a_terminal_the_chain_fits_with_whole_ids(tmp_path: Path) -> None:
         assert f"original  {first}" in seen.screen
         assert REFERENCE in seen.screen
         assert all(cell_len(line) <= columns for line in seen.screen.split("\n"))
-
-
-def test_what_stands_alone_has_no_chain(tmp_path: Path) -> None:
-    assert COLUMNS not in show(tmp_path, transaction())
-
-
-def test_json_reads_nothing_but_the_transaction(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer(CAPTURE)]) as stub:
-        done = posd("show", ID, "--json", socket=tmp_path / "s")
-    assert json.loads(done.stdout) == CAPTURE
-    assert len(stub.calls) == 1
 
 
 # list --attention

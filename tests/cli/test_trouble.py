@@ -23,7 +23,9 @@ APPROVED = transaction(outcome=outcome("approved", {"kind": "event", "event_id":
 END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
 CHARGE = ("charge", "5", "--id", ID)
 AWAIT = ("await", ID)
+PRINT = ("print", __file__, "--id", JOB)
 NO_MORE = "Do not start this payment again before its outcome is known."
+NO_PRINT = "Do not print it again under another id before that is known."
 
 
 @pytest.fixture(autouse=True)
@@ -35,47 +37,56 @@ def no_thread_is_left() -> Iterator[None]:
             thread.join(PATIENCE)
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
+#: a command that waits -> what is answered before trouble comes.
+WAITING = {CHARGE: [RUNS], AWAIT: [RUNS], PRINT: [answer(print_job(), 201)]}
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("command", WAITING, ids=lambda command: command[0])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
-def test_a_payment_is_waited_for_over_trouble_that_passes(
+def test_an_end_is_waited_for_over_trouble_that_passes(
     tmp_path: Path, command: tuple[str, ...], trouble: Answer
 ) -> None:
     script = [RUNS, trouble, answer(ACTIVE), trouble, answer(ACTIVE), END, trouble, answer(APPROVED)]
+    if command is PRINT:
+        script = [*WAITING[PRINT], trouble, trouble, answer(print_job(), 202), trouble, answer(COMPLETED)]
     with Stub(tmp_path / "s", script):
-        done = posd(*command, socket=tmp_path / "s")
+        done = posd(*command, config=tmp_path / "none.toml", socket=tmp_path / "s")
     assert done.returncode == 0, done.stderr
-    assert "posd is away; waiting for it (the payment goes on): " in done.stdout
+    assert (
+        f"posd is away; waiting for it (the {'print job' if command is PRINT else 'payment'} goes on): " in done.stdout
+    )
     assert "posd is back" in done.stdout
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("command", WAITING, ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
     ids=["fault", "gone", "foreign"],
 )
-def test_trouble_that_stays_leaves_a_payment_open(
+def test_trouble_that_stays_leaves_it_open(
     tmp_path: Path, command: tuple[str, ...], trouble: Answer, words: str
 ) -> None:
-    with Stub(tmp_path / "s", [RUNS, *[trouble] * 100]):
-        done = posd(*command, socket=tmp_path / "s")
+    with Stub(tmp_path / "s", [*WAITING[command], *[trouble] * 100]):
+        done = posd(*command, config=tmp_path / "none.toml", socket=tmp_path / "s")
     assert done.returncode == 4, done.stderr
-    assert words in done.stderr
-    assert "Its outcome is not known" in done.stderr
-    assert NO_MORE in done.stderr
+    for each in (words, "Its outcome is not known", NO_PRINT if command is PRINT else NO_MORE):
+        assert each in done.stderr
 
 
 @pytest.mark.parametrize("trouble", [FULL, FAULT, FOREIGN], ids=["full", "fault", "foreign"])
-def test_a_payment_that_cannot_be_looked_at_is_not_taken_for_one_that_failed(tmp_path: Path, trouble: Answer) -> None:
-    with Stub(tmp_path / "s", [trouble] * 2):
+def test_what_cannot_be_looked_at_is_not_taken_for_what_failed(tmp_path: Path, trouble: Answer) -> None:
+    with Stub(tmp_path / "s", [trouble] * 3):
         done = posd(*AWAIT, socket=tmp_path / "s")
         program = posd(*AWAIT, "--json", socket=tmp_path / "s")
-    assert (done.returncode, program.returncode) == (4, 4)
+        printed = posd("print-jobs", JOB, "--wait", socket=tmp_path / "s")
+    assert (done.returncode, program.returncode, printed.returncode) == (4, 4, 4)
     assert "Its outcome is not known" in done.stderr
     assert f"posd await {ID}" in done.stderr
     assert "Do not start this transaction again before its outcome is known." in done.stderr
+    assert NO_PRINT in printed.stderr
 
 
 def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreachable(tmp_path: Path) -> None:
@@ -130,40 +141,6 @@ def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> 
     assert (done.returncode, program.returncode) == (4, 4)
     assert "approved_in_part" in done.stdout
     assert json.loads(program.stdout)["outcome"]["result"] == "approved_in_part"
-
-
-# print jobs
-
-
-@pytest.mark.slow
-def test_a_print_job_is_waited_for_over_trouble_that_passes(tmp_path: Path) -> None:
-    script = [answer(print_job(), 201), FULL, FAULT, answer(print_job(), 202), FAULT, answer(COMPLETED)]
-    with Stub(tmp_path / "s", script):
-        done = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "s")
-    assert done.returncode == 0, done.stderr
-    assert "posd is away; waiting for it (the print job goes on): the disk is full" in done.stdout
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    ("trouble", "words"),
-    [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
-    ids=["fault", "gone", "foreign"],
-)
-def test_trouble_that_stays_leaves_a_print_job_open(tmp_path: Path, trouble: Answer, words: str) -> None:
-    with Stub(tmp_path / "s", [answer(print_job(), 201), *[trouble] * 100]):
-        done = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "s")
-    assert done.returncode == 4, done.stderr
-    assert words in done.stderr
-    assert "Do not print it again under another id before that is known." in done.stderr
-
-
-@pytest.mark.parametrize("trouble", [FULL, FAULT, FOREIGN], ids=["full", "fault", "foreign"])
-def test_a_print_job_that_cannot_be_looked_at_is_not_taken_for_one_that_failed(tmp_path: Path, trouble: Answer) -> None:
-    with Stub(tmp_path / "s", [trouble]):
-        done = posd("print-jobs", JOB, "--wait", socket=tmp_path / "s")
-    assert done.returncode == 4, done.stderr
-    assert "Do not print it again under another id before that is known." in done.stderr
 
 
 # what is said of a call that did not reach posd, and of one that left doubt

@@ -1,131 +1,203 @@
-"""Every word of the API has its plain words, and every command that an advice names can be typed."""
+"""The catalogue of words is complete, true of each operation type, and its commands can be typed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 import pytest
 
-from posd.cli.app.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, NEXT_STEPS, SPELLINGS, attention_advice
+from posd.cli.app.advice import SPELLINGS, attention_advice, next_step, refused_step
+from posd.cli.explain.catalogue import english
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
+from posd.cli.payments.show import outcome_pairs
 from posd.cli.payments.start import STARTS
-from posd.cli.payments.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
+from posd.cli.payments.words import hint, meaning, operation, resolving, state, status_hint, words_of
 from posd.cli.watch.texts import check_text
+from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
-from tests.cli.documents import ID, transaction
+from posd.printing.model import PrintAttentionCode
+from posd.storage.marks import OldFile
+from posd.upkeep.retention_rules import RetentionReason
+from tests.cli.documents import ID, OTHER_ID, outcome, transaction
+from tests.cli.manual.parsing import parse
+from tests.cli.manual.parsing import words_of as words_of_line
+from tests.support.tables import every
 
-#: the contract's attention codes.
-CODES = [
-    "in_doubt",
-    "gap",
-    "stalled",
-    "no_callback",
-    "orphan",
-    "serial_mismatch",
-    "event_id_reused",
-    "unknown_status",
-    "illegal_transition",
-    "conflicting_final",
-    "outcome_corrected",
-    "missing_reference",
-    "amount_differs",
-    "approval_unlikely",
-    "damaged_event",
-    "quarantined_event",
-    "event_limit",
-    "address_changed",
-    "identity_conflict",
-    "outcome_unread",
-    "released",
-]
-COMMANDS = sorted(
-    {
-        *(command for code in (*CODES, "unknown") for command in attention_advice(code, transaction()).commands),
-        *(command.format(name=name) for command in CAPTURE_OR_VOID.commands for name in (ID, f"--reference {ID}")),
-        f"posd void --reference {ID}",
-    }
+EVENT = {"kind": "event", "event_id": "e-1"}
+KINDS = [*map(str, OperationType), None, "barter"]
+#: section -> the codes that have a row in it, and the fields of each.
+ROWS: Mapping[str, tuple[set[str], set[str]]] = {
+    "attention": ({*AttentionCode}, {"do", "commands"}),
+    "print": ({*PrintAttentionCode}, {"do", "commands"}),
+    "next": ({*NextStep}, {"do"}),
+    "result": ({*Result}, {"means", "books"}),
+    "status": ({*Status}, {"hint"}),
+    "evidence": ({*EvidenceKind}, {"short"}),
+    "operation": ({*OperationType, "unknown"}, {"noun", "subject", "done", "approved", "undone", "twice"}),
+    "subject": ({"payment", "print_job"}, {"see", "started", "may_run", "in_doubt", "never_started", "left_open"}),
+    "search": ({"found", "none", "no_answer", "perhaps_another", "not_there"}, {"means"}),
+}
+
+
+@every("section", ROWS)
+def test_every_code_has_its_words(section: str) -> None:
+    codes, fields = ROWS[section]
+    for code in codes:
+        assert fields <= english(section)[code].keys()
+    if section in ("attention", "result", "operation"):
+        assert codes == english(section).keys()
+
+
+def test_what_an_old_database_was_and_why_something_is_kept_has_its_words() -> None:
+    assert english("old_file").keys() == set(OldFile)
+    assert english("kept").keys() >= set(RetentionReason)
+
+
+def ended(kind: str | None, result: str, **fields: Any) -> dict[str, Any]:
+    """Return a final transaction; `fields` replace members of its outcome."""
+    done = result == "approved"
+    given = outcome(result, EVENT, **{"reached_acquirer": done, **fields})
+    return transaction(type=kind, outcome=given, next_step="done" if done else "new_id_ok")
+
+
+def said(kind: str | None) -> Iterator[str]:
+    """Yield all that the command line can say of a transaction of that type."""
+    running = transaction(type=kind)
+    for result in Result:
+        yield resolving(result, running)
+        yield meaning(ended(kind, result))[1]
+        yield meaning(ended(kind, result, reversal="refund"))[1]
+        yield meaning(ended(kind, result, reached_acquirer=None))[1]
+    yield from (attention_advice(code, running).words for code in AttentionCode)
+    yield from (next_step({**running, "next_step": step}).words for step in NextStep)
+    yield from (status_hint(status, running) for status in (None, *Status))
+    yield from (words_of(running).fill(row["means"]) for row in english("search").values())
+    yield hint(running)
+
+
+@every("kind", KINDS, ids=str)
+def test_what_is_said_of_a_type_is_true_of_it(kind: str | None) -> None:
+    words = list(said(kind))
+    if kind not in ("charge", "capture", "refund"):
+        assert [each for each in words if "customer was" in each or "customer may have been" in each] == []
+        assert [
+            each for each in words if "charge again" in each or "payment" in each.replace("the payment that", "")
+        ] == []
+    if kind not in ("charge", "pre-auth", "capture", "refund"):
+        assert [each for each in words if "posd void" in each] == []
+    assert not [each for each in words if set(each.replace("{terminal}", "")) & set("{}")]
+
+
+@every("kind", KINDS, ids=str)
+def test_only_an_approval_means_that_it_was_done_and_an_end_after_the_bank_was_asked_leaves_it_open(
+    kind: str | None,
+) -> None:
+    approved = operation(kind).approved
+    for result in Result:
+        words = meaning(ended(kind, result))[1]
+        assert (words == approved) == (result is Result.APPROVED)
+        by_person = transaction(type=kind, outcome=outcome(result, {"kind": "operator"}, reached_acquirer=None))
+        assert meaning(by_person)[1] == f"By a person's word: {words}"
+        if result is not Result.APPROVED:
+            assert "may have been" in meaning(ended(kind, result, reached_acquirer=None))[1]
+    assert (approved in meaning(ended(kind, "approved", reversal="refund"))[1]) == (kind != "void")
+    assert ("charged" in operation(kind).done) == (kind in ("charge", "capture", "post-tip"))
+
+
+def test_only_what_is_known_to_need_the_card_asks_for_it() -> None:
+    running = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED")
+    asking = {kind for kind in KINDS if "present the card" in hint({**running, "type": kind})}
+    assert asking == {kind for kind in KINDS if state({**running, "type": kind}) == "waiting for card"}
+    assert asking == {"charge", "pre-auth"}
+
+
+def test_what_a_later_version_says_is_told_as_it_is_written() -> None:
+    odd = "dance_{noun}"
+    assert status_hint(odd, transaction()) == f"the terminal says {odd}"
+    assert next_step(transaction(next_step=odd)) == (odd, ())
+    assert odd in meaning(ended("void", "approved", reversal=odd))[1]
+    assert attention_advice(odd, transaction()).commands == ("posd show {id}",)
+    assert refused_step(odd) == refused_step("ask_person")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reference", "name"),
+    [
+        ({"type": "pre-auth"}, OTHER_ID, ID),
+        ({"type": "pre-auth"}, None, "--reference UUID"),
+        ({"type": "re-auth", "original": OTHER_ID}, "r", OTHER_ID),
+        ({"type": "re-auth"}, "r", "--reference r"),
+        ({"type": "re-auth", "original": OTHER_ID}, None, "--reference UUID"),
+    ],
 )
+def test_what_is_reserved_is_captured_or_voided_by_what_names_it(
+    fields: dict[str, Any], reference: str | None, name: str
+) -> None:
+    done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference=reference)
+    reserved = transaction(outcome=done, next_step="done", **fields)
+    assert next_step(reserved).commands == (
+        f"posd capture {name} AMOUNT".replace("UUID AM", "UUID AM"),
+        f"posd void {name}",
+    )
+    used = next_step({**reserved, "derived": [OTHER_ID]}).words
+    assert used.endswith("unless one of them was done since.")
+    assert ("unless" in next_step(reserved).words) == (fields["type"] == "re-auth")
+    assert outcome_pairs(reserved)[-2:] == [("", command) for command in next_step(reserved).commands]
 
 
-def test_every_attention_of_the_contract_has_its_advice() -> None:
-    assert set(CODES) == ATTENTION_ADVICE.keys()
-    assert {str(code) for code in AttentionCode} <= ATTENTION_ADVICE.keys()
+@pytest.mark.parametrize("serial", ["SN-0099", "SN-0001", "", None])
+def test_an_outcome_names_the_terminal_that_ran_the_payment(serial: str | None) -> None:
+    terminal = {"serial_number": serial} if serial is not None else "odd"
+    done = {**outcome("approved", EVENT), "final_event": {"terminal": terminal}}
+    shown = dict(outcome_pairs(transaction(outcome=done, next_step="done", terminal="SN-0001")))["terminal"]
+    assert shown == ("SN-0099, though SN-0001 was asked" if serial == "SN-0099" else "SN-0001")
 
 
-@pytest.mark.parametrize("kind", [*OperationType, None, "barter"], ids=str)
-@pytest.mark.parametrize("code", CODES)
-def test_an_advice_says_what_to_do_and_what_to_type(code: str, kind: str | None) -> None:
-    words, commands = attention_advice(code, transaction(type=kind))
-    assert len(words) > 60
-    assert words.endswith(":")
-    assert commands
-    assert not set(words) & set("{}")
+def commands() -> Iterator[str]:
+    """Yield each command that an advice about a payment names."""
+    for abortable in (True, False):
+        for code in (*AttentionCode, "unknown"):
+            yield from attention_advice(code, transaction(abortable=abortable)).commands
+    for row in english("advice").values():
+        yield from (line.format(id="{id}", name=ID) for line in row.get("commands", ()))
 
 
-def test_no_advice_names_an_abort_that_posd_would_refuse() -> None:
-    for code in CODES:
-        _, commands = attention_advice(code, transaction(abortable=False))
-        assert commands
-        assert not [command for command in commands if command.startswith("posd abort")]
-    assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@every("command", sorted(set(commands())))
 def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str) -> None:
     typed = command.format(id=ID)
     assert len("    " + typed) <= 80
-    name, *arguments = typed.replace("RESULT", "approved").replace("AMOUNT", "1").removeprefix("posd ").split()
+    parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
+
+
+def test_an_advice_acknowledges_its_own_code_and_names_no_abort_that_posd_would_refuse() -> None:
+    for code in AttentionCode:
+        named = attention_advice(code, transaction(abortable=False)).commands
+        assert not [command for command in named if command.startswith("posd abort")]
+        assert {each.split()[-1] for each in named if each.startswith("posd acknowledge")} <= {code}
+    assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
+
+
+def test_the_command_of_a_dispute_names_the_terminal() -> None:
+    advice = attention_advice("identity_conflict", transaction(terminal="SN-{1}"))
+    assert [each.format(id=ID) for each in advice.commands] == ["posd terminals", "posd terminals identity SN-{1}"]
+
+
+def test_every_operation_type_has_its_command_whose_short_help_is_whole() -> None:
     context = click.Context(main)
-    target = main.get_command(context, name)
-    if isinstance(target, click.Group) and arguments:
-        target = target.get_command(context, arguments.pop(0))
-    assert target is not None
-    values, left, _ = target.make_parser(context).parse_args(arguments)
-    assert left == []
-    assert all(values.get(p.name) for p in target.params if isinstance(p, click.Argument) and p.required)
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("posd acknowledge")])
-def test_an_acknowledgement_names_a_code_of_the_contract(command: str) -> None:
-    assert command.split()[-1] in CODES
-    assert command in attention_advice(command.split()[-1], transaction()).commands
-
-
-def test_every_result_search_evidence_and_next_step_has_its_words() -> None:
-    assert {str(result) for result in Result} == RESULTS.keys() == RESOLVED_AS.keys()
-    assert SEARCHES.keys() == SEARCH_ENTRIES.keys() == {"found", "none", "no_answer"}
-    assert {str(kind) for kind in EvidenceKind} == EVIDENCE.keys()
-    assert {str(step) for step in NextStep} == NEXT_STEPS.keys()
-
-
-def test_every_operation_type_has_its_command() -> None:
     assert {row.type for row in STARTS} == {str(kind) for kind in OperationType}
     assert {row.name for row in STARTS} <= POSD_COMMANDS.keys()
-    for row in STARTS:
-        command = main.get_command(click.Context(main), row.name)
-        assert command is not None
-        assert command.name == row.name
-
-
-def test_what_a_person_types_for_what_a_till_sends_is_an_option() -> None:
-    void = main.get_command(click.Context(main), "void")
-    assert void is not None
-    options = {option for parameter in void.params for option in parameter.opts}
-    assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
-
-
-def test_no_command_is_cut_in_the_help_of_those_that_start_something() -> None:
-    context = click.Context(main)
     for row in STARTS:
         command = main.get_command(context, row.name)
         assert command is not None
         assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.does
+    void = main.get_command(context, "void")
+    assert void is not None
+    options = {option for parameter in void.params for option in parameter.opts}
+    assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
 
 
 def test_a_check_is_shown_by_its_texts_alone() -> None:
     check = {"status": "degraded", "detail": "it ends soon", "served": {"port": 8443}, "refused_by": [{"peer": "::1"}]}
     assert check_text(check) == "degraded: it ends soon"
     assert check_text({"status": "ok", "detail": ""}) == "ok"
-
-
-def test_the_command_of_a_dispute_names_the_terminal() -> None:
-    advice = attention_advice("identity_conflict", transaction(terminal="SN-{1}"))
-    assert [each.format(id=ID) for each in advice.commands] == ["posd terminals", "posd terminals identity SN-{1}"]

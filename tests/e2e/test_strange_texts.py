@@ -21,8 +21,8 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncZeroconf
 
 from manual.pages import pages
+from posd.cli.explain.events import EVENTS
 from posd.cli.operate.quarantine import MARGIN
-from posd.logs.events import EVENTS
 from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.test_metrics import scrape
 from tests.support.daemon import Daemon, Reply, running

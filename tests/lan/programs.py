@@ -167,7 +167,7 @@ class Terminal(Program):
             *(sys.executable, "-m", "posd", "simulate", "--json", "--serial", serial, "--state", str(state)),
             *("--listen", f"{f'[{host}]' if ':' in host else host}:{PORT}", *announcing),
             *("--cert", str(certificates.certificate), "--key", str(certificates.private_key), "--trust", str(trust)),
-            *("--speed", str(SPEED), "--delivery-timeout", str(DELIVERY_SECONDS)),
+            *("--speed", str(SPEED), "--set", f"delivery-timeout={DELIVERY_SECONDS}"),
         ]
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from posd.logs.events import EVENTS, LogEvent
+from posd.cli.explain.events import EVENTS, LogEvent
 from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 from tests.logs.found import PACKAGE
 

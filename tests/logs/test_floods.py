@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from posd.base.limits import CALLS_OF_TRANSACTION
+from posd.cli.explain.events import EVENTS
 from posd.logs import output
-from posd.logs.events import EVENTS
 from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, LineCounter, LineLimit, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import AMOUNT, faulty

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.logs.events import EVENTS
+from posd.cli.explain.events import EVENTS
 from posd.logs.output import FIELDS
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.support.daemon import Daemon, running

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from posd.logs.events import EVENTS, LogEvent
+from posd.cli.explain.events import EVENTS, LogEvent
 from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
@@ -16,20 +16,20 @@ def wanted(event: str, found: list[Line]) -> str:
     """Return the row that the code asks for, as it can be put into the table."""
     levels = {level for line in found for level in line.levels}
     fields = {field for line in found for field in line.fields}
-    return f'"{event}": _row("{" ".join(sorted(levels))}", "{" ".join(sorted(fields))}", "…", "…"),'
+    return f'[event."{event}"]\n    levels = {sorted(levels)}\n    fields = "{" ".join(sorted(fields))}"'
 
 
 def check_row(event: str, found: list[Line]) -> None:
     places = ", ".join(line.place for line in found)
     if event not in EVENTS:
         row = wanted(event, found)
-        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/logs/events.py:\n    {row}")
+        pytest.fail(f"{places} logs an event without a row; add to posd/cli/explain/en.toml and es.toml:\n    {row}")
     if not found:
-        pytest.fail(f"nothing logs {event}; remove its row from EVENTS in posd/logs/events.py")
+        pytest.fail(f"nothing logs {event}; remove its row from posd/cli/explain/en.toml and es.toml")
     row = EVENTS[event]
     levels = {level for line in found for level in line.levels}
     fields = {field for line in found for field in line.fields}
-    says = f"in EVENTS of posd/logs/events.py, by {places}, the row begins:\n    {wanted(event, found)}"
+    says = f"in posd/cli/explain/en.toml, by {places}, the row begins:\n    {wanted(event, found)}"
     assert set(row.levels) == levels, says
     if any(line.open for line in found):
         assert fields <= set(row.fields), says

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from posd.base.problems import PROBLEMS
-from posd.logs.events import EVENTS as LINES
+from posd.cli.explain.events import EVENTS as LINES
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase

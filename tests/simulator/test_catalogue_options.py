@@ -98,9 +98,12 @@ async def test_a_scenario_of_the_users_own(tmp_path: Path) -> None:
         (["--scenario", "x"], "--list"),
         (["--virtual"], "--control"),
         (["--scenario", "certificate-expired"], "--http"),
-        (["--auth", "hmac", "--business-code", "@/nowhere/code"], "cannot read /nowhere/code"),
-        (["--auth", "hmac", "--business-code", "@/dev/null"], "/dev/null has no code"),
-        (["--edition", "2027"], "2026"),
+        (["--set", "auth=hmac", "--set", "business-code=@/nowhere/code"], "cannot read /nowhere/code"),
+        (["--set", "auth=hmac", "--set", "business-code=@/dev/null"], "/dev/null is empty"),
+        (["--set", "edition=2027"], "2026"),
+        (["--set", "wait-seconds=soon"], "wait-seconds"),
+        (["--set", "wait-seconds"], "wait-seconds"),
+        (["--set", "color=red"], "color is not a setting"),
     ],
 )
 def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: str) -> None:
@@ -112,8 +115,8 @@ def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: str) -
 async def test_a_code_from_a_file_is_asked_for_and_told_nowhere(tmp_path: Path) -> None:
     file, ledger = tmp_path / "code", tmp_path / "ledger.jsonl"
     file.write_text("a-secret-code\nwhat follows does not count\n")
-    options = ["--http", "--edition", "2026", "--auth", "hash-encrypt", "--business-code", f"@{file}"]
-    options += ["--encrypt-replies", "yes", "--ledger", str(ledger)]
+    options = ["--http", "--set", "edition=2026", "--set", "auth=hash-encrypt", "--set", f"business-code=@{file}"]
+    options += ["--set", "encrypt-replies=true", "--ledger", str(ledger)]
     async with (
         simulate(*options, tmp=tmp_path) as (process, ready),
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,

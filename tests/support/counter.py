@@ -94,7 +94,7 @@ class Counter:
                 "--ledger": self._ledger / f"{serial}.jsonl",
                 "--speed": self._speed,
                 "--control": self._controls.setdefault(serial, f"127.0.0.1:{reserve()}"),
-                "--wait-seconds": 0,
+                "--set": "wait-seconds=0",
             }
             words = [str(word) for pair in options.items() for word in pair]
             self._start(serial, "simulate", "--http", "--json", *words)

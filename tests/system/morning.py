@@ -240,7 +240,7 @@ class Scene:
         self.machine.run("systemctl", "stop", unit, check=False)
         words = ["ip", "netns", "exec", "lan", "/usr/local/bin/terminal", "simulate", "--serial", serial]
         words += ["--listen", f"{address}:{port}", "--state", f"/var/lib/{serial}", "--speed", "20"]
-        words += ["--wait-seconds", "0", "--mdns-interface", address, "--ledger", f"/root/{serial}.jsonl"]
+        words += ["--set", "wait-seconds=0", "--mdns-interface", address, "--ledger", f"/root/{serial}.jsonl"]
         words += ["--http"] if scheme == "http" else []
         words += ["--trust", f"{STATE}/tls/ca.crt"]
         (self.machine.root / f"var/lib/{serial}").mkdir(exist_ok=True)

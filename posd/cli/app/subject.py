@@ -18,7 +18,7 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.base.times import iso
-from posd.cli.app.advice import REFUSED_STEPS, UNKNOWN_ATTENTION, Advice, explained_by
+from posd.cli.app.advice import explained_by, is_known, refused_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, merchant_zone
 from posd.cli.app.context import context
@@ -28,13 +28,12 @@ from posd.cli.app.outcome import CurrentState, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, money
 from posd.cli.app.tables import Cells, Id, Layout, Lines, Number
 from posd.cli.app.times import TimeCell, in_utc, in_words
+from posd.cli.explain.catalogue import Advice, english
 
 Document: TypeAlias = Mapping[str, Any]
 
 #: Phases in which it is not known whether the terminal took what it was sent.
 DOUBTFUL = frozenset({"starting", "in_doubt"})
-GOES_ON = "the {noun} goes on"
-MAY_RUN = "the {noun} may have started"
 MORE = "there are more: --all shows them, --limit more of them"
 
 #: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
@@ -46,15 +45,12 @@ SUMS = ("amount", "tips", "authorized_amount")
 #: redraws a second: enough for a spinner and a seconds counter.
 REDRAWS_PER_SECOND = 8
 
-AWAY = "posd is away; waiting for it ({goes_on})"
-BACK = "posd is back"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A payment or a print job, by the documents of the local API.
 
-    The braces of a template hold {id}, {noun}, and in `started` {terminal} and {hint}.
+    What is said of it is in [subject] of the catalogue.
     """
 
     #: Its list in the API, and the command that shows that.
@@ -84,18 +80,6 @@ class Subject:
     #: Yields updates until it is final, or the deadline passes.
     follow: Callable[[Api, Reply, float | None], Iterator[Update]]
     progress: "Callable[[Output, Document], Progress]"
-    #: Template: the command that shows it.
-    see: str
-    #: Template: what --no-wait says.
-    started: str
-    #: Templates: what is said where it may have started, before and after the call was answered.
-    may_run: str
-    in_doubt: str
-    #: What is said of a call that started nothing: whose id was never started, and whose id may have been.
-    never_started: str
-    started_before: str
-    #: Template: what to type about one that is left open.
-    left_open: str
 
     def id(self, document: Document) -> str:
         """Return the id of one."""
@@ -110,8 +94,9 @@ class Subject:
         """Return its path in the API."""
         return f"/{self.path_name}/{identity}"
 
-    def fill(self, template: str, document: Document, **more: str) -> str:
-        """Fill the braces of a template."""
+    def say(self, name: str, document: Document, **more: str) -> str:
+        """Return what the catalogue says of one; its braces hold {id}, {noun} and `more`."""
+        template: str = english("subject")[self.word.replace(" ", "_")][name]
         return template.format(id=self.id(document), noun=self.noun(document), **more)
 
 
@@ -126,7 +111,7 @@ class Progress(ABC):
         self.subject = subject
         self.output = output
         #: What is known of it while posd is away.
-        self.while_away = subject.fill(MAY_RUN, document)
+        self.while_away = f"the {subject.noun(document)} may have started"
         self._started = time.monotonic()
         self._now = Text("starting")
         self._away = False
@@ -165,7 +150,7 @@ class Progress(ABC):
 
     def away(self, reason: str) -> None:
         """Say once that the daemon cannot be reached."""
-        words = AWAY.format(goes_on=self.while_away)
+        words = f"posd is away; waiting for it ({self.while_away})"
         self._now = Text(shown(words), style="yellow")
         if not self._away:
             self._away = True
@@ -175,7 +160,7 @@ class Progress(ABC):
         """Say that the daemon answers again, where it was away."""
         if self._away:
             self._away = False
-            self._tell(BACK, "green")
+            self._tell("posd is back", "green")
 
     def _tell(self, text: str, style: str) -> None:
         if self.output.as_json:
@@ -227,7 +212,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
 
 def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
     """Say how to read more of attentions, of those that this version knows."""
-    known = [code for code, advice in advised if advice.words != UNKNOWN_ATTENTION.words]
+    known = [code for code, advice in advised if is_known(advice)]
     if known:
         output.line(explained_by(known), "dim", indent=2)
 
@@ -371,13 +356,13 @@ def run(
         if reply.body["phase"] != "final" and not no_wait:
             reply = _wait(api, progress, reply, deadline)
     if reply.body["phase"] in DOUBTFUL:
-        _leave_open(progress, reply.body, subject.fill(subject.in_doubt, draft), reply)
+        _leave_open(progress, reply.body, subject.say("in_doubt", draft), reply)
     if reply.body["phase"] == "final":
         _finish(output, subject, reply)
     output.json(reply.raw)
-    terminal, hint = str(reply.body["terminal"]), subject.hint(reply.body)
-    for line in subject.started.split("\n"):
-        output.line(subject.fill(line, reply.body, terminal=terminal, hint=hint))
+    terminal, hint = shown(str(reply.body["terminal"])), shown(subject.hint(reply.body))
+    for line in subject.say("started", reply.body, terminal=terminal, hint=hint).split("\n"):
+        output.line(line)
     sys.exit(ExitCode.DONE)
 
 
@@ -403,7 +388,7 @@ def _begin(
     all that is known.
     """
     subject = progress.subject
-    maybe = subject.fill(subject.may_run, draft)
+    maybe = subject.say("may_run", draft)
     try:
         return start(api, subject.path(subject.id(draft)), request, deadline=deadline, away=progress.away, fresh=fresh)
     except (TimedOut, KeyboardInterrupt):
@@ -411,22 +396,21 @@ def _begin(
     except ForeignAnswer as answer:
         _leave_open(progress, draft, (f"posd: {answer.reason}", maybe))
     except Unreachable:
-        _tell_refused(progress, never_started=fresh, step="same_call")
+        _tell_refused(progress, draft, never_started=fresh, step="same_call")
         raise
     except Problem as problem:
         if problem.sent:
             _leave_open(progress, draft, (f"posd: {problem.detail}", maybe))
-        _tell_refused(progress, never_started=problem.never_started, step=problem.next_step)
+        _tell_refused(progress, draft, never_started=problem.never_started, step=problem.next_step)
         raise
 
 
-def _tell_refused(progress: Progress, *, never_started: bool, step: str) -> None:
+def _tell_refused(progress: Progress, draft: Document, *, never_started: bool, step: str) -> None:
     """Print what an earlier call may have started before this refused one, and what to do."""
     subject = progress.subject
     progress.close()
-    what_to_do = REFUSED_STEPS.get(step, REFUSED_STEPS["ask_person"])
-    lines = [subject.never_started] if never_started else [subject.started_before, what_to_do]
-    progress.output.note(lines, style="yellow")
+    lines = [subject.say("never_started" if never_started else "started_before", draft)]
+    progress.output.note(lines if never_started else [*lines, refused_step(step)], style="yellow")
 
 
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
@@ -459,7 +443,7 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
     So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
     """
-    progress.while_away = goes_on = progress.subject.fill(GOES_ON, reply.body)
+    progress.while_away = goes_on = f"the {progress.subject.noun(reply.body)} goes on"
     try:
         for update in progress.subject.follow(api, reply, deadline):
             progress.show(update)
@@ -481,7 +465,7 @@ def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply
     if reply is not None:
         output.json(reply.raw)
     *before, last = (why,) if isinstance(why, str) else why
-    how_to_go_on = progress.subject.fill(progress.subject.left_open, document).split("\n")
+    how_to_go_on = progress.subject.say("left_open", document).split("\n")
     output.note([*before, f"{last}.", *how_to_go_on], style="yellow")
     show_missing_proof(output, document)
     sys.exit(ExitCode.OPEN)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+from rich.cells import cell_len
+
 from posd.base.ids import canonical_uuid
 from posd.base.text import shown
 from posd.cli.app import times
-from posd.cli.app.cells import shortened, width, wrap
 from posd.cli.app.times import TimeCell
 
 #: What is written in a line, or in several: each stays one line.
@@ -24,6 +25,50 @@ GAP = 2
 EASY, EASIER = 24, 48
 #: A word of a column that is cut keeps so many characters at least.
 LEAST = 12
+
+
+def width(text: str) -> int:
+    """Return how many cells a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def head(text: str, room: int) -> str:
+    """Return as much of the text as takes at most `room` cells."""
+    if text.isascii():
+        return text[: max(0, room)]
+    used = 0
+    for place, char in enumerate(text):
+        used += width(char)
+        if used > room:
+            return text[:place]
+    return text
+
+
+def wrap(text: str, room: int) -> list[str]:
+    """Break a text into lines of at most `room` cells, between words where that is possible."""
+    lines = []
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if width(longer) <= room:
+            line = longer
+            continue
+        if line:
+            lines.append(line)
+        line = word
+        while room > 0 and width(line) > room:
+            first = head(line, room) or line[0]
+            lines.append(first)
+            line = line[len(first) :]
+    return [*lines, line]
+
+
+def shortened(text: str, room: int, mark: str = "…") -> str:
+    """Return the text in at most `room` cells; where it is longer, its middle is left out: both ends tell it apart."""
+    if width(text) <= room:
+        return text
+    last = head(text[::-1], (room - 1) // 2)[::-1]
+    return head(text, room - 1 - width(last)) + mark + last if room > 0 else ""
 
 
 class Id(str):

@@ -28,7 +28,7 @@ from posd.cli.demo.charges import (
     make_charge,
     print_receipt,
 )
-from posd.cli.payments.words import RESULTS
+from posd.cli.payments.words import STYLES
 from posd.sandbox import Sandbox, SandboxFailed
 
 #: what the demo charges: one payment for each way in which a payment usually ends.
@@ -208,7 +208,7 @@ def _discover(output: Output, sandbox: Sandbox) -> str:
 
 def _charge(output: Output, sandbox: Sandbox, api: Api, plan: PlannedCharge, number: int) -> Charge:
     def show(step: TimelineStep) -> None:
-        _show(output, step, RESULTS[plan.result][0] if step.what.startswith("outcome") else "")
+        _show(output, step, STYLES.get(plan.result, "yellow") if step.what.startswith("outcome") else "")
 
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
     output.line()

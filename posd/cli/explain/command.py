@@ -56,8 +56,9 @@ def explain(ctx: click.Context, output: Output, codes: tuple[str, ...]) -> None:
 def _find(code: str, language: Language) -> Sequence[CodeEntry]:
     found = table.find(code, language)
     if not found:
-        every = "posd explain lists all of them"
-        raise click.UsageError(f"posd has no code {shown(code)}{table.near(code)} ({every})")
+        meant = " or ".join(table.near(code))
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise click.UsageError(f"posd has no code {shown(code)}{hint} (posd explain lists all of them)")
     return found
 
 

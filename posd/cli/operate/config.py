@@ -254,21 +254,10 @@ def _document(loaded: Config) -> dict[str, object]:
 def _show_profile(loaded: Config, *, as_json: bool) -> None:
     rows = list(profile_entries(loaded))
     if as_json:
+        row_members = ("method", "path", "pointer", "paged", "errors_in_2xx", "document_member", "confirmed")
+        members = ("edition", "access_mode", "operation", "abortable", "replaced")
         document = [
-            {
-                "edition": entry.edition,
-                "access_mode": entry.access_mode,
-                "operation": entry.operation,
-                "method": entry.row.method,
-                "path": entry.row.path,
-                "pointer": entry.row.pointer,
-                "paged": entry.row.paged,
-                "abortable": entry.abortable,
-                "errors_in_2xx": entry.row.errors_in_2xx,
-                "document_member": entry.row.document_member,
-                "confirmed": entry.row.confirmed,
-                "replaced": entry.replaced,
-            }
+            {name: getattr(entry, name) for name in members} | {name: getattr(entry.row, name) for name in row_members}
             for entry in rows
         ]
         click.echo(json.dumps({"file": str(loaded.file), "profile": document}, indent=2))

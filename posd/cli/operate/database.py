@@ -19,6 +19,7 @@ from posd.cli.app.output import Output, counted, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import private_file
 from posd.cli.app.times import moment
+from posd.cli.explain.catalogue import english
 from posd.cli.operate.config import is_own_file
 from posd.storage import backup as backup_file
 from posd.storage.errors import StorageUnavailable, StoreError
@@ -154,16 +155,6 @@ def _stream(api: Api, output: Output) -> Iterator[bytes]:
     return chain((first,), pieces)
 
 
-#: Why something is kept -> words.
-KEPT = {
-    "open": "open: they have no outcome yet",
-    "attention": "somebody has to look at them: posd list --attention, posd print-jobs --attention",
-    "recent": "they ended, or changed, less long ago",
-    "chain": "something that derives from the same original is kept",
-    "sale": "they say that their sale is paid, and a newer attempt of it is kept",
-}
-
-
 @click.command()
 @click.option(
     "--older-than",
@@ -220,8 +211,9 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     output.line(
         f"{verb}: {', '.join(parts)}, of before {moment(report['before'], date=True)}.", "" if dry_run else "green"
     )
+    kept = english("kept")
     for reason, count in sorted(report["kept"].items()):
-        output.line(f"kept {count}: {KEPT.get(reason, reason)}", indent=2)
+        output.line(f"kept {count}: {kept.get(reason, reason)}", indent=2)
     if dry_run:
         return
     if report["bytes_returned"] is None:

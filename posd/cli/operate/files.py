@@ -19,6 +19,7 @@ from posd.cli.app.output import DESCRIPTION, Output, counted
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.streams import drop_lost_output
 from posd.cli.app.times import in_words, moment
+from posd.cli.explain.catalogue import english
 from posd.cli.operate.config import act_as_owner, load_as_owner
 from posd.records.callback_urls import NEW_KEY
 from posd.records.witness import StartedPayment
@@ -210,7 +211,7 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     database = load_as_owner(context(ctx).config_path, as_json=output.as_json).database
     if asks() and not yes:
         aside = Output(as_json=False, stream=sys.stderr)
-        aside.line(KEY_LOST, "yellow")
+        aside.line(english("callback_key")["lost"], "yellow")
         if not click.confirm("Make a new key?", err=True):
             aside.line("Nothing was changed.")
             sys.exit(ExitCode.NOT_DONE)
@@ -223,17 +224,10 @@ def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> N
     output.line(f"A new callback key was made: {made.path}.", "green")
     if made.aside:
         output.line(f"The damaged one is kept as {made.aside}.")
-    output.line(KEY_LOST, "yellow")
+    output.line(english("callback_key")["lost"], "yellow")
     output.line(
         f"{counted(made.open, 'payment')} open: posd asks the terminals for them when it is started. Start posd."
     )
-
-
-#: What is lost with a callback key.
-KEY_LOST = (
-    "Callbacks of payments that are under way are refused with a new key, and the terminals do not send them again. "
-    "posd asks the terminals for such payments; what a search does not find stays in doubt, and a person decides it."
-)
 
 
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
@@ -282,7 +276,7 @@ def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
         ]
     else:
         pairs.append(("backup", "none: a new database"))
-    pairs.append(("present database", OLD[mark.old]))
+    pairs.append(("present database", english("old_file")[mark.old]))
     if mark.replaced:
         pairs.append(("it is kept as", mark.replaced))
     pairs.append(("taken over from it", _taken(counted(mark.taken_over, "payment"), mark.by_id)))
@@ -295,27 +289,12 @@ def _show_plan(aside: Output, database: Path, prepared: RestorePlan) -> None:
         aside.line(line, "yellow")
 
 
-#: How the present database was found -> words.
-OLD = {
-    OldFile.READ: "could be read",
-    OldFile.DAMAGED: "can be read only in part",
-    OldFile.UNREADABLE: "cannot be read at all",
-    OldFile.MISSING: "is not there",
-}
-
-
 def _key_lines(prepared: RestorePlan) -> Iterator[str]:
     """Yield what is to be said about the callback key."""
     keys = prepared.keys
     if keys.aside:
         yield f"The callback key could not be read; it is kept as {keys.aside}."
     if not keys.kept and not keys.added:
-        yield (
-            "There is no callback key, and none in the backup: posd will not start without it. Put "
-            f"it back; only where it is lost: {NEW_KEY}"
-        )
+        yield english("callback_key")["none"].format(new_key=NEW_KEY)
     elif not keys.kept and prepared.mark.old is not OldFile.MISSING:
-        yield (
-            "The callback key of the backup is put into the key file. Where systemd passes the key to posd "
-            "(LoadCredential=callback.key), that one counts: put the lines of the key file below it."
-        )
+        yield english("callback_key")["of_backup"]

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,12 +22,11 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.find_id import LEAST
 from posd.cli.app.output import Output
-from posd.logs.events import EVENTS
+from posd.cli.app.tables import wrap
+from posd.cli.explain.events import EVENTS
 
-# Lines of posd's log: read, selected, and put into words for people.
-
-#: From the least important on.
-LEVELS = ("debug", "info", "warning", "error", "critical")
+#: From the least important on, by journalctl's names (its --priority takes one and all that are more important).
+LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
 #: Longest line that is read as one, in bytes; the journal cuts at 48 KiB.
 MAX_LINE_BYTES = 256 * 1024
 #: Longest line that is shown to people, in characters; --json has all of it.
@@ -36,46 +34,33 @@ MAX_SHOWN = 4000
 #: Fields that stand elsewhere than in the words.
 APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
 
+RED: Mapping[str, Any] = {"fg": "red", "bold": True}
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "debug": {"dim": True},
     "warning": {"fg": "yellow"},
-    "error": {"fg": "red", "bold": True},
-    "critical": {"fg": "red", "bold": True},
+    "error": RED,
+    "critical": RED,
 }
 
 _PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal takes it off, a file keeps it
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _NAME = re.compile(r"{(\w+)}")
 
-
-@dataclass(frozen=True)
-class Selection:
-    """Which lines are wanted; empty: all of them. A line that is none of posd's meets no wish."""
-
-    level: str = ""
-    event: str = ""
-    fields: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def all(self) -> bool:
-        """Whether there are no wishes."""
-        return not (self.level or self.event or self.fields)
-
-    def takes(self, line: Mapping[str, Any] | None) -> bool:
-        """Whether a line is wanted; None is one that is none of posd's."""
-        if line is None or self.all:
-            return self.all
-        level = line.get("level")
-        return (
-            (not self.level or (level in LEVELS and LEVELS.index(level) >= LEVELS.index(self.level)))
-            and line["event"].startswith(self.event)
-            and all(_is(name, str(line.get(name, "")).lower(), value.lower()) for name, value in self.fields.items())
-        )
+#: A line as it is, and what it says; None where it is none of posd's.
+Found = tuple[bytes, dict[str, Any] | None]
 
 
-def _is(name: str, value: str, wanted: str) -> bool:
-    """Whether a field has the value that is wanted; of a payment the beginning of its id will do."""
-    return value == wanted or (name == "transaction" and len(wanted) >= LEAST and value.startswith(wanted))
+def _rank(level: object) -> int:
+    return list(LEVELS).index(str(level)) if str(level) in LEVELS else -1
+
+
+def _is_wanted(line: Mapping[str, Any], level: str, event: str, fields: Mapping[str, str]) -> bool:
+    """Whether a line of posd's is selected; of a payment the beginning of its id will do."""
+    said = {name: str(line.get(name, "")).lower() for name in fields}
+    if len(wanted := fields.get("transaction", "")) >= LEAST:
+        said["transaction"] = said["transaction"][: len(wanted)]
+    enough = not level or _rank(line.get("level")) >= _rank(level)
+    return enough and line["event"].startswith(event) and said == fields
 
 
 def stripped(raw: bytes) -> bytes:
@@ -85,13 +70,11 @@ def stripped(raw: bytes) -> bytes:
 
 def read(raw: bytes) -> dict[str, Any] | None:
     """Return the fields of a line; None where it is none of posd's."""
-    if not raw.startswith(b"{"):
-        return None
-    try:
+    with suppress(ValueError, RecursionError):
         line = msgspec.json.decode(raw)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) and isinstance(line.get("event"), str) else None
+        if isinstance(line, dict) and isinstance(line.get("event"), str):
+            return line
+    return None
 
 
 @dataclass
@@ -107,27 +90,16 @@ class Words:
         if line is None:
             return _cut(shown(raw.decode("utf-8", "replace")))
         level = str(line.get("level", ""))
-        style = STYLES.get(level, {})
         words = f"{self._time(line.get('timestamp'))}  {shown(level):<7}  {_cut(sentence(line))}"
         below = [*self._exception(line.get("exception")), *self._advice(line)]
-        if self.width is None:
-            return "\n".join([words, *(f"    {text}" for text in below)])
-        first = click.style(self._wrapped(words, "    "), **style)
-        return "\n".join([first, *(click.style(self._wrapped(f"    {text}", "      "), dim=True) for text in below)])
+        styled = [(words, 0, STYLES.get(level, {})), *((text, 4, {"dim": True}) for text in below)]
+        return "\n".join(self._wrapped(text, indent, style) for text, indent, style in styled)
 
-    def _wrapped(self, text: str, indent: str) -> str:
-        width = max(self.width or 0, 40)
-        return "\n".join(
-            textwrap.wrap(
-                text,
-                width,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-                drop_whitespace=True,
-                replace_whitespace=False,
-            )
-        )
+    def _wrapped(self, text: str, indent: int, style: Mapping[str, Any]) -> str:
+        if self.width is None:
+            return " " * indent + text
+        first, *rest = wrap(text, max(self.width, 40) - indent - 4)
+        return click.style("\n".join([" " * indent + first, *(" " * (indent + 4) + part for part in rest)]), **style)
 
     def _time(self, stamp: object) -> str:
         try:
@@ -138,30 +110,24 @@ class Words:
             return times.for_programs(at, milliseconds=True)
         return times.short(at, milliseconds=True)
 
-    def _exception(self, chain: object) -> list[str]:
-        if chain is None:
-            return []
-        if not isinstance(chain, list):
-            return [f"exception: {_cut(_value(chain))}"]
-        return [text for number, item in enumerate(chain) for text in self._fault(item, "because of " * (number > 0))]
-
-    def _fault(self, item: object, why: str) -> list[str]:
-        if not isinstance(item, Mapping):
-            return [f"{why}{_cut(_value(item))}"]
-        frames = item.get("frames")
-        calls = [_value(call) for call in frames] if isinstance(frames, list) else []
-        message = f": {_value(item['message'])}" if "message" in item else ""
-        where = f", at {calls[-1]}" if calls else ""
-        hidden = len(calls) > 1 and not self.tracebacks
-        told = [f"{why}{_value(item.get('type'))}{message}{where}" + " (all calls: --traceback)" * hidden]
-        if self.tracebacks:
-            told += [f"  {call}" for call in calls]
-        return told
+    def _exception(self, chain: object) -> Iterator[str]:
+        for number, item in enumerate(chain if isinstance(chain, list) else [] if chain is None else [chain]):
+            why = "because of " if number else ""
+            if not isinstance(item, Mapping):
+                yield f"{why or 'exception: '}{_cut(_value(item))}"
+                continue
+            frames = item.get("frames")
+            calls = [_value(call) for call in frames] if isinstance(frames, list) else []
+            message = f": {_value(item['message'])}" if "message" in item else ""
+            where = f", at {calls[-1]}" if calls else ""
+            hidden = len(calls) > 1 and not self.tracebacks
+            yield f"{why}{_value(item.get('type'))}{message}{where}" + " (all calls: --traceback)" * hidden
+            yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
         """Say what to do, at the first line of an event: repeated under each of them it would help no more."""
         row = EVENTS.get(line["event"])
-        if row is None or not row.do or line.get("level") not in LEVELS[2:] or line["event"] in self._advised:
+        if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []
         self._advised.add(line["event"])
         return [f"→ {row.do}"]
@@ -170,9 +136,13 @@ class Words:
 def sentence(line: Mapping[str, Any]) -> str:
     """Return what a line says: the sentence of its event, then the fields that are not in it, then its name."""
     row = EVENTS.get(line["event"])
-    if row is None or any(name not in line for name in _NAME.findall(_OPTIONAL.sub("", row.says))):
+
+    def has_all(text: str) -> bool:
+        return all(name in line for name in _NAME.findall(text))
+
+    if row is None or not has_all(_OPTIONAL.sub("", row.says)):
         return " ".join([shown(line["event"]), *_pairs(line, ())])
-    said = _OPTIONAL.sub(lambda part: part[1] if all(name in line for name in _NAME.findall(part[1])) else "", row.says)
+    said = _OPTIONAL.sub(lambda part: part[1] if has_all(part[1]) else "", row.says)
     words = _NAME.sub(lambda name: _value(line[name[1]]), said)
     return "  ".join([words, *_pairs(line, _NAME.findall(said)), f"({shown(line['event'])})"])
 
@@ -205,28 +175,22 @@ class NoLog(Exception):
     """There is no log to read; the message says why and what to do."""
 
 
-class Lines:
-    """Lines of a log, and what is to be said after the last of them."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield lines as they come; one that is too long comes in pieces."""
-        while line := self._stream.readline(MAX_LINE_BYTES):
-            if line.rstrip() != NO_ENTRIES:
-                yield line
+def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines as they come; one that is too long comes in pieces."""
+    while line := stream.readline(MAX_LINE_BYTES):
+        if line.rstrip() != NO_ENTRIES:
+            yield line
 
 
 @contextmanager
-def of_file(name: str) -> Iterator[Lines]:
+def of_file(name: str) -> Iterator[Iterator[bytes]]:
     """Read a file, or standard input (`-`). Raise NoLog."""
     if name == STDIN:
-        yield Lines(sys.stdin.buffer)
+        yield _pieces(sys.stdin.buffer)
         return
     try:
         with open(name, "rb") as stream:  # noqa: PTH123 - a name as it was typed, /dev/fd/3 among them
-            yield Lines(stream)
+            yield _pieces(stream)
     except OSError as error:
         if error.filename != name:  # it is of what is written
             raise
@@ -234,58 +198,41 @@ def of_file(name: str) -> Iterator[Lines]:
 
 
 @contextmanager
-def of_journal(unit: str, options: Sequence[str]) -> Iterator[Lines]:
+def of_journal(unit: str, options: Sequence[str]) -> Iterator[Iterator[bytes]]:
     """Read the journal. Raise NoLog where it cannot be read, also after what could be."""
     command = ["journalctl", f"--unit={unit}", "--output=cat", "--no-pager", *options]
+    environment = os.environ | {"LC_ALL": "C", "SYSTEMD_COLORS": "0"}
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(  # noqa: S603 - words of a table and of the caller, no shell
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"LC_ALL": "C", "SYSTEMD_COLORS": "0"},
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment)  # noqa: S603
     except OSError as error:
         raise NoLog(
             f"cannot run journalctl ({error.strerror}); on a machine without systemd name the file that posd's output "
             "goes to, or pipe it: posd logs FILE, … | posd logs -"
         ) from error
-    assert process.stdout is not None  # noqa: S101 - it is a pipe
-    ended = False
-    try:
-        yield Lines(process.stdout)
-        ended = True
-    finally:
-        if not ended:
+    assert process.stdout is not None  # noqa: S101 - both are pipes
+    assert process.stderr is not None  # noqa: S101
+    with process:
+        try:
+            yield _pieces(process.stdout)
+        except BaseException:
             process.terminate()
+            raise
         process.stdout.close()
-        said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
-        code = process.wait()
-        if process.stderr:
-            process.stderr.close()
-    _judge(unit, code, said)
-
-
-def _judge(unit: str, code: int, said: str) -> None:
-    """Raise NoLog where journalctl says that it could not do what it was asked for."""
+        said = process.stderr.read().decode("utf-8", "replace").strip()
     if any(words in said for words in DENIED):
         name = login_name(os.getuid())
         join = f" (sudo usermod -aG systemd-journal {name}, then log in again)" if name else ""
         raise NoLog(
             f"this user may not read the log of {unit}; ask for the group systemd-journal{join}, or call it with sudo"
         )
-    if code:
-        raise NoLog(f"journalctl failed: {'; '.join(said.splitlines()) or f'exit code {code}'}")
+    if process.returncode:
+        raise NoLog(f"journalctl failed: {'; '.join(said.splitlines()) or f'exit code {process.returncode}'}")
 
 
 #: Lines that are shown without --lines; with --follow those before the first new one.
 LINES = 200
 LINES_BEFORE = 20
-#: journalctl's names of our levels (its --priority takes one and all that are more important).
-PRIORITIES = {"debug": "debug", "info": "info", "warning": "warning", "error": "err", "critical": "crit"}
-
-#: A line as it is, and what it says; None where it is none of posd's.
-Found = tuple[bytes, dict[str, Any] | None]
 
 
 @click.command()
@@ -295,7 +242,7 @@ Found = tuple[bytes, dict[str, Any] | None]
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines as they come (Ctrl-C ends it).")
 @click.option("--since", type=parameters.moment, metavar="TIME", help="From then on, as in 10:42, today or -1h.")
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Until then.")
-@click.option("-p", "--level", type=click.Choice(LEVELS), help="Only this level and what is more important.")
+@click.option("-p", "--level", type=click.Choice(list(LEVELS)), help="Only this level and what is more important.")
 @click.option("--event", metavar="NAME", help="Only this event, or those that begin so: payment, webhook.q")
 @click.option("--transaction", metavar="ID", help="Only this payment: its id, or how that begins.")
 @click.option("--print-job", metavar="ID", help="Only this print job.")
@@ -330,19 +277,20 @@ def logs(
         raise click.UsageError("--follow, --since and --until are of the journal; use: tail -f FILE | posd logs -")
     if everything and lines is not None:
         raise click.UsageError("--all or --lines, not both")
-    selection = Selection(level or "", event or "", {name: value for name, value in about.items() if value is not None})
+    fields = {name: value.lower() for name, value in about.items() if value is not None}
+    selects = bool(level or event or fields)
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
     # What only this command can select it has to count as well: the journal counts all lines.
-    counted = file is not None or bool(selection.event or selection.fields)
+    counted = file is not None or bool(event or fields)
     if file is not None:
         source = of_file(file)
     else:
         options = [f"--lines={'all' if newest is None or (counted and not follow) else newest}"]
         options += [f"--since={_in_journal(since)}"] if since else []
         options += [f"--until={_in_journal(until)}"] if until else []
-        options += [f"--priority={PRIORITIES[level]}"] if level else []
+        options += [f"--priority={LEVELS[level]}"] if level else []
         source = of_journal(unit, [*options, "--follow"] if follow else options)
     if output.rich:
         output.line(f"times are {times.here()}", "dim")
@@ -350,14 +298,21 @@ def logs(
     told = False
     try:
         with suppress(KeyboardInterrupt), source as found:
-            selected = _selected(found, selection)
+            every = ((raw, read(raw)) for raw in map(stripped, found))
+            selected: Iterator[Found] = (
+                # A line that is none of posd's meets no wish.
+                (raw, line)
+                for raw, line in every
+                if not selects or (line is not None and _is_wanted(line, level or "", event or "", fields))
+            )
             if newest is not None and counted and not follow:
                 selected = iter(deque(selected, newest))
             told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
     except NoLog as error:
         raise Failure(str(error), ExitCode.NOT_DONE, output) from error
     if not told and not follow:
-        output.note(_nothing(selection, None if file else unit))
+        empty = "the log is empty" if file else f"the journal has no line of {unit} (systemctl status {unit})"
+        output.note("no line of the log matches" if selects else empty)
 
 
 def _in_journal(at: str | date) -> str:
@@ -365,20 +320,6 @@ def _in_journal(at: str | date) -> str:
     if isinstance(at, date):
         return f"{at} 00:00:00"
     return f"@{datetime.fromisoformat(at).timestamp():.0f}"
-
-
-def _nothing(selection: Selection, unit: str | None) -> str:
-    if not selection.all:
-        return "no line of the log matches"
-    return "the log is empty" if unit is None else f"the journal has no line of {unit} (systemctl status {unit})"
-
-
-def _selected(found: Iterable[bytes], selection: Selection) -> Iterator[Found]:
-    for each in found:
-        raw = stripped(each)
-        line = read(raw)
-        if selection.takes(line):
-            yield raw, line
 
 
 def _worded(words: Words, found: Iterable[Found]) -> Iterator[bytes]:

@@ -1,7 +1,6 @@
 """`posd status`: is it all right? `posd metrics`, `openapi` and `completion`."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +13,16 @@ import msgspec
 from posd.base.files import user_name
 from posd.base.text import shown
 from posd.base.times import parse_iso
-from posd.cli.app.cells import shortened, width, wrap
 from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.exit_codes import RESULT_CODES, ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
 from posd.cli.app.output import Output, asked, counted, size
-from posd.cli.app.tables import SHORT_ID, short_ids
+from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import day, here, in_words, moment, short
 from posd.cli.operate.logs import sentence
-from posd.cli.payments.words import RESOLVED_AS, started, state
+from posd.cli.payments.words import started, state
 from posd.client.connection import DEFAULT_SOCKET
 
 Document = Mapping[str, Any]
@@ -35,23 +33,18 @@ REACHABLE: Mapping[bool | None, str] = {True: "yes", False: "NO", None: "not kno
 BACKUP_SECONDS = 2 * 86_400
 #: So many open payments are shown.
 MOST_OPEN = 5
-#: So many ids that begin alike are compared.
-MOST_ALIKE = 50
 #: Where the words beside the labels begin.
 INDENT = 17
 #: What stands beside each terminal.
 TERMINAL = "{:<11}{:<10}{:<14}{}"
-#: Something to type.
-COMMAND = re.compile(r"\b(posd|systemctl) [a-z]|\bsudo [a-z]")
-#: The commands that are to be typed with sudo: what looks into all files, and what writes files of posd's user.
-DOCTOR = re.compile(r"(?<!sudo )posd doctor")
-AS_POSD = re.compile(r"(?<!-- )(?<!\w )posd tls renew")
+#: How commands begin.
+COMMANDS = ("posd ", "systemctl ", "sudo ")
+#: What looks into all files, and what writes files of posd's user.
+DOCTOR, RENEW = "posd doctor", "posd tls renew"
 #: A health check that is told before all others where it is not well: what they say follows from it, or their times do.
 FIRST = ("storage", "configuration", "clock")
 #: What sets a clock, after what tells of it.
 SET_CLOCK = 'posd clock; where it is wrong: sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'
-#: Which terminal of the configuration is another one now, in the words of posd.terminals.identity.
-SWAPPED = re.compile(r"in place of (\S+) into \[\[terminals\]\]")
 #: Where the package keeps the state of posd; it belongs to the user that runs it.
 USUAL_STATE = Path("/var/lib/posd")
 #: Longest that the service manager and its journal may take, in seconds.
@@ -86,14 +79,14 @@ def status(ctx: click.Context, output: Output, watch: bool) -> None:
 
                 refresh(api, output)
                 return
-            document, raw, payments = _ask(api)
-            ids = _beginnings(api, payments or ())
+            document, raw = ask(api)
+            payments = _open_payments(api)
     except ForeignAnswer:
         raise
     except Unreachable as error:
         _down(ctx, output, error)
         sys.exit(ExitCode.UNREACHABLE)
-    found = typed(lines(document, payments, ids), Path(api.socket))
+    found = typed(lines(document, payments), Path(api.socket))
     found = edited(found, Path(context(ctx).config_path))
     if output.as_json:
         output.json(raw)
@@ -107,60 +100,59 @@ def typed(found: Iterable[StatusLine], socket: Path) -> list[StatusLine]:
     at = next((place for place in (socket, socket.parent, USUAL_STATE) if place.exists()), None)
     if at is None or os.geteuid() in (0, at.stat().st_uid):
         return list(found)
-    renew = f"sudo -u {user_name(at.stat().st_uid)} posd tls renew"
-    return [line._replace(todo=AS_POSD.sub(renew, DOCTOR.sub("sudo posd doctor", line.todo))) for line in found]
+    as_posd = {DOCTOR: f"sudo {DOCTOR}", RENEW: f"sudo -u {user_name(at.stat().st_uid)} {RENEW}"}
+    return [line._replace(todo="; ".join(_as_posd(step, as_posd) for step in line.todo.split("; "))) for line in found]
+
+
+def _as_posd(step: str, commands: Mapping[str, str]) -> str:
+    """Return a step with the command that it names, but for one that has a sudo of its own."""
+    named = next((name for name in commands if name in step and "sudo" not in step), None)
+    return step if named is None else step.replace(named, commands[named])
 
 
 def edited(found: Iterable[StatusLine], file: Path) -> list[StatusLine]:
     """Return lines that name the file of the configuration, and the line, where a terminal is to be written anew."""
-    return [line._replace(todo=SWAPPED.sub(lambda match: _at_terminal(match, file), line.todo)) for line in found]
+    return [line._replace(todo=_at_terminal(line.todo, file)) for line in found]
 
 
-def _at_terminal(match: re.Match[str], file: Path) -> str:
+def _at_terminal(todo: str, file: Path) -> str:
+    if " into [[terminals]]" not in todo:  # as posd.terminals.identity says it
+        return todo
     from posd.config import examine
     from posd.config.lines import where
 
     config, _ = examine(file, check_files=False)
-    serials = [item.serial for item in config.terminals] if config is not None else []
-    if match[1] not in serials:
-        return match[0]
-    at, number = where(file, f"terminals[{serials.index(match[1])}].serial")
-    return f"{match[0]}; sudo editor {'' if number is None else f'+{number} '}{at}"
+    for index, item in enumerate(config.terminals if config else ()):
+        at, number = where(file, f"terminals[{index}].serial")
+        swapped = f" in place of {item.serial} into [[terminals]]"
+        todo = todo.replace(swapped, f"{swapped}; sudo editor {'' if number is None else f'+{number} '}{at}")
+    return todo
 
 
-def _ask(api: Api) -> tuple[Document, bytes, Sequence[Document] | None]:
-    """Return the status, or what the till's socket gives of it, the same as it came, and the open payments."""
+def ask(api: Api) -> tuple[Document, bytes]:
+    """Return the status, or what the till's socket gives of it; and the same as it came."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
-        document, raw = reply.body, reply.raw
+        return reply.body, reply.raw  # noqa: TRY300 - what follows is of the other socket
     except Problem as problem:
         if problem.code not in ("forbidden", "not_found"):  # the latter: an older posd
             raise
-        asked_for = {
-            "version": api.get("/version"),
-            "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
-            "terminals": api.get("/terminals", {"check": "true"}),
-        }
-        document = {name: reply.body for name, reply in asked_for.items()}
-        document["terminals"] = document["terminals"]["terminals"]
-        raw = msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
+    asked_for = {
+        "version": api.get("/version"),
+        "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
+        "terminals": api.get("/terminals", {"check": "true"}),
+    }
+    document = {name: reply.body for name, reply in asked_for.items()}
+    document["terminals"] = document["terminals"]["terminals"]
+    return document, msgspec.json.encode({name: msgspec.Raw(reply.raw) for name, reply in asked_for.items()})
+
+
+def _open_payments(api: Api) -> Sequence[Document] | None:
+    """Return the open payments, None where the database cannot be read; health says so."""
     try:
-        return document, raw, api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
-    except Problem:  # the database cannot be read; health says so
-        return document, raw, None
-
-
-def _beginnings(api: Api, payments: Sequence[Document]) -> Mapping[str, str]:
-    """Return of the payments that a person has to look at, as far as they are shown: the id -> what names it alone."""
-    found = {}
-    for item in filter(_needs_a_person, _shown(payments)):
-        whole = item["client_transaction_id"]
-        try:
-            alike = api.get("/transactions", {"id": whole[:SHORT_ID], "limit": str(MOST_ALIKE)}).body["transactions"]
-        except Problem:  # an older posd
-            continue
-        if len(alike) < MOST_ALIKE:
-            found[whole] = short_ids([whole, *(other["client_transaction_id"] for other in alike)])[0]
+        found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
+    except Problem:
+        return None
     return found
 
 
@@ -178,13 +170,8 @@ def headline(document: Document, found: Sequence[StatusLine]) -> str:
     return f"posd: {'PAYMENTS CANNOT BE MADE' if failing else 'not well'}: {', '.join(wrong)}"
 
 
-def lines(
-    document: Document, payments: Sequence[Document] | None, ids: Mapping[str, str] | None = None
-) -> Iterator[StatusLine]:
-    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it.
-
-    `ids`: the id of a payment -> what names it alone; one that is not there is written in full.
-    """
+def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
+    """Yield what the screen shows: of a whole status, or of what the till's socket gives of it."""
     whole = "uptime_seconds" in document
     version = document["version"]
     yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
@@ -205,10 +192,11 @@ def lines(
             words = moment(check["detail"], date=True) if well else in_words(detail, year=True)
             yield StatusLine(name, words, not well, "" if well else SET_CLOCK)
         elif name == "certificate" or not well:
-            todo = check["todo"] if COMMAND.search(check["todo"]) else f"{check['todo']}; posd doctor"
+            named = any(command in check["todo"] for command in COMMANDS)
+            todo = check["todo"] if named else f"{check['todo']}; {DOCTOR}"
             yield StatusLine(name.replace("_", " "), in_words(check["detail"]), not well, "" if well else todo)
     yield from _terminals(document["terminals"])
-    yield from _work(document.get("counters"), payments, ids or {})
+    yield from _work(document.get("counters"), payments)
     if whole:
         yield _disk(document["disk"])
         yield _backup(document)
@@ -283,14 +271,7 @@ def _needs_a_person(payment: Document) -> bool:
     return bool(payment["next_step"] == "ask_person" or payment["phase"] == "in_doubt")
 
 
-def _shown(payments: Sequence[Document]) -> Sequence[Document]:
-    """Return the open payments that the screen has room for, first those that a person has to look at."""
-    return sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
-
-
-def _work(
-    counters: Document | None, payments: Sequence[Document] | None, names: Mapping[str, str]
-) -> Iterator[StatusLine]:
+def _work(counters: Document | None, payments: Sequence[Document] | None) -> Iterator[StatusLine]:
     """Yield what is open, and what needs a person."""
     if payments is None:
         yield StatusLine("payments", "cannot be read", wrong=True, todo="posd doctor")
@@ -305,13 +286,12 @@ def _work(
         doubt > 0 or any(map(_needs_a_person, payments)),
         "posd list --phase in_doubt" if doubt > doubtful else "",
     )
-    shown = _shown(payments)
-    ids = [item["client_transaction_id"] for item in shown]
-    for whole, beginning, item in zip(ids, short_ids(ids), shown, strict=True):
+    # First those that a person has to look at.
+    first = sorted(payments, key=lambda item: not _needs_a_person(item))[:MOST_OPEN]
+    for beginning, item in zip(short_ids([item["client_transaction_id"] for item in first]), first, strict=True):
         person = _needs_a_person(item)
-        todo = _to_settle(item, names.get(whole, whole)) if person else ""
-        yield StatusLine("", f"{names.get(whole, beginning)}  {open_text(item)}", person, todo)
-    if many > len(shown):
+        yield StatusLine("", f"{beginning}  {open_text(item)}", person, _to_settle(item) if person else "")
+    if many > len(first):
         yield StatusLine("", "and more (posd list --open)")
     if counters is None:
         return
@@ -327,13 +307,14 @@ def _work(
         yield StatusLine("quarantine", f"{counted(counters['quarantine'], 'refused callback')} kept (posd quarantine)")
 
 
-def _to_settle(payment: Document, identity: str) -> str:
+def _to_settle(payment: Document) -> str:
     """Return what a person types about an open payment; where its terminal was asked in vain, how to settle it too."""
+    identity = payment["client_transaction_id"]
     asked_for = f"posd reconcile {identity}"
     search = payment.get("last_search")
     if search is None or search["result"] == "found":
         return asked_for
-    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESOLVED_AS)})"
+    return f"{asked_for}; once you know how it ended: posd resolve {identity} RESULT ({', '.join(RESULT_CODES)})"
 
 
 def _disk(disk: Document) -> StatusLine:

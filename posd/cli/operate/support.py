@@ -1,7 +1,7 @@
 """`posd support`: one archive for a person who helps from afar. What it must not hold is not collected, and removed.
 
 Each part is taken by itself: where one cannot be had, the archive says why. Nothing of a payment but its id is in it:
-log lines have allow-listed fields, and the database gives its schema and how many rows there are.
+log lines have allow-listed fields.
 """
 
 import gzip
@@ -16,7 +16,6 @@ import ssl
 import subprocess
 import sys
 import tarfile
-import time
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,14 +41,13 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, size
 from posd.cli.app.parameters import asks
 from posd.cli.app.private_file import write_private_file
-from posd.cli.doctor.database import open_unchanged
+from posd.cli.explain.events import EVENTS
 from posd.cli.operate.config import is_own_file
 from posd.cli.operate.logs import NoLog, of_file, of_journal, read, stripped
+from posd.cli.operate.status import ask as ask_status
 from posd.config import Config, ConfigProblem, examine, parse
 from posd.config.show import toml_lines
-from posd.logs.events import EVENTS
 from posd.logs.output import FIELDS
-from posd.storage import database_files
 from posd.storage.connection import schema_version
 
 #: The newest so many lines of the log, and at most so many bytes of them.
@@ -57,10 +55,8 @@ LOG_LINES = 5000
 LOG_BYTES = 4 * 1024 * 1024
 #: What any other part may have, in bytes: a daemon that is well stays far below it.
 PART_BYTES = 2 * 1024 * 1024
-#: How long the doctor may take, and the counting of one table, in seconds.
+#: How long the doctor may take, in seconds.
 DOCTOR_SECONDS = 240
-COUNT_SECONDS = 20.0
-OPERATIONS_AT_A_TIME = 100_000
 
 #: Lines of the log that have it all in their code: the detail can quote the acquirer's reference.
 DETAIL_LEFT_OUT = frozenset({"payment.attention", "print.attention"})
@@ -129,10 +125,10 @@ class Machine:
 def support(ctx: click.Context, output: Output, file: Path, log: str | None, unit: str, yes: bool) -> None:
     """Write an archive (.tar.gz) for a person who helps from afar.
 
-    It has versions, configuration without secrets, health, doctor, metrics, the last lines of the log, and the schema
-    of the database with the number of rows. No token, metadata, sale, reference, ticket number, authorization code,
-    card data or operator's name is in it. What is in it is shown before it is written. posd need not run, and the
-    configuration need not be right: what cannot be had is named in the archive.
+    It has versions, configuration without secrets, status, doctor, metrics and the last lines of the log. No token,
+    metadata, sale, reference, ticket number, authorization code, card data or operator's name is in it. What is in it
+    is shown before it is written. posd need not run, and the configuration need not be right: what cannot be had is
+    named in the archive.
     """
     if not (yes or asks()):
         raise click.UsageError("there is no terminal to ask on whether to write it: say --yes")
@@ -333,12 +329,8 @@ def _service(machine: Machine) -> str:
     return done.stdout
 
 
-def _health(machine: Machine) -> str:
-    return _json(machine.api.get("/health", also={503}).body)
-
-
 def _status(machine: Machine) -> str:
-    document = msgspec.json.decode(machine.api.get("/status").raw)
+    document = msgspec.json.decode(ask_status(machine.api)[1])
     for terminal in document["terminals"]:
         (terminal.get("commissioned") or {}).pop("by", None)  # the name of an operator
     return _json(document)
@@ -410,37 +402,6 @@ def _known_ids(name: str, value: Any, ids: set[str]) -> Any:
     return UUID.sub(lambda found: found[0] if found[0].lower() in ids else REDACTED, value)
 
 
-def _database(machine: Machine) -> str:
-    path = machine.config.database.path
-    if not path.exists():
-        raise PartUnavailable(f"{path} is not there")
-    document: dict[str, Any] = {"path": str(path), "bytes": {}}
-    for suffix in ("", *database_files.COMPANIONS):
-        with suppress(FileNotFoundError):
-            document["bytes"][path.name + suffix] = path.with_name(path.name + suffix).stat().st_size
-    with open_unchanged(path) as db:
-        for pragma in ("user_version", "application_id", "page_size", "page_count", "freelist_count", "journal_mode"):
-            document[pragma] = db.execute(f"PRAGMA {pragma}").fetchone()[0]
-        rows = db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-        document["rows"] = {name: _count(db, name) for kind, name, _ in rows if kind == "table"}
-        document["schema"] = [sql for _, _, sql in rows if sql]
-    return _json(document)
-
-
-def _count(db: sqlite3.Connection, table: str) -> int | str:
-    """Count the rows of a table, for so long as that may take."""
-    until = time.monotonic() + COUNT_SECONDS
-    db.set_progress_handler(lambda: time.monotonic() > until, OPERATIONS_AT_A_TIME)
-    name = table.replace('"', '""')
-    try:
-        count: int = db.execute(f'SELECT COUNT(*) FROM "{name}"').fetchone()[0]  # noqa: S608 - a table of the schema
-    except sqlite3.Error as error:
-        return f"not counted: {error}"
-    finally:
-        db.set_progress_handler(None, 0)
-    return count
-
-
 def _json(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
@@ -450,10 +411,8 @@ PARTS: Mapping[str, tuple[str, Callable[[Machine], str]]] = {
     "versions.json": ("versions of posd, its packages and this machine", _versions),
     "config.toml": ("the configuration as its file has it, without secrets", _configuration),
     "service.txt": ("what systemd knows of the service and its socket", _service),
-    "health.json": ("the checks of posd status", _health),
-    "status.json": ("all of posd status: disk, backup, configuration, counters, terminals", _status),
+    "status.json": ("all of posd status: checks, disk, backup, configuration, counters, terminals", _status),
     "doctor.json": ("the findings of posd doctor", _doctor),
     "metrics.txt": ("the metrics", _metrics),
     "log.jsonl": (f"the newest lines of the log, at most {LOG_LINES}", _log),
-    "database.json": ("schema, sizes and numbers of rows of the database", _database),
 }

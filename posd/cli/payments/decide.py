@@ -19,50 +19,24 @@ from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, id_argument, json_option
 from posd.cli.app.errors import Failure
-from posd.cli.app.exit_codes import ExitCode, for_transaction
+from posd.cli.app.exit_codes import RESULT_CODES, ExitCode, for_transaction
 from posd.cli.app.find_id import find
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller
 from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof, terminal_option
+from posd.cli.explain.catalogue import english
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
-from posd.cli.payments.words import (
-    NOT_THERE,
-    OPERATIONS,
-    PERHAPS_ANOTHER,
-    RESOLVED_AS,
-    SEARCHES,
-    hint,
-    resolving,
-    words_of,
-)
+from posd.cli.payments.start import TYPES
+from posd.cli.payments.words import hint, resolving, words_of
 from posd.cli.printing.progress import PRINT_JOB
-from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0
 
-RELEASE_MEANS = (
-    "This frees its terminal for other payments. It does not answer {whether}: this {noun} stays open, posd goes on "
-    "asking the terminal, and sends no abort for it any more."
-)
-RESOLVE_MEANS = (
-    "This {does}. It rests on your word alone: look at the terminal's journal and the acquirer's records first. If the "
-    "terminal says otherwise later, that wins."
-)
-LOST_MEANS = (
-    "posd has no record of it: a restore may have lost it. Record what the slip, the terminal's journal or the bank "
-    "shows. The till's call is then answered from this record and never sent again. Where none of them shows it, "
-    "record nothing: the till repeats its call after posd restore --seen."
-)
-RESOLVE_PRINT_MEANS = (
-    "This {does}. It rests on your word alone: look at what is on the paper first. If the terminal says otherwise "
-    "later, that wins."
-)
-ACKNOWLEDGE_MEANS = "This takes the mark {code} off the {noun}, and changes nothing else about it."
-WITHOUT_REFERENCE = "Without --reference, {followed_by} has to name the acquirer's reference itself."
-MAY_RUN = "The terminal may still be running it. Where the customer gave up, stop it first:"
+#: as what a person can resolve a print job.
+PRINT_RESULTS = ("COMPLETED", "FAILED")
 
 
 class Signature(TypedDict):
@@ -145,7 +119,8 @@ def _decide(
             reply = api.post(f"{path}/{decision.verb}", body)
         except Unreachable as error:
             if error.sent:
-                output.note(f"It may have been done all the same; see:  {subject.see.format(id=identity)}", "yellow")
+                see = english("subject")[subject.word.replace(" ", "_")]["see"].format(id=identity)
+                output.note(f"It may have been done all the same; see:  {see}", "yellow")
             raise
     output.json(reply.raw)
     document: Document = reply.body
@@ -194,8 +169,8 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         sys.exit(for_transaction(transaction))
     search = transaction["last_search"]
     operation = words_of(transaction)
-    came = operation.fill(whom or SEARCHES[search["result"]]) if search else "The terminal was not asked."
-    output.line(came.replace("{terminal}", transaction["terminal"]))
+    came = english("search")[whom or search["result"]]["means"] if search else "The terminal was not asked."
+    output.line(operation.fill(came).replace("{terminal}", transaction["terminal"]))
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
@@ -210,17 +185,17 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
 
 
 def _not_the_terminal(api: Api, transaction: Document) -> str | None:
-    """Return what came of a search that has perhaps not asked the terminal; None where it has, or the payment ended."""
+    """Return the code of a search that has perhaps not asked the terminal; None where it has, or the payment ended."""
     search = transaction["last_search"]
     if transaction["outcome"] is not None or search is None or search["result"] == "found":
         return None
     try:
         terminal = api.get(f"/terminals/{quote(transaction['terminal'], safe='')}").body
     except Problem as problem:
-        return NOT_THERE if problem.code == "not_found" else None
+        return "not_there" if problem.code == "not_found" else None
     except Unreachable:
         return None  # what came of the search is told all the same
-    return PERHAPS_ANOTHER if search["result"] == "none" and terminal["identity"]["conflict"] else None
+    return "perhaps_another" if search["result"] == "none" and terminal["identity"]["conflict"] else None
 
 
 @click.command()
@@ -237,7 +212,7 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 
     def explain(aside: Output, transaction: Document) -> None:
         _check_open(output, PAYMENT, transaction, "release")
-        aside.line(words_of(transaction).fill(RELEASE_MEANS))
+        aside.line(words_of(transaction).fill(english("decide")["release"]))
         _warn_running(aside, transaction)
 
     decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
@@ -249,13 +224,13 @@ def release(ctx: click.Context, output: Output, given_id: str, **signature: Unpa
 
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("open=true", jobs="open=true"))
-@click.argument("result", metavar="RESULT", type=click.Choice([*RESOLVED_AS, *PRINT_RESULTS]))
+@click.argument("result", metavar="RESULT", type=click.Choice([*RESULT_CODES, *PRINT_RESULTS]))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
 @click.option(
     "--amount", type=parameters.amount, metavar="AMOUNT", help="Of a payment that a restore lost: its sum, with tax."
 )
 @terminal_option
-@click.option("--type", "kind", type=click.Choice(list(OPERATIONS)), help="The same: what it was; if left out charge.")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="The same: what it was; if left out charge.")
 @click.option("--original", type=click.UUID, metavar="UUID", help="The same: the id of what it was derived from.")
 @click.option("--sale", metavar="KEY", help="The same: the till's key for what was paid.")
 @signed
@@ -284,7 +259,7 @@ def resolve(
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
-    if result in RESOLVED_AS and not signature["yes"] and not asks():
+    if result in RESULT_CODES and not signature["yes"] and not asks():
         raise click.UsageError("say --yes: tills are told from now on what this says of the money")
     facts = {
         "amount": None if amount is None else {"subtotal_iva0": amount},
@@ -300,19 +275,21 @@ def resolve(
     if subject is PAYMENT:
         body["transaction_reference"] = None if reference is None else str(reference)
 
+    said = english("decide")
+
     def explain(aside: Output, document: Document) -> None:
         _check_open(output, subject, document, "resolve")
         if subject is PRINT_JOB:
-            aside.line(RESOLVE_PRINT_MEANS.format(does=PRINT_RESULTS[result]))
+            aside.line(said["resolve_print"].format(does=said[result]))
             return
-        aside.line(RESOLVE_MEANS.format(does=resolving(result, document)))
+        aside.line(said["resolve"].format(does=resolving(result, document)))
         if result == "approved" and reference is None and words_of(document).followed_by:
-            aside.line(words_of(document).fill(WITHOUT_REFERENCE), "yellow")
+            aside.line(words_of(document).fill(said["without_reference"]), "yellow")
         _warn_running(aside, document)
 
     draft = {"client_transaction_id": identity, "type": kind or "charge"}
-    does = resolving(result, draft) if result in RESOLVED_AS else ""
-    lost = None if amount is None else f"{LOST_MEANS}\n\n{RESOLVE_MEANS.format(does=does)}"
+    does = resolving(result, draft) if result in RESULT_CODES else ""
+    lost = None if amount is None else f"{said['lost']}\n\n{said['resolve'].format(does=does)}"
     decision = Decision("resolve", body, f"Book {identity} as {result}?", explain, lost)
     document = _decide(ctx, output, subject, identity, decision, signature)
     if not output.as_json:
@@ -343,7 +320,7 @@ def acknowledge(
             why = f"cannot acknowledge {code}: it is not open for {identity} (open: {others})"
             raise Failure(why, ExitCode.NOT_DONE, output)
         show_attention(aside, subject, {**document, "attention": found})
-        aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=subject.noun(document)))
+        aside.line(english("decide")["acknowledge"].format(code=code, noun=subject.noun(document)))
 
     decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
     document = _decide(ctx, output, subject, identity, decision, signature)
@@ -360,7 +337,7 @@ def _check_open(output: Output, subject: Subject, document: Document, verb: str)
 
 def _warn_running(aside: Output, transaction: Document) -> None:
     if transaction["abortable"]:
-        aside.line(MAY_RUN, "yellow")
+        aside.line(english("decide")["may_run"], "yellow")
         aside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
 
 

@@ -18,8 +18,8 @@ from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import Progress, Subject, show_advice, show_attention, show_list, show_missing_proof
 from posd.cli.app.tables import Id, Layout, Number
 from posd.cli.app.times import moment
+from posd.cli.explain.catalogue import english
 from posd.cli.payments.words import (
-    SEARCH_ENTRIES,
     evidence_text,
     hint,
     meaning,
@@ -183,17 +183,6 @@ PAYMENT = Subject(
     exit_code=for_transaction,
     follow=lambda api, reply, deadline: follow(api, reply.body["client_transaction_id"], deadline=deadline),
     progress=PaymentProgress,
-    see="posd show {id}",
-    started="started on {terminal}: {hint}\nits outcome: posd await {id}",
-    may_run="The {noun} may have started, and then it goes on",
-    in_doubt="The {noun} may have started, and then it goes on",
-    never_started="Nothing was started.",
-    started_before="This call started nothing; an earlier one with the same --id may have.",
-    left_open=(
-        "  its outcome:  posd await {id}\n"
-        "  to stop it:   posd abort {id}\n"
-        "Do not start this {noun} again before its outcome is known."
-    ),
 )
 
 
@@ -299,7 +288,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
             case "amount" if value:
                 text = f"{asked(value)}  ({inline(value)})"
             case "last_search" if value:
-                words = SEARCH_ENTRIES.get(value["result"], value["result"])
+                words = english("history_by")["search"].get(value["result"], value["result"])
                 text = f"{moment(value['at'], date=True)}  {words}"
             case "display":
                 text = f"{value['code']}: {value['text']}"

@@ -14,7 +14,7 @@ from posd.cli.app.find_id import LEAST_FOR_MONEY, find
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
 from posd.cli.payments.show import PAYMENT
-from posd.cli.payments.words import OPERATIONS
+from posd.cli.payments.words import operation
 
 #: parts of the amount that have an option of their own -> its help.
 PARTS: Mapping[str, str] = {
@@ -106,6 +106,7 @@ STARTS = (
         needs_amount=False,
     ),
 )
+TYPES = tuple(row.type for row in STARTS)
 
 
 def _command(row: StartCommand) -> click.Command:
@@ -138,7 +139,7 @@ def _parameters(row: StartCommand) -> Iterator[Callable[[Callable[..., None]], C
     if row.original:
         yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
-        another = f"Although ORIGINAL has another {OPERATIONS[row.type].noun}, or the --sale has one."
+        another = f"Although ORIGINAL has another {operation(row.type).noun}, or the --sale has one."
     yield click.argument("amount", required=False)
     yield terminal_option
     for name, words in PARTS.items():

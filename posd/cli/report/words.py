@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
-from posd.cli.app.advice import Advice, attention_advice
+from posd.cli.app.advice import attention_advice
+from posd.cli.explain.catalogue import Advice
 from posd.cli.payments.words import state, words_of
 from posd.cli.report.days import money
 from posd.cli.report.view import Comparison, ReportView, Row

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 from urllib.parse import quote
 
 import click
@@ -21,18 +21,14 @@ from posd import tls
 from posd.base.text import shown
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.app.parameters import amount
 from posd.cli.app.tables import Layout
 from posd.cli.simulate.keys import Keys
 from posd.cli.simulate.words import OutputThread, as_words
 from posd.cli.simulate.words import as_json as line_as_json
 from posd.simulator import Settings, SettingsError, TerminalGroup
-from posd.simulator.authentication import Auth, KeyPosition, TimestampUnit
 from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
-from posd.simulator.messages import Edition
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
-from posd.simulator.wire import AmountUnit
 
 #: Ports of the terminal profile's default base URLs.
 HTTPS_PORT = 6869
@@ -53,15 +49,20 @@ ASKED_BY = (
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
+#: Settings that --set takes.
+FURTHER = (
+    *("brand", "model", "merchant_id", "wait_seconds", "delivery_timeout", "tip", "unruly", "currency"),
+    *("edition", "auth", "business_code", "key_separator", "timestamp_unit", "key_position", "minute_utc_offset"),
+    *("window_seconds", "encrypt_replies", "clock_offset", "amount_unit", "answer_amount_unit"),
+)
+KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name in FURTHER}
+
 
 @click.command()
 @click.option(
     "--serial", "serials", multiple=True, help="Serial number; repeatable, a terminal for each. [default: SN-0001]"
 )
 @click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="So many terminals: SN-0001, SN-0002, ...")
-@click.option("--brand", default="Simulated", show_default=True, help="Brand that its events and certificate name.")
-@click.option("--model", default="SIM-1", show_default=True, help="Model that its events name.")
-@click.option("--merchant-id", default="MERCHANT-0001", show_default=True, help="merchant_id of the events.")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -106,101 +107,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--virtual", is_flag=True, help="Time passes only when the control API lets it (POST /clock).")
 @click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
 @click.option(
-    "--wait-seconds",
-    type=float,
-    default=60.0,
-    show_default=True,
-    help="How long wait-for-abort waits until it rejects, before --speed; 0: for ever.",
+    "--set",
+    "further",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda _context, _option, pairs: _further(pairs),
+    help="A further setting, as docs/guides/simulator.md has it; repeatable. VALUE can be @FILE: its first line. "
+    f"NAME is one of {', '.join(FURTHER).replace('_', '-')}.",
 )
-@click.option(
-    "--delivery-timeout",
-    type=float,
-    default=10.0,
-    show_default=True,
-    help="Seconds that a receiver of events has to answer; not scaled by --speed.",
-)
-@click.option(
-    "--tip",
-    type=amount,
-    metavar="AMOUNT",
-    help="The cardholder adds this tip on the terminal, to each charge, pre-auth, re-auth and capture.",
-)
-@click.option(
-    "--edition",
-    type=click.Choice(get_args(Edition)),
-    default="classic",
-    show_default=True,
-    help="Of the vendor's documents: paths, methods and refusals.",
-)
-@click.option(
-    "--auth",
-    type=click.Choice(get_args(Auth)),
-    default="none",
-    show_default=True,
-    help="How calls have to be signed, and with hash-encrypt encrypted; others are refused with 401.",
-)
-@click.option(
-    "--business-code",
-    metavar="CODE|@FILE",
-    default="",
-    callback=lambda _context, _option, code: _business_code(code),
-    help="The merchant's code, for --auth. Every user of this machine can see CODE while it runs: give it by @FILE.",
-)
-@click.option("--key-separator", default="___", show_default=True, help="hash-encrypt: between timestamp and password.")
-@click.option(
-    "--timestamp-unit",
-    type=click.Choice(get_args(TimestampUnit)),
-    help="Of the header timestamp. [default: s, with --auth hmac ms]",
-)
-@click.option(
-    "--key-position",
-    type=click.Choice(get_args(KeyPosition)),
-    default="last",
-    show_default=True,
-    help="hash-encrypt: where the member key stands in what is signed.",
-)
-@click.option(
-    "--minute-utc-offset",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="MINUTES",
-    help="hash-encrypt: how far the time zone of the password's minute is ahead of UTC.",
-)
-@click.option(
-    "--window-seconds",
-    type=float,
-    default=300.0,
-    show_default=True,
-    help="How far a timestamp may be from the terminal's clock.",
-)
-@click.option(
-    "--encrypt-replies",
-    type=bool,
-    metavar="yes|no",
-    default=False,
-    help="hash-encrypt: whether answers are encrypted too. [default: no]",
-)
-@click.option(
-    "--clock-offset",
-    type=float,
-    default=0.0,
-    metavar="SECONDS",
-    help="How far the terminal's clock is ahead; below 0: behind.",
-)
-@click.option(
-    "--amount-unit",
-    type=click.Choice(get_args(AmountUnit)),
-    default="main",
-    show_default=True,
-    help="What the terminal takes the numbers of a request to count; for the last two a fraction is refused.",
-)
-@click.option(
-    "--answer-amount-unit",
-    type=click.Choice(get_args(AmountUnit)),
-    help="The same of its answers and events; the ledger is in the main unit. [default: as --amount-unit]",
-)
-@click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
 @click.option("--mdns", is_flag=True, help="Announce over mDNS, on every interface.")
 @click.option(
     "--mdns-interface", multiple=True, metavar="ADDR", help="Announce on the interface of this address; repeatable."
@@ -236,11 +150,12 @@ def simulate(
     show: str | None,
     mdns: bool,
     mdns_interface: tuple[str, ...],
+    further: dict[str, Any],
     **options: Any,
 ) -> None:
     """Run a simulated card terminal that speaks the real wire, or several.
 
-    With --auth it refuses each call that is not signed as the service wants it, or whose timestamp is stale.
+    With --set auth=hmac it refuses each call that is not signed as the service wants it, or whose timestamp is stale.
 
     It runs charge, pre-auth, re-auth, capture, post-tip, void and refund, and answers abort and search, on the paths of
     the local network and on the cloud's with its serial; with --mdns it announces itself. It delivers its events with
@@ -276,6 +191,7 @@ def simulate(
             directory = state or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="posd-simulate-")))
             common = Settings(
                 **options,
+                **further,
                 **_chosen(scenario),
                 host=host,
                 port=port,
@@ -334,18 +250,33 @@ def _write(lines: OutputThread, named: Entry, entry: Entry) -> None:
     lines.write({**named, **entry})
 
 
-def _business_code(code: str) -> str:
-    """Return the code, or the first line of the @FILE that has it."""
-    if not code.startswith("@"):
-        return code
+def _further(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of --set. Raise BadParameter."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        kind = KINDS.get(name.replace("-", "_"))
+        if kind is None:
+            raise click.BadParameter(f"{shown(name)} is not a setting; those that there are stand in --help")
+        try:
+            value = _first_line(value[1:]) if value.startswith("@") else value
+            found[name.replace("-", "_")] = msgspec.convert(value, kind, strict=False)
+        except msgspec.ValidationError as error:
+            words = [word for part in (kind, *get_args(kind)) for word in get_args(part) if isinstance(word, str)]
+            raise click.BadParameter(f"{name}: {' or '.join(words) or error}") from error
+    return found
+
+
+def _first_line(file: str) -> str:
+    """Return the first line of a file: it has what the other users of this machine must not see."""
     try:
-        lines = Path(code[1:]).read_text(encoding="utf-8").split("\n", 1)
+        line = Path(file).read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise click.BadParameter(f"cannot read {shown(code[1:])}: {reason}") from error
-    if not lines[0].strip():
-        raise click.BadParameter(f"the first line of {shown(code[1:])} has no code")
-    return lines[0].strip()
+        raise click.BadParameter(f"cannot read {shown(file)}: {reason}") from error
+    if not line:
+        raise click.BadParameter(f"the first line of {shown(file)} is empty")
+    return line
 
 
 def _chosen(scenario: str) -> dict[str, Any]:

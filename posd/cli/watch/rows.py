@@ -8,8 +8,8 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.cli.app.advice import attention_advice
-from posd.cli.app.cells import shortened
 from posd.cli.app.output import WIDE_COLUMNS, asked
+from posd.cli.app.tables import shortened
 from posd.cli.payments import words
 from posd.cli.printing import progress as print_words
 from posd.cli.terminals.command import why
@@ -127,7 +127,7 @@ def state(row: Row, _now: datetime) -> Text:
     """Return what an open payment waits for, or how it ended."""
     if row.outcome is not None:
         result = row.outcome["result"]
-        return _text(result.replace("_", " "), words.RESULTS.get(result, ("yellow", ""))[0])
+        return _text(result.replace("_", " "), words.STYLES.get(result, "yellow"))
     if row.kind is Kind.PRINT_JOB:
         return _text(print_words.state(row.document), "red" if row.document["phase"] == "in_doubt" else "")
     text = words.state(row.document)

@@ -11,13 +11,14 @@ from rich.text import Text
 
 from posd.base.text import shown
 from posd.cli.app import times
-from posd.cli.app.advice import Advice, attention_advice, next_step, settling
-from posd.cli.app.cells import head, wrap
+from posd.cli.app.advice import attention_advice, next_step, settling
 from posd.cli.app.connection import Api
 from posd.cli.app.output import Output, Pair, asked, counted, inline
+from posd.cli.app.tables import head, wrap
+from posd.cli.explain.catalogue import Advice, english
 from posd.cli.payments import words
 from posd.cli.payments.show import show_all
-from posd.cli.payments.words import SEARCHES, words_of
+from posd.cli.payments.words import words_of
 from posd.cli.printing import progress as print_words
 from posd.cli.printing.command import show_all as show_print_job
 from posd.cli.terminals.command import why
@@ -211,7 +212,7 @@ def became(row: Row, call: str, document: Document) -> tuple[str, str]:
     if call == "abort":
         return f"asked to abort {what(row)}. It may still approve: its outcome is awaited", "green"
     search = document["last_search"]
-    told = words_of(document).fill(SEARCHES.get(search["result"], "{noun}")) if search else "It was not asked."
+    told = words_of(document).fill(english("search")[search["result"]]["means"]) if search else "It was not asked."
     return f"{what(row)} is still open ({words.state(document)}). {told}", "yellow"
 
 

@@ -12,7 +12,9 @@ from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
-SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "posd").rglob("*.py"))
+SOURCES = "\n".join(
+    file.read_text(encoding="utf-8") for pattern in ("*.py", "en.toml") for file in (ROOT / "posd").rglob(pattern)
+)
 
 #: A log event's name as the guide writes it; names of files look alike.
 LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")

@@ -145,11 +145,11 @@ class Progress(ABC):
         self._live.stop()
 
     def now(self, text: str) -> None:
-        """Say what happens now."""
+        """Print what happens now."""
         self._now = Text(shown(text))
 
     def away(self, reason: str) -> None:
-        """Say once that the daemon cannot be reached."""
+        """Print once that the daemon is unreachable."""
         words = f"posd is away; waiting for it ({self.while_away})"
         self._now = Text(shown(words), style="yellow")
         if not self._away:
@@ -157,7 +157,7 @@ class Progress(ABC):
             self._tell(f"{words}: {reason}", "yellow")
 
     def back(self) -> None:
-        """Say that the daemon answers again, where it was away."""
+        """Print that the daemon answers again, where it was away."""
         if self._away:
             self._away = False
             self._tell("posd is back", "green")
@@ -211,7 +211,7 @@ def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) ->
 
 
 def _show_explained(output: Output, advised: Iterable[tuple[str, Advice]]) -> None:
-    """Say how to read more of attentions, of those that this version knows."""
+    """Return how to read more of attentions, of those that this version knows."""
     known = [code for code, advice in advised if is_known(advice)]
     if known:
         output.line(explained_by(known), "dim", indent=2)
@@ -459,7 +459,7 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
 
 
 def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply | None = None) -> NoReturn:
-    """Say why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
+    """Print why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
     progress.close()
     output = progress.output
     if reply is not None:

@@ -15,7 +15,7 @@ SOCKETS = {"till": "tills", "admin": "operators", "feed": "a relay"}
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell of the user and the groups, the socket directory, and the sockets."""
+    """Check the user and the groups, the socket directory, and the sockets."""
     api = shop.settings.local_api
     if of_service(shop.service) is None:
         yield shop.tell("access.no_user", shop.service.last("User"))

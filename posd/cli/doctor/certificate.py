@@ -29,7 +29,7 @@ _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell of the certificate's dates, key, chain and names, and of the CA."""
+    """Check the certificate's dates, key, chain and names, and the CA."""
     subject, private_key, made = shop.certificate, shop.private_key, shop.made
     try:
         subject.open("rb").close()  # what may not be read is told as such
@@ -121,7 +121,7 @@ def _own_chain(shop: DoctorContext) -> Findings:
 
 
 def _names(shop: DoctorContext, leaf: tls.CertificateInfo) -> Findings:
-    """Tell for each name or address that terminals call whether the certificate is made for it."""
+    """Check for each name or address that terminals call whether the certificate is made for it."""
     called: dict[str, list[str]] = {}
     advertised = shop.settings.webhooks.advertise_host
     if advertised:
@@ -182,7 +182,7 @@ def check_callbacks(shop: DoctorContext) -> Findings:
 
 
 def _distrust(shop: DoctorContext) -> Findings:
-    """Tell which devices have refused our certificate, as posd has counted it."""
+    """Report which devices have refused our certificate, as posd has counted it."""
     at = {urlsplit(base_url).hostname: serial for serial, base_url in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])

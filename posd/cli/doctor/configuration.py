@@ -18,7 +18,7 @@ from posd.terminals import trust
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell each problem of the files, and of what they name."""
+    """Yield each problem of the files, and of the files that they name."""
     found = list(_problems(shop))
     yield from found
     if shop.config is None:
@@ -107,7 +107,7 @@ def _file(value: Path | HeaderValue | None) -> Path | None:
 
 
 def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
-    """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
+    """Check for credentials that the configuration names and the unit does not pass, or whose file is missing."""
     source = shop.service.credential(name)
     if source is None:
         yield shop.tell("configuration.no_credential", key, key=key, name=name)
@@ -116,7 +116,7 @@ def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
 
 
 def _rows_of_the_other_edition(shop: DoctorContext) -> Findings:
-    """Tell where the file says of a terminal of the newer edition what the older one has: a row that was copied."""
+    """Check whether a terminal of the newer edition has values of the older one: a copied row."""
     classic, newer = EDITIONS["classic"], EDITIONS["2026"]
     for access_mode in {item.access_mode for item in shop.settings.terminals if item.edition == "2026"}:
         given = shop.settings.profiles["2026"].table(access_mode)

@@ -188,7 +188,7 @@ class DoctorContext:
         return found
 
     def failed(self, check: str, subject: str = "") -> bool:
-        """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""
+        """Return whether an earlier check has failed (about a subject): its consequences are not reported again."""
         return any(
             one.check == check and one.status is CheckStatus.FAILURE and subject in ("", one.subject)
             for one in self.found
@@ -220,7 +220,7 @@ class DoctorContext:
         )
 
     def unseen(self, subject: object, error: OSError) -> CheckFinding:
-        """Say that this user may not look at something."""
+        """Return the finding that this user may not look at something."""
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:
@@ -306,12 +306,12 @@ class _Words:
 
 
 def by_root() -> bool:
-    """Tell whether the person types as root: one who used sudo for this command needs it for the next one too."""
+    """Return whether the person types as root: one who used sudo for this command needs it for the next one too."""
     return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 
 def not_seen(shop: DoctorContext, error: OSError) -> str:
-    """Say why this user may not look at something; without a file the error says it itself."""
+    """Return why this user may not look at something; without a file the error says it itself."""
     return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
 
 

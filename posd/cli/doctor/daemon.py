@@ -110,7 +110,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
 
 
 def check_ports(shop: DoctorContext) -> Findings:
-    """Tell which program has the ports that posd listens on."""
+    """Report which program has the ports that posd listens on."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
     yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port", 0)))
     if metrics is not None:
@@ -118,7 +118,7 @@ def check_ports(shop: DoctorContext) -> Findings:
 
 
 def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
-    """Say of one of them whether it is free, or held by posd, which says that it has the port `actual` (0: unknown)."""
+    """Report whether one of them is free, or held by posd, which says that it has the port `actual` (0: unknown)."""
     given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
         return shop.tell("port.any", listen, **given)

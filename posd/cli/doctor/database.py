@@ -26,7 +26,7 @@ KEY = "database.path"
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell whether there is a database, and what is wrong with it."""
+    """Check whether there is a database, and what is wrong with it."""
     path = shop.settings.database.path
     try:
         if not path.exists():

@@ -24,7 +24,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell which of the daemon's files are open to others, or closed to the daemon."""
+    """Check which of the daemon's files are open to others, or closed to the daemon."""
     for subject, part in PARTS.items():
         yield from shop.permitted(subject, part(shop))
 
@@ -42,7 +42,7 @@ def _directory(shop: DoctorContext) -> Findings:
 
 
 def to_write(shop: DoctorContext, key: str, path: Path, consequence: str, *, made: str = "0700") -> Findings:
-    """Tell where posd cannot make or write a file or directory of its own, which has the mode `made`.
+    """Check where posd cannot make or write a file or directory of its own, which has the mode `made`.
 
     Raise PermissionError.
     """
@@ -103,7 +103,7 @@ def _callback_key(shop: DoctorContext) -> Findings:
 
 
 def _used(shop: DoctorContext) -> bool:
-    """Tell whether the database has known payments, so that its callback key cannot be made anew, as posd judges it."""
+    """Return whether the database has known payments, so that its callback key cannot be made anew."""
     if shop.settings.database.witness.exists():
         return True
     with suppress(OSError, sqlite3.Error), open_unchanged(shop.settings.database.path) as db:
@@ -128,7 +128,7 @@ def _certificate_files(shop: DoctorContext) -> Findings:
 
 
 def _written(shop: DoctorContext) -> Findings:
-    """Tell whether backups and metrics can be written."""
+    """Check whether backups and metrics can be written."""
     backups, textfile = shop.settings.database.backups, shop.settings.metrics.textfile
     if backups.exists():  # else it is made in the state directory
         yield from to_write(shop, "database.path", backups, "no backup can be written there")
@@ -161,7 +161,7 @@ PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
 
 
 def _private(shop: DoctorContext, path: Path, code: str, *, group_may: bool = False) -> CheckFinding:
-    """Tell whether another user may read a secret. A group may read the shop's own key."""
+    """Check whether another user may read a secret. A group may read the shop's own key."""
     if path.stat().st_mode & (stat.S_IRWXO if group_may else OTHERS):
         return shop.tell(f"files.{code}", path, closed="o-rwx" if group_may else "0600")
     return shop.tell("files.group_private" if group_may else "files.private", path)

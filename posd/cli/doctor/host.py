@@ -24,7 +24,7 @@ HOUR_SECONDS = 3600.0
 
 
 def check_clock(shop: DoctorContext) -> Findings:
-    """Tell whether something keeps the clock, and how far those of the terminals are from it."""
+    """Check whether something sets the clock, and how far those of the terminals are from it."""
     state = kernel.state(time.time())
     if state in (Kernel.UNSYNCHRONISED, Kernel.SYNCHRONISED):
         yield shop.tell(f"clock.{'kept' if state is Kernel.SYNCHRONISED else 'alone'}", "this machine")
@@ -71,7 +71,7 @@ LEAST_FILES = 64
 
 
 def check_disk(shop: DoctorContext) -> Findings:
-    """Tell how much room is left where the database lies."""
+    """Check how much room is left where the database is."""
     directory = shop.settings.database.path.parent
     yield from shop.permitted(directory, _room(shop, directory))
 

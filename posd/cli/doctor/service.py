@@ -46,17 +46,17 @@ class Service:
         return [Path(above, name) for key, above in _MADE.items() for name in self.words(key)]
 
     def makes(self, path: Path) -> bool:
-        """Tell whether systemd makes a directory that is not there yet, or one above it."""
+        """Return whether systemd makes a directory that is not there yet, or one above it."""
         return _below(path, self.made)
 
     def hides(self, path: Path) -> bool:
-        """Tell whether the unit keeps a file from the daemon that its user may read."""
+        """Return whether the unit hides a file from the daemon that its user may read."""
         hidden = [*_HOMES] if self.last("ProtectHome") in ("yes", "true", "tmpfs") else []
         hidden += _TEMPORARY if self.last("PrivateTmp") in ("yes", "true") else ()
         return _below(path, map(Path, hidden))
 
     def read_only(self, path: Path) -> bool:
-        """Tell whether the unit keeps the daemon from writing where its user may."""
+        """Return whether the unit stops the daemon from writing where its user may."""
         writable = [Path(word.lstrip("-+")) for word in self.words("ReadWritePaths")]
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 

@@ -38,7 +38,7 @@ REPLY_SECONDS = 10.0
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell of each terminal how far a call comes; keep what its clock says."""
+    """Check for each terminal how far a call comes; store its clock."""
     documents = {item["serial"]: item for item in shop.terminals_of_daemon}
     for terminal, said in zip(shop.terminals, asyncio.run(_all(shop)), strict=True):
         yield said

@@ -96,7 +96,7 @@ def check(given: Context, file_only: bool, as_json: bool) -> None:
 
 
 def _reason(one: "CheckFinding") -> str:
-    """Say what is wrong, and with what: the key alone does not say it where it is not written in the file."""
+    """Return what is wrong, and with which value: the key alone does not say it where it is not in the file."""
     return one.meaning if one.unseen or one.subject == one.key else f"{one.subject}: {one.meaning}"
 
 
@@ -138,7 +138,7 @@ def load_as_owner(config_path: str, *, as_json: bool = False) -> Config:
 
 
 def act_as_owner(file: Path) -> None:
-    """Let root act as the owner of a file's folder until the command ends. Raise ClickException."""
+    """Act as the owner of a file's folder, where root runs this, until the command ends. Raise ClickException."""
     try:
         click.get_current_context().with_resource(acting_as_owner(file))
     except OSError as error:
@@ -146,7 +146,7 @@ def act_as_owner(file: Path) -> None:
 
 
 def is_own_file(path: Path) -> bool:
-    """Tell whether a path is of the files that posd keeps beside its database; it is not for what a command writes."""
+    """Return whether a path is of the files that posd has beside its database; no command may write there."""
     from posd.config import examine, parse
     from posd.storage.database_files import is_own  # few commands write a file
 

@@ -125,7 +125,7 @@ class Words:
             yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
-        """Say what to do, at the first line of an event: repeated under each of them it would help no more."""
+        """Print what to do, at the first line of an event: repeated under each of them it would help no more."""
         row = EVENTS.get(line["event"])
         if row is None or not row.do or _rank(line.get("level")) < _rank("warning") or line["event"] in self._advised:
             return []

@@ -67,7 +67,7 @@ class StatusLine(NamedTuple):
 @json_option
 @click.pass_context
 def status(ctx: click.Context, output: Output, watch: bool) -> None:
-    """Say in one screen whether all is well, and what to do where it is not.
+    """Show in one screen whether all is well, and what to do where it is not.
 
     The first line is the answer; a line that is not well begins with ! and names the next command. Exit code 0: all is
     well. 1: something is not. 3: the daemon does not run, or this user may not ask it.
@@ -380,7 +380,7 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
 
 
 def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
-    """Say what can be found out without it."""
+    """Print what can be found out without it."""
     from posd.config import examine
 
     file = Path(context(ctx).config_path)

@@ -159,7 +159,7 @@ def support(ctx: click.Context, output: Output, file: Path, log: str | None, uni
 
 
 def collect(machine: Machine) -> list[ArchivePart]:
-    """Take every part that can be had, without what must not be in it."""
+    """Collect every part that can be had, without what must not be in it."""
     scrub = Scrubber(machine)
     parts = []
     for name, (says, take) in PARTS.items():

@@ -81,7 +81,7 @@ SHIFT_RULE = (
 
 
 def rules(report: ReportView) -> Sequence[str]:
-    """Say how the totals of a report are made."""
+    """Return how the totals of a report are made."""
     return RULES if report["shift"] is None else (SHIFT_RULE, *RULES[1:])
 
 
@@ -96,7 +96,7 @@ def time(value: datetime) -> str:
 
 
 def title(report: ReportView) -> str:
-    """Say what the report is of."""
+    """Return the title of the report."""
     shift = report["shift"]
     if shift is None:
         first, last = report.days[0], report.days[-1]
@@ -108,7 +108,7 @@ def title(report: ReportView) -> str:
 
 
 def scope(report: ReportView) -> str:
-    """Say in which time zone its times are, and what bounds it."""
+    """Return the time zone of its times, and what bounds it."""
     zone, shift = report["timezone"], report["shift"]
     if shift is None:
         return f"A day is one in {zone}{'' if report.is_over else '; it is not over yet'}"
@@ -120,7 +120,7 @@ def scope(report: ReportView) -> str:
 
 
 def shift_lines(report: ReportView) -> list[str]:
-    """Say what stands out about a shift as a whole."""
+    """Return what stands out about a shift as a whole."""
     shift = report["shift"]
     if shift is None:
         return []
@@ -204,7 +204,7 @@ def state_name(row: Row) -> str:
 
 
 def question(row: Row) -> str:
-    """Say what is not settled about a payment."""
+    """Return what is not settled about a payment."""
     operation = words_of(row)
     match row["section"]:
         case "open":
@@ -230,12 +230,12 @@ def advice(code: str, row: Row) -> Advice:
 
 
 def in_totals(row: Row) -> str:
-    """Say whether its amount is in the totals."""
+    """Return whether its amount is in the totals."""
     return "in the totals" if row["section"] == "counted" else "not in the totals"
 
 
 def unknown_amounts(item: Row) -> str:
-    """Say how many of them have an amount that is not known; empty where all are known."""
+    """Return how many of them have an unknown amount; empty where all are known."""
     return f" and {item['unknown']} of unknown amount" if item["unknown"] else ""
 
 
@@ -245,7 +245,7 @@ def clock_mark(report: ReportView) -> str:
 
 
 def open_line(report: ReportView) -> str:
-    """Say in one line what is left out of the totals and may yet belong there; empty where nothing is."""
+    """Return one line of what is left out of the totals and may yet belong there; empty where nothing is."""
     items = [row for row in report.marked("in_question") if row["section"] != "counted"]
     if not items:
         return ""
@@ -264,13 +264,13 @@ def unlisted(report: ReportView) -> str:
 
 
 def elsewhere(report: ReportView) -> str:
-    """Say how many payments need attention that are not in the report."""
+    """Return how many payments need attention that are not in the report."""
     where = "other days" if report["shift"] is None else "other shifts"
     return f"Payments of {where} that need attention too: {report['attention_elsewhere']} (posd list --attention)."
 
 
 def wrong_clocks(report: ReportView) -> str:
-    """Say which terminals have a clock that is wrong."""
+    """Return which terminals have a clock that is wrong."""
     serials = ", ".join(report["wrong_clocks"])
     return (
         f"What {serials} said of the time cannot be: set its clock. Until then its payments stand at the time of the "
@@ -296,7 +296,7 @@ SHOWN = 5
 
 
 def notes(row: Row) -> list[str]:
-    """Say what stands out about a payment that is settled."""
+    """Return what stands out about a payment that is settled."""
     if (fixed := row.get("correction")) is not None:
         now = "open again" if fixed["now"] is None else f"counts {money(fixed['now'])} now"
         return [f"shift {fixed['shift']} has counted {money(fixed['was'])}, it {now} ({state_name(row)})"]

@@ -280,17 +280,17 @@ def _first_line(file: str) -> str:
 
 
 def _chosen(scenario: str) -> dict[str, Any]:
-    """Tell a scenario's name from a file of the user's own."""
+    """Return the setting of a scenario by its name, or by a file of the user's own."""
     if scenario.endswith(".toml") or "/" in scenario:
         return {"scenario_file": Path(scenario)}
     return {"scenario": scenario}
 
 
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
-    """Make the settings of the terminals, with what they have in common, and their directories and certificates.
+    """Return the settings of the terminals, with what they have in common, and make their directories and certificates.
 
     One has the state directory and the ledger for itself; of several each has a directory and a ledger by its serial
-    in there, and ports count up. Raises SettingsError, TlsError and OSError.
+    in there, and ports count up. Raise SettingsError, TlsError and OSError.
     """
     made = []
     for number, serial in enumerate(serials):
@@ -319,7 +319,7 @@ def _with_certificate(settings: Settings) -> Settings:
 
 
 def split_address(text: str, option: str, example: str) -> tuple[str, int]:
-    """Split HOST:PORT. Raises SettingsError, which names the option."""
+    """Split HOST:PORT. Raise SettingsError, which names the option."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdigit()):
         raise SettingsError(f"{option} {text!r} must be HOST:PORT, for example {example}")

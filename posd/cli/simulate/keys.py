@@ -52,7 +52,7 @@ class Keyboard:
         self._give_back()
 
     def ask(self, typed: Callable[[str], None]) -> None:
-        """Let a person type a line, seen and corrected as anywhere; `typed` is called with it."""
+        """Read lines that a person types, shown and corrected as anywhere; call `typed` with each."""
         self._typed = typed
         self._set(_unflushed(self._before))
 
@@ -89,7 +89,7 @@ class Keyboard:
             self._loop.remove_reader(_STDIN)
 
     def _single_keys(self) -> None:
-        """Let each key come at once. In one step: between two, Ctrl-C would throw away what was typed before it."""
+        """Read each key at once. In one step: between two, Ctrl-C would drop what was typed before it."""
         attributes = _unflushed(termios.tcgetattr(_STDIN))
         attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z stay what they are
         attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0

@@ -328,9 +328,9 @@ useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials
 ssh-keygen -q -t ed25519 -N '' -f /etc/posd/credentials/copy.key
 install -D -o backup-server /etc/posd/credentials/copy.key.pub /home/backup-server/.ssh/authorized_keys
-sed 's/backup@backup.example/backup-server@localhost/' /usr/share/doc/posd/examples/copy.example > /etc/posd/copy
+sed 's/backup@backup.example/backup-server@127.0.0.1/' /usr/share/doc/posd/examples/copy.example > /etc/posd/copy
 chmod 755 /etc/posd/copy
-ssh-keyscan localhost > /etc/posd/copy.hosts
+ssh-keyscan 127.0.0.1 > /etc/posd/copy.hosts
 """
 
 

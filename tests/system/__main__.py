@@ -15,7 +15,7 @@ from tests.system.report import Report, Skipped
 #: part -> what it looks at.
 PARTS = {
     "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
-    "deb": "the package: built, also from its source package, installed on a bare Debian, upgraded, refused, removed, purged",
+    "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
     "machine": "the pages of the operations guide on a database or a machine in trouble, as they stand",
     "morning": "a week without power, and much is wrong: a person mends it by posd status and what it says",

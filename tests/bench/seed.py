@@ -36,7 +36,7 @@ DECLINED_OF_CYCLE = 6
 DECLINED = (*events.APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 #: The newest payment is this old; each one before it is older by so much.
 _NEWEST = timedelta(hours=1)
-_APART = timedelta(seconds=40)
+APART = timedelta(seconds=40)
 #: Payments whose rows are handed to SQLite at one time.
 _CHUNK = 1_000
 #: Kept in memory while it is filled, in KiB: ids are random, so that any page of their indexes may be the next.
@@ -226,27 +226,30 @@ _WORDS = (
 )
 
 
-async def fill(path: Path, courses: Courses, count: int, *, terminals: int) -> None:
+async def fill(
+    path: Path, courses: Courses, count: int, *, terminals: int, since: int = 0, newest: datetime | None = None
+) -> None:
     """Add so many payments, the oldest first, to the database at `path`, made where there is none.
 
-    No other process may have it open. It can be cancelled: a million take some minutes.
+    So many newer ones than these there will be (`since`); the last of all is of `newest`. No other process may have
+    the database open. It can be cancelled: a million take some minutes.
     """
+    newest = newest or datetime.now(UTC) - _NEWEST
     with closing(open_database(path)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}", "foreign_keys = OFF"):
             db.execute(f"PRAGMA {pragma}").close()
         db.execute("BEGIN")
-        agos = range(count, 0, -1)
+        agos = range(since + count, since, -1)
         for first in range(0, count, _CHUNK):
-            _add(db, courses, agos[first : first + _CHUNK], terminals)
+            _add(db, courses, agos[first : first + _CHUNK], terminals, newest)
             await asyncio.sleep(0)
         db.execute(_WORDS)
         db.execute("COMMIT")
         db.execute("PRAGMA journal_mode = WAL").close()
 
 
-def _add(db: sqlite3.Connection, courses: Courses, agos: Iterable[int], terminals: int) -> None:
+def _add(db: sqlite3.Connection, courses: Courses, agos: Iterable[int], terminals: int, newest: datetime) -> None:
     event = (numbers.newest(db, "events") // BLOCK + 1) * BLOCK
-    newest = datetime.now(UTC) - _NEWEST
     made: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _OWNERS}
     for ago in agos:
         course, own = courses.of(ago), identity(ago)
@@ -256,7 +259,7 @@ def _add(db: sqlite3.Connection, courses: Courses, agos: Iterable[int], terminal
             "turned": turned,
             "TURNED": turned.upper(),
             "terminal": terminal(ago, terminals),
-            "minute": iso(newest - ago * _APART)[:17],
+            "minute": iso(newest - ago * APART)[:17],
             "sale": sale(ago),
             "ticket": ticket(ago),
             "first_event": event,

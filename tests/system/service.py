@@ -239,6 +239,15 @@ def put_back(machine: Machine, check: Check) -> None:
     assert shop.result(shop.charge(machine)) == "approved"
 
 
+def removed(machine: Machine, check: Check) -> None:
+    """The file of the till's socket is removed: posd says so, and what it says mends that."""
+    machine.run("rm", "/run/posd/till.sock")
+    shown = machine.run("posd", "status", check=False).stdout
+    check.note(shown)
+    machine.run(*re.findall(r"> sudo (systemctl .+)", shown)[0].split())
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
 def failing(machine: Machine, check: Check) -> None:
     """A start that fails again and again while a till calls is tried for ever: once the cause is gone it runs."""
     drop_in = "/etc/systemd/system/posd.service.d/failing.conf"
@@ -404,6 +413,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     restarted,
     killed,
     put_back,
+    removed,
     failing,
     mistaken,
     stopped,

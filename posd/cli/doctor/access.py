@@ -137,7 +137,7 @@ def _socket_directory(shop: DoctorContext, directory: Path) -> Findings:
 def _socket(shop: DoctorContext, path: Path, group: str, users: str) -> SubjectFinding:
     if not path.exists():
         meaning = f"posd runs, but its socket for {users} is not there"
-        return failure(path, meaning, "restart posd", *shop.systemctl("restart"))
+        return failure(path, meaning, "restart posd and its socket", *shop.systemctl("restart", "posd.socket"))
     found = path.stat()
     owner = group_name(found.st_gid)
     permissions = stat.S_IMODE(found.st_mode)

@@ -31,7 +31,7 @@ SHOP = 1_000
 SCALE = SHOP / PAYMENTS
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DISK_GB = 16
-WIDTH, HEIGHT, LEFT, TOP = 720, 320, 40, 20
+WIDTH, HEIGHT, LEFT, TOP = 720, 320, 50, 20
 
 
 class Day(NamedTuple):
@@ -84,7 +84,7 @@ def draw(found: Sequence[Day]) -> str:
     """Return the picture."""
 
     def at(day: float, gigabytes: float) -> str:
-        x, y = LEFT + day / len(found) * (WIDTH - LEFT - 20), TOP + (1 - gigabytes / DISK_GB) * (HEIGHT - TOP - 40)
+        x, y = LEFT + day / len(found) * (WIDTH - LEFT - 30), TOP + (1 - gigabytes / DISK_GB) * (HEIGHT - TOP - 40)
         return f"{x:.0f},{y:.1f}"
 
     def text(day: float, gigabytes: float, words: str, more: str = "") -> str:
@@ -107,8 +107,8 @@ def draw(found: Sequence[Day]) -> str:
             *(f'<polyline stroke="#ccc" points="{at(0, size)} {at(end, size)}"/>' for size in range(0, DISK_GB + 1, 4)),
             *(text(day, -0.9, f"day {day}", ' text-anchor="middle"') for day in range(100, end + 1, 100)),
             text(end * 0.03, 15, f"{SHOP} payments a day, {RETENTION_DAYS} days kept, {KEEP} backups; a disk of 16 GB"),
-            text(end * 0.03, last.most + 0.9, f"while a backup is made: {last.most:.1f} GB"),
-            text(end * 0.7, last.database + 0.5, f"backups: {last.backups - last.database:.1f} GB"),
+            text(end * 0.7, last.most + 0.4, f"while a backup is made: {last.most:.1f} GB"),
+            text(end * 0.7, last.database + 0.6, f"backups: {last.backups - last.database:.1f} GB"),
             text(end * 0.7, 0.5, f"database: {last.database:.1f} GB", ' fill="white"'),
             "</svg>\n",
         ]

@@ -41,8 +41,10 @@ def run(report: Report, scratch: Path) -> None:
             return
         for look in LOOKS:
             with report.check(PART, str(look.__doc__)) as check:
-                look(Seen(str(look.__doc__), machine, check))
-                shop_again(machine)
+                try:
+                    look(Seen(str(look.__doc__), machine, check))
+                finally:
+                    shop_again(machine)
     finally:
         machine.close()
 
@@ -331,6 +333,7 @@ def two(page: Seen) -> None:
     until(lambda: "10.99.0.17:6868\tmdns" in machine.out("posd", "terminals"), "it is found", 60)
     paid(machine, "SN-0005")
     terminal(machine, "SN-0005", 17, "--mdns-interface", "10.99.0.17", "--scenario", "by-hand")
+    until(lambda: "10.99.0.17:6868\tmdns" in machine.out("posd", "terminals"), "it is found again", 60)
     identity = pay(machine, "SN-0005", "--no-wait")["client_transaction_id"]
     terminal(machine, "SN-0005", 15, state="claims")
     announce(machine, "SN-0005", 15, PORTS["http"])

@@ -198,7 +198,7 @@ class Program:
 
 
 class SimulatedTerminal:
-    """The simulated terminal of a sandbox, by the control API of `posd simulate` (docs/simulator.md).
+    """The simulated terminal of a sandbox, by the control API of `posd simulate` (docs/guides/simulator.md).
 
     A refusal of that API raises SandboxFailed.
     """
@@ -342,7 +342,7 @@ class Sandbox:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Log lines of the running daemon, oldest first (docs/logs.md)."""
+        """Log lines of the running daemon, oldest first (docs/reference/logs.md)."""
         return list(self._programs[DAEMON].lines)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of pytest for the tests of a till: posd and a simulated terminal as processes (docs/testing.md).
+"""Fixtures of pytest for the tests of a till: posd and a simulated terminal as processes (docs/guides/testing.md).
 
 In the conftest.py at the root of the tests:
 

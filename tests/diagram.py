@@ -1,4 +1,4 @@
-"""`python -m tests.diagram`: draws docs/lifecycle.svg from the lifecycle table of the core.
+"""`python -m tests.diagram`: draws docs/pictures/lifecycle.svg from the lifecycle table of the core.
 
 Arrows between states of the terminal come from `TRANSITIONS` alone, the results from `RESULTS`, what the cashier reads
 of what is open from the table of `display`. What is written here is where a box stands, the words of the ends, and how
@@ -17,7 +17,7 @@ from posd.payments.lifecycle import FINALS, STATUSES, TRANSITIONS, Status
 from posd.payments.model import RESULTS, OperationType, Result
 from posd.records.model import Phase
 
-FILE = Path(__file__).parents[1] / "docs" / "lifecycle.svg"
+FILE = Path(__file__).parents[1] / "docs" / "pictures" / "lifecycle.svg"
 
 #: A box is named by the word of the wire that it shows.
 STARTING, IN_DOUBT, NOT_STARTED = str(Phase.STARTING), str(Phase.IN_DOUBT), str(Result.NOT_STARTED)

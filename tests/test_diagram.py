@@ -1,4 +1,4 @@
-"""docs/lifecycle.svg is drawn from the lifecycle table, and shows all of it."""
+"""docs/pictures/lifecycle.svg is drawn from the lifecycle table, and shows all of it."""
 
 from xml.etree import ElementTree as Xml
 

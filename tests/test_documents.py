@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted(
-    path for pattern in ("*.md", "docs/*.md", "docs/recipes/*.md", "tests/*.md") for path in ROOT.glob(pattern)
-)
+DOCUMENTS = sorted(path for pattern in ("*.md", "docs/**/*.md", "tests/*.md") for path in ROOT.glob(pattern))
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 #: Words of the README: it says what posd is, and where to read on.
@@ -78,7 +76,7 @@ def test_the_readme_is_short() -> None:
 
 #: How comments of the code cite a heading of a document.
 CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
-CITED_IN = {"architecture": ROOT / "docs/architecture.md", "terminal API": ROOT / "docs/terminal-api.md"}
+CITED_IN = {"architecture": ROOT / "docs/design/architecture.md", "terminal API": ROOT / "docs/design/terminal-api.md"}
 
 
 def test_every_heading_that_the_code_cites_is_there() -> None:
@@ -94,7 +92,7 @@ def test_every_heading_that_the_code_cites_is_there() -> None:
 
 
 def test_each_class_of_the_glossary_stands_in_the_file_that_it_names() -> None:
-    for row in (ROOT / "docs" / "glossary.md").read_text().splitlines():
+    for row in (ROOT / "docs" / "design" / "glossary.md").read_text().splitlines():
         classes = re.findall(r"`([A-Z]\w+)`", row)
         where = [(ROOT / "posd" / file).read_text() for file in re.findall(r"`([a-z_/]+\.py)`", row)]
         for name in classes:

@@ -1,7 +1,7 @@
-"""The examples of the documents run as they stand, in the place that docs/first-payment.md makes.
+"""The examples of the documents run as they stand, in the place that docs/start/first-payment.md makes.
 
-What needs a whole system (docs/install.md) is done by `tests.system`, the recipes by tests/recipes, docs/commands.md
-and docs/operations.md by tests/cli/manual, docs/streams.md by tests/e2e. Every other command line is at least parsed.
+`tests.system` does what needs a whole system (docs/guides/install.md), tests/recipes the recipes, tests/cli/manual
+commands.md and operations.md, tests/e2e streams.md. Every other command line is at least parsed.
 """
 
 import ast
@@ -97,11 +97,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Type the set-up of docs/first-payment.md, with the terminal of docs/simulator.md that can be controlled."""
+    """Type the set-up of docs/start/first-payment.md, with the controllable terminal of docs/guides/simulator.md."""
     directory = tmp_path_factory.mktemp("p")
     here = Place(directory, {port: ports.reserve() for port in ("8443", "6869", "6870")})
-    configure, _terminal, daemon, *_ = blocks("docs/first-payment.md", "bash")
-    terminal, _, posd_run = blocks("docs/simulator.md", "bash")[0].partition("posd run")
+    configure, _terminal, daemon, *_ = blocks("docs/start/first-payment.md", "bash")
+    terminal, _, posd_run = blocks("docs/guides/simulator.md", "bash")[0].partition("posd run")
     assert posd_run
     here.run(configure.replace("export POSD_CONFIG=", "# "))
     shells = [here.start(terminal)]
@@ -119,13 +119,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_the_first_payment_and_the_bad_day_end_approved(place: Place, number: int) -> None:
-    said = place.run(blocks("docs/first-payment.md", "bash")[number])
+    said = place.run(blocks("docs/start/first-payment.md", "bash")[number])
     outcome = list(documents(said))[-1]
     assert outcome.get("result") == "approved", said
 
 
 def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
-    block = next(block for block in blocks("docs/simulator.md", "bash") if "by-hand" in block)
+    block = next(block for block in blocks("docs/guides/simulator.md", "bash") if "by-hand" in block)
     said = place.run(block.replace("# … the till starts a payment …", BEGINS) + "wait")
     assert '"serial"' in said
     ended = json.loads((place.directory / "by-hand.json").read_text("utf-8"))
@@ -133,18 +133,18 @@ def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
 
 
 def test_a_scenario_of_ones_own_begins_as_one_that_is_there(place: Place) -> None:
-    block = next(block for block in blocks("docs/simulator.md", "bash") if "mine.toml" in block)
+    block = next(block for block in blocks("docs/guides/simulator.md", "bash") if "mine.toml" in block)
     place.run(block.splitlines()[0])
     assert "steps" in tomllib.loads((place.directory / "mine.toml").read_text("utf-8"))
 
 
 def test_metrics_are_read_both_ways(place: Place) -> None:
-    said = place.run(blocks("docs/metrics.md", "sh")[0])
+    said = place.run(blocks("docs/reference/metrics.md", "sh")[0])
     assert said.count("# HELP posd_build_info") == 2
 
 
 def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> None:
-    whole, *parts = blocks("docs/client.md", "python")
+    whole, *parts = blocks("docs/guides/client.md", "python")
     program = tmp_path / "charge.py"
     program.write_text(whole)
     environment = place.environment | {"POSD_SOCKET": str(place.directory / "run" / "till.sock")}
@@ -176,7 +176,7 @@ def documents(said: str) -> Iterator[Any]:
 def run(statement: ast.stmt, names: dict[str, Any]) -> None:
     """Run one statement of a page; posd may refuse it, for the payment has ended."""
     with suppress(Problem):
-        exec(compile(ast.Module([statement], []), "docs/client.md", "exec"), names)
+        exec(compile(ast.Module([statement], []), "docs/guides/client.md", "exec"), names)
 
 
 def typed(document: Path) -> Iterator[str]:

@@ -132,7 +132,7 @@ def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -
 def test_the_command_for_head_office_s_server_is_in_the_package_where_its_document_says() -> None:
     target = BUILD["OF_FLEET"]["packaging/nats/lanes"]
     assert Path(target).parent == Path(BUILD["HOME"], "bin")  # what is there can be run
-    assert f"`/{target}`" in (ROOT / "docs" / "fleet.md").read_text()
+    assert f"`/{target}`" in (ROOT / "docs" / "guides" / "fleet.md").read_text()
 
 
 def test_a_document_of_the_package_links_to_no_file_that_is_not_in_it() -> None:
@@ -150,8 +150,9 @@ def test_a_document_of_the_package_links_to_no_file_that_is_not_in_it() -> None:
 
 def test_what_is_of_head_office_and_what_is_evidence_is_not_on_a_till() -> None:
     names = {str(path.relative_to(ROOT)) for path in BUILD["packaged"]()}
-    assert names.isdisjoint({*BUILD["OF_FLEET"], *(f"docs/{name}.md" for name in BUILD["EVIDENCE"])})
-    assert all((ROOT / f"docs/{name}.md").exists() for name in BUILD["EVIDENCE"])
+    assert names.isdisjoint({*BUILD["OF_FLEET"], *(f"docs/{name}.md" for name in BUILD["FOR_DEVELOPERS"])})
+    assert not any(name.startswith("docs/evidence/") for name in names)
+    assert all((ROOT / f"docs/{name}.md").exists() for name in BUILD["FOR_DEVELOPERS"])
 
 
 def test_every_unit_names_a_page_that_says_what_it_does() -> None:

@@ -1,4 +1,4 @@
-"""Every metric of the daemon: name, kind, labels, and meaning. docs/metrics.md shows the same table.
+"""Every metric of the daemon: name, kind, labels, and meaning. docs/reference/metrics.md shows the same table.
 
 A label has few values, and none from unknown peers: terminals are those of the fleet, the rest are posd's own words.
 Counters start at 0 with the process.
@@ -74,7 +74,7 @@ FAMILIES: Mapping[str, Family] = table(
     counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
     counter(
         "posd_limit_reached_total",
-        "Times a terminal, a process, a user or the disk reached a limit, and something was refused (docs/hostile.md).",
+        "Refusals at a limit of a terminal, a process, a user or the disk (docs/reference/resource-limits.md).",
         "limit",
     ),
     counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),

@@ -2,7 +2,8 @@
 
 A sender is authentic: a terminal with a valid token, or a program on this machine that may open a socket.
 `posd.httpd.admission` limits unknown senders on the LAN. The response beyond a limit can be retried (429, 503), and
-other senders are not affected. docs/hostile.md shows this table; `posd_limit_reached_total` counts the refusals.
+other senders are not affected. `posd_limit_reached_total` counts refusals. docs/reference/resource-limits.md has this
+table.
 
 A limit for a day is a budget: full at the start of the process, and refilled within a day. So a sender with a used
 budget is admitted again at that rate, not only the next day.

@@ -241,7 +241,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         "A limit of what one program may have is reached",
         "one process or user has too many connections or streams, or has started too much today; ask again later",
         {
-            "limit": Annotated[str, Meta(description="which one (docs/hostile.md)")],
+            "limit": Annotated[str, Meta(description="which one (docs/reference/resource-limits.md)")],
             "retry_after_seconds": Annotated[int, Meta(description="after which it is worth to ask again")],
         },
         next_step=StartStep.SAME_CALL,

@@ -33,7 +33,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
     words: str
 
 
-#: Ends of any stream, sent as a message without an id (docs/streams.md).
+#: Ends of any stream, sent as a message without an id (docs/guides/streams.md).
 ENDS = (
     StreamMessage("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),

@@ -37,7 +37,7 @@ from posd.storage.changes import Hub
 STREAM = "text/event-stream"
 DOCUMENT = "application/json"
 
-# Documents of posd's own messages in event streams (docs/streams.md).
+# Documents of posd's own messages in event streams (docs/guides/streams.md).
 
 
 class Notice(msgspec.Struct, frozen=True):

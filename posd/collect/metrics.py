@@ -1,4 +1,4 @@
-"""Counts of a collector, values of the fleet from the tables, and the metrics of both (docs/metrics.md has the table).
+"""Counts of a collector, values of the fleet, and the metrics of both (table: docs/reference/metrics.md).
 
 No label has a lane: a lane could invent any number of them. The tables name the lanes.
 """

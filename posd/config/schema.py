@@ -32,7 +32,7 @@ WebhookSignature = Literal["wh-business-code-base64", "wh-secret-body-hex", "wh-
 
 #: Authentication of calls to a terminal, besides the headers.
 AUTHS: Final[tuple[Auth, ...]] = ("none", "hash-encrypt", "hmac")
-#: Kinds of signature of a terminal's webhooks (docs/real-terminals.md).
+#: Kinds of signature of a terminal's webhooks (docs/guides/real-terminals.md).
 WEBHOOK_SIGNATURES: Final[tuple[WebhookSignature, ...]] = (
     "wh-business-code-base64",
     "wh-secret-body-hex",

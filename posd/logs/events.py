@@ -267,15 +267,15 @@ EVENTS: Final[Mapping[str, LogEvent]] = {
         "a limit was reached ({code}: {detail})[ by process {pid}][ of user {uid}]; what came past it was refused, and "
         "nothing of it was sent",
         "Find the program and what it does without end; the others go on. Where the disk is short (free_for_…), free "
-        "it: first print jobs and quarantine are refused, then payments. docs/hostile.md lists the limits.",
+        "it: first print jobs and quarantine are refused, then payments. Limits: docs/reference/resource-limits.md.",
     ),
     "stream.cut_off": _row(
         "warning",
         "kind seconds uid transaction",
         "a client took nothing of its stream ({kind})[ of payment {transaction}] for {seconds} s and was cut off"
         "[; it runs as user {uid}]",
-        "Nothing for posd: the client can go on where it was (docs/streams.md). If it comes again, find the program "
-        "that opens a stream and does not read it.",
+        "Nothing for posd: the client can go on where it was (docs/guides/streams.md). If it comes again, find the "
+        "program that opens a stream and does not read it.",
     ),
     "listener.no_answer": _row(
         "error",
@@ -494,7 +494,7 @@ EVENTS: Final[Mapping[str, LogEvent]] = {
         "warning",
         "version",
         "the NATS server is of version {version}: it can lose messages that it has acknowledged, where power fails",
-        "Upgrade it to 2.9.21 or later. What it loses is sent again; until then head office lacks it (docs/fleet.md).",
+        "Upgrade it to 2.9.21 or later (docs/guides/fleet.md). What it loses is sent again; until then it is missing.",
     ),
     "relay.begun": _row("info", "before detail", "the relay began to send the database {detail}[, after {before}]"),
     "relay.overtaken": _row("info", "detail", "another message came first: {detail}; the relay goes on behind it"),

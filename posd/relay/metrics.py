@@ -1,4 +1,4 @@
-"""Counts of the relay, and its metrics. docs/metrics.md shows the same table."""
+"""Counts of the relay, and its metrics. docs/reference/metrics.md shows the same table."""
 
 import time
 from collections import Counter

@@ -285,7 +285,7 @@ class Relay:
         if not isinstance(message, Changes) or len(message.changes) == 1:
             raise RelayStopped(
                 f"the NATS server takes no message as large as change {messages.position(message).seq}",
-                "Raise max_payload of the server (docs/fleet.md)",
+                "Raise max_payload of the server (docs/guides/fleet.md)",
             ) from error
         self._most = len(message.changes) // 2
 

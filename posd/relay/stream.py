@@ -174,7 +174,7 @@ class LaneStream:
         return StreamAway(
             f"{what}: {words}",
             f"Look whether the stream {self._stream} exists and takes {self._subject} (at head office: posd collect "
-            "--init), and whether this lane's credentials allow it (docs/fleet.md)",
+            "--init), and whether this lane's credentials allow it (docs/guides/fleet.md)",
         )
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.year`: draws docs/year.svg, what the disk of a busy shop holds over 500 days.
+"""`python -m tests.bench.year`: draws docs/pictures/year.svg, what the disk of a busy shop holds over 500 days.
 
 Each day's payments are added to a database as posd leaves them (`tests.bench.seed`). Then posd's own daily retention
 and daily backup run, by the clock of that day. A day has PAYMENTS, each of which stands for SCALE: all sizes are
@@ -23,7 +23,7 @@ from posd.storage.store import Store
 from posd.upkeep.retention import Retention
 from tests.bench import seed
 
-FILE = Path(__file__).parents[2] / "docs" / "year.svg"
+FILE = Path(__file__).parents[2] / "docs" / "pictures" / "year.svg"
 DAYS, RETENTION_DAYS = 500, 400
 #: None of these needs a person, so that all are removed at their time.
 PAYMENTS = seed.CYCLE - 1

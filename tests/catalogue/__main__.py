@@ -1,4 +1,4 @@
-"""Write docs/scenarios.md from the scenario files."""
+"""Write docs/reference/scenarios.md from the scenario files."""
 
 from tests.catalogue.document import DOCUMENT, document
 

@@ -1,4 +1,4 @@
-"""docs/scenarios.md, written from the scenario files: `python -m tests.catalogue` writes it anew."""
+"""docs/reference/scenarios.md, written from the scenario files: `python -m tests.catalogue` writes it anew."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,41 +6,40 @@ from pathlib import Path
 from posd.simulator.scenario import Expect, PrintExpect, Scenario, payments, prints
 from tests.catalogue.themes import THEMES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "scenarios.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md"
 
-HEAD = """# Scenarios: every bad day, on request
+HEAD = """# Scenarios of the simulated terminal
 
-The simulated terminal plays each of these on the real wire. Choose one
+The simulated terminal plays each of these in the real wire format. Choose one
 
-- by the **amount** of the payment, where the table has one: a till needs no special field;
+- by the **amount** of the payment, if the table has one;
 - by the request's **metadata**: `{"scenario": "NAME"}`;
-- by **option**, for every payment that chooses none: `posd simulate --scenario NAME`;
+- by **option**, for all other payments: `posd simulate --scenario NAME`;
 - **live**, for the next payment: by the key `s`, or by the control API, `POST /terminals/{serial}/scenario` with
   `{"name": "NAME"}`.
 
-`posd simulate`, `posd demo --keep` and the tests of a till ([testing.md](testing.md)) take them all.
+`posd simulate`, `posd demo --keep` and the sandbox ([testing.md](../guides/testing.md)) have all of them.
 
-A certificate and an absence begin before the payment: those can be chosen by option and live alone. Each is a TOML
-file: `posd simulate --show NAME` prints it, and a changed copy is played by `--scenario FILE.toml`. How to run the
-simulator is told in [simulator.md](simulator.md).
+A certificate and an absence begin before the payment: choose them by option or live. Each scenario is a TOML file:
+`posd simulate --show NAME` prints it, `--scenario FILE.toml` plays a changed copy. How to run the simulator:
+[simulator.md](../guides/simulator.md).
 
-The last column is what posd says in the end, with its default configuration. posd's own times are real: with a faster
-terminal (`--speed`) it may end before posd shows `stalled` or `no_callback` in passing.
+The last column is posd's final state, with its default configuration. posd's times are real: with a faster terminal
+(`--speed`) a payment may end before posd shows `stalled` or `no_callback`.
 
-- the **result**, or that the payment stays open: *active* (the terminal has it) or *in doubt* (it is not known whether
-  the terminal has it);
-- the **attention** that is open then, for a person to look at; `in passing` is what was shown on the way;
-- *charged* where money moved though the result does not say so, or moved more often than once;
+- the **result**, or an open payment: *active* (the terminal has it) or *in doubt* (perhaps);
+- the open **attention**; `in passing` was shown before;
+- *charged* if money moved and the result does not say so, or moved more than once;
 - the till's **next step**: `done`; `new_id_ok` (not charged: pay again under a new id); `wait`; `ask_person`.
 
-Every file is played against a real daemon by the test suite, and posd says what stands here.
+The tests play every file against a real daemon and compare this table.
 """
 
 PRINTING = """
 ## Printing
 
-Chosen by the job's `external_reference`, `print:NAME`; live, for the next job, by the same name; for every job by `posd
-simulate --print-scenario NAME`. The last column is what posd says of the job in the end.
+Chosen by the job's `external_reference`, `print:NAME`; live by the same name; for all other jobs by `posd simulate
+--print-scenario NAME`. The last column is posd's final state of the job.
 """
 
 

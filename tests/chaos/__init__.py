@@ -1,6 +1,6 @@
 """Random runs: a shop of real processes, all that can go wrong in it, and the ledgers compared at the end.
 
-`python -m tests.chaos --payments 500 --seed 7` makes one; docs/chaos.md says what is done and what is compared. The
+`python -m tests.chaos --payments 500 --seed 7` makes one; docs/evidence/chaos.md says what is done and compared. The
 daemon, simulated terminals and tills are processes of their own, each with a ledger; between daemon and terminals stand
 proxies that break connections.
 

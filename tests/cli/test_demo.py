@@ -27,7 +27,7 @@ FAST = ("--speed", "50")
 SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
 #: It names what `running` of --keep --json has.
-GUIDE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 
 #: a network of its own with loopback up, where no program can join a multicast group.
 NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'

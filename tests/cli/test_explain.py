@@ -61,8 +61,8 @@ def failures(path: str) -> set[tuple[str, str]]:
 
 
 def terminals() -> set[str]:
-    """Return the codes and types of errors that docs/terminal-api.md names."""
-    page = (PACKAGE.parent / "docs" / "terminal-api.md").read_text("utf-8")
+    """Return the codes and types of errors that docs/design/terminal-api.md names."""
+    page = (PACKAGE.parent / "docs" / "design" / "terminal-api.md").read_text("utf-8")
     section = page.partition("### Refusals")[2].partition("\n## ")[0]
     return {word.replace("…", "") for word in re.findall(r"`([-A-Z0-9_…]+)`", section)}
 

@@ -55,7 +55,7 @@ class Till:
         return [entry["client_transaction_id"] for entry in self.simulator.ledger.of("start")]
 
     async def settle(self, client: Client, socket: Path, **named: Any) -> dict[str, str]:
-        """Settle what is stored, as docs/client.md says; return what the cashier is told of each."""
+        """Settle what is stored, as docs/guides/client.md says; return what the cashier is told of each."""
         async with client(socket, patience=0, **named) as posd:
             return {stored.id: await self._settle(posd, stored) for stored in self.store.open_payments()}
 

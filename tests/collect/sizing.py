@@ -2,7 +2,7 @@
 
 `python -m tests.collect.sizing relays` has so many relays that work at once, and a server that is killed;
 `… lanes` a peak of all lanes through one collector; `… morning` what lanes send that were away for a day. Each prints
-what it measured, for docs/fleet.md.
+what it measured, for docs/guides/fleet.md.
 """
 
 import argparse

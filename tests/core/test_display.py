@@ -216,7 +216,7 @@ WHEN = {
 
 
 def table() -> str:
-    """Return the table of docs/integration.md, as the code has it."""
+    """Return the table of docs/guides/integration.md, as the code has it."""
     lines = ["| `display.code` | when | `type` | English | Spanish |", "| --- | --- | --- | --- | --- |"]
     for code in DisplayCode:
         kinds: defaultdict[Text, list[str]] = defaultdict(list)
@@ -231,5 +231,12 @@ def table() -> str:
 
 
 def test_the_page_has_every_text_as_it_is() -> None:
-    page = Path(__file__).parents[2] / "docs" / "integration.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "integration.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
+
+
+@every("language", list(Language))
+@every("code", [DisplayCode.PAID, DisplayCode.NOT_PAID, DisplayCode.LOOKING, DisplayCode.CALL_SUPERVISOR])
+def test_the_page_for_the_cashier_has_the_text_that_the_till_shows(language: Language, code: DisplayCode) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "start" / "cashier.html").read_text()
+    assert f"<th>{text(code, OperationType.CHARGE).of(language)}</th>" in page

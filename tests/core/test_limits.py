@@ -20,7 +20,7 @@ def test_each_limit_has_a_name_of_its_own_a_unit_an_answer_and_a_reason() -> Non
 
 
 def table() -> str:
-    """Return the table of docs/hostile.md, as the code has it."""
+    """Return the table of docs/reference/resource-limits.md, as the code has it."""
     rows = ["| limit | how much | of whom | past it | why |", "| --- | --- | --- | --- | --- |"]
     for limit in ALL:
         much = f"{limit.value:,} {limit.unit}"
@@ -31,7 +31,7 @@ def table() -> str:
 
 
 def test_the_page_has_every_limit_as_it_is() -> None:
-    page = Path(__file__).parents[2] / "docs" / "hostile.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "resource-limits.md"
     assert f"\n\n{table()}\n\n" in page.read_text(), table()
 
 

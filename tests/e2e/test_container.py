@@ -1,6 +1,6 @@
 """How a till in a container reaches posd: in a mount namespace, by bind mounts as a container's runtime makes them.
 
-docs/install.md says the same: mount the directory, or have systemd own the socket.
+docs/guides/install.md says the same: mount the directory, or have systemd own the socket.
 """
 
 import os

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: seconds: far above what a payment takes.
 STUCK = 60.0
-#: Charges of one terminal: how each goes on there (docs/scenarios.md).
+#: Charges of one terminal: how each goes on there (docs/reference/scenarios.md).
 COURSES = (
     "approve-contactless",
     "decline",

@@ -209,7 +209,7 @@ async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 #: What a descriptor of posd is that can be written to -> who stands still at its other end; None: it is posd itself, or
-#: a disk (what happens then is in tests/power, tests/simulation and docs/operations.md).
+#: a disk (what happens then is in tests/power, tests/simulation and docs/guides/operations.md).
 PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),

@@ -1,4 +1,4 @@
-"""docs/streams.md: its example runs as it stands, and its numbers and names are those of the code."""
+"""docs/guides/streams.md: its example runs as it stands, and its numbers and names are those of the code."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from posd.records import feed_cursor
 from tests.support.events import APPROVED
 from tests.support.shop import Shop, open_shop
 
-PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "streams.md").read_text()
 
 
 def outline(output: str) -> list[str]:

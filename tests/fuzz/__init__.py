@@ -1,1 +1,1 @@
-"""Fuzzing: generated input against written invariants (docs/fuzzing.md)."""
+"""Fuzzing: generated input against written invariants (docs/evidence/fuzzing.md)."""

@@ -1,4 +1,4 @@
-"""docs/logs.md: the text around the table, and the table."""
+"""docs/reference/logs.md: the text around the table, and the table."""
 
 from collections.abc import Iterator
 
@@ -6,38 +6,36 @@ from posd.logs.events import EVENTS, LogEvent
 from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 from tests.logs.found import PACKAGE
 
-PAGE = PACKAGE.parent / "docs" / "logs.md"
+PAGE = PACKAGE.parent / "docs" / "reference" / "logs.md"
 
 HEAD = """# What posd logs
 
-posd writes its log to standard output, one JSON object a line, which systemd keeps in the journal. `posd logs` shows \
-it in words; `posd logs --events` shows the table below.
+posd writes its log to standard output, one JSON object a line; systemd stores it in the journal. `posd logs` shows it \
+in words, `posd logs --events` the table below.
 
 ```sh
 posd logs                                # the newest lines, in words
-posd logs --follow --level warning       # what people should look at, as it comes
-posd logs --transaction ID --since today # all that was said of one payment
-journalctl -u posd -p warning            # the lines as they are; levels are the journal's
+posd logs --follow --level warning       # warnings and errors, live
+posd logs --transaction ID --since today # all lines of one payment
+journalctl -u posd -p warning            # the JSON lines
 ```
 
-Every line has `timestamp` (UTC), `level`, `event` and `logger`, then the fields of its event. Times and addresses \
-apart, fields are ids and words: no token, no header, no metadata, no card data, no operator's name, no body. A fault \
-is told by its kind and by the calls that led to it, without the values that met there: its `exception` is a list, the \
-newest fault first, each with `type`, `frames` and, where it names nothing of a payment, `message`. What \
-is not printable in a text is written as `\\u001b`, so that a line is one line wherever it is read.
+Every line has `timestamp` (UTC), `level`, `event` and `logger`, then the fields of its event: ids, words, times and \
+addresses. No line has a token, header, metadata, card data, operator's name or body. `exception` is a list of faults, \
+newest first, each with `type`, `frames` and, if it has no data of a payment, `message`. Unprintable characters are \
+written as `\\u001b`.
 
-A line that comes again and again is written a few times and then counted (the column "at most"): `log.collapsed` says \
-how many were left out. What counts apart stands behind "each".
+A repeated line is written a few times and then counted (column "at most", separately for each value behind "each"): \
+`log.collapsed` has the number.
 
-What a line says is its sentence as `posd logs` writes it: {field} stands for a field's value, and a part in [ ] is \
-left out where a field of it is not there.
+"says" is the sentence of `posd logs`: {field} is a value; a part in [ ] is left out if its field is missing.
 
-| level | journal | what it says |
+| level | journal | meaning |
 | --- | --- | --- |
-| `debug` | 7 | details for the search for a fault; written with `logging.level = "debug"` |
-| `info` | 6 | a fact of every day |
-| `warning` | 4 | something for a person to look at, soon |
-| `error` | 3 | something for a person to look at, now |
+| `debug` | 7 | details; written with `logging.level = "debug"` |
+| `info` | 6 | normal operation |
+| `warning` | 4 | needs a person soon |
+| `error` | 3 | needs a person now |
 """
 
 #: Limits that are not by posd.logs.output.

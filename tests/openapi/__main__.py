@@ -12,7 +12,7 @@ from tests.openapi.compare import Comparison
 def main() -> int:
     faults = Comparison(released.read(), released.today()).faults() if released.V1.exists() else []
     if faults:
-        print("nothing is released: this breaks what was promised (docs/api-versions.md)", *faults, sep="\n")
+        print("nothing is released: this breaks what was promised (docs/reference/api-versions.md)", *faults, sep="\n")
         return 1
     released.write()
     print(f"released: {released.V1}")

@@ -1,4 +1,4 @@
-"""What a new description of the API breaks of an older one (docs/api-versions.md).
+"""What a new description of the API breaks of an older one (docs/reference/api-versions.md).
 
 Who reads an answer knows the old description: everything that it promises has to be there, and nothing may come that it
 rules out. Who asks knows the old one too: everything that it lets him say has to be taken, and to mean the same.

@@ -1,6 +1,6 @@
 """Clients that generators make of the description: each charges on a running daemon, and reads two refusals.
 
-The programs are in tests/openapi/clients; docs/generated-clients.md says how each of them was made.
+The programs are in tests/openapi/clients; docs/guides/generated-clients.md says how each of them was made.
 """
 
 import json

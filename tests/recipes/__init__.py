@@ -1,1 +1,1 @@
-"""The recipes of docs/recipes, run as they stand against a real daemon and simulated terminals."""
+"""The recipes of docs/guides/recipes, run as they stand against a real daemon and simulated terminals."""

@@ -16,7 +16,7 @@ from tests.recipes.csharp import DOTNET, needs_csharp
 from tests.support import forks
 from tests.support.needs import PHP_CURL, needs, needs_paths
 
-RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
+RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
 #: Longest that a recipe may take to say something or to end, in seconds; on a busy machine starting takes time.
 PATIENCE_SECONDS = 60.0

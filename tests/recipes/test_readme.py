@@ -16,7 +16,7 @@ from tests.cli.processes import PATIENCE, read_until, started_posd
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 SECTION = README.partition("## A charge in Python\n")[2].partition("\n## ")[0]
-TILL = (ROOT / "docs" / "client.md").read_text("utf-8").partition("## A till\n")[2].partition("\n## ")[0]
+TILL = (ROOT / "docs" / "guides" / "client.md").read_text("utf-8").partition("## A till\n")[2].partition("\n## ")[0]
 
 pytestmark = pytest.mark.slow
 

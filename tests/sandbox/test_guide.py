@@ -1,4 +1,4 @@
-"""docs/testing.md, followed: its till, its conftest.py and its tests in a folder, run by pytest as a process."""
+"""docs/guides/testing.md, followed: its till, its conftest.py and its tests in a folder, run by pytest as a process."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from posd.sandbox import Sandbox, SimulatedTerminal
 from posd.simulator.scenario import CHOICE, payments, prints
 from tests.support.needs import needs
 
-TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 #: The files of the page: each is a block that begins with its name.
 FILES = dict(re.findall(r"^```(?:python|bash)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 #: Longest that the page's programs may take, in seconds.

@@ -44,7 +44,7 @@ ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
 #: Faults by which it may not end all in its time at a stop.
 UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
-#: By which a stream says that it ends (docs/streams.md).
+#: By which a stream says that it ends (docs/guides/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: So long before a stop a call has come for certain, in seconds.
 STOP_SECONDS: Final = 0.01

@@ -80,7 +80,7 @@ def test_the_table_says_which_fault_was_not_found() -> None:
 
 def test_the_document_has_a_row_for_each_deliberate_fault() -> None:
     """It is written by `python -m tests.simulation --breaks --payments 12000 --table FILE`."""
-    document = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    document = (Path(__file__).parents[2] / "docs" / "evidence" / "simulation.md").read_text()
     rows = document.partition("<!-- breaks: begin -->")[2].partition("<!-- breaks: end -->")[0].splitlines()
     assert [row.split("`")[1] for row in rows if row.startswith("| `")] == list(BREAKS)
 

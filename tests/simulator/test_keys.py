@@ -20,7 +20,7 @@ from posd.cli.simulate.keys import KEYS, SCENARIO_KEY
 from posd.simulator.control import DEEDS, HELP
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 
-MANUAL = Path(__file__).parents[2] / "docs" / "simulator.md"
+MANUAL = Path(__file__).parents[2] / "docs" / "guides" / "simulator.md"
 #: Escape sequences of colours.
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LOCAL_MODES = 3

@@ -1,4 +1,4 @@
-"""docs/operations.md: the pages of planned work, their commands as they stand, on one machine and on a second one."""
+"""docs/guides/operations.md: the pages of planned work, their commands typed on one machine and on a second one."""
 
 import re
 import shutil

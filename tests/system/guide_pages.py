@@ -1,4 +1,4 @@
-"""Pages of docs/operations.md: what can be typed in one, and the machines on which it is typed."""
+"""Pages of docs/guides/operations.md: what can be typed in one, and the machines on which it is typed."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tests.system import packages, shop
 from tests.system.machine import Machine
 from tests.system.report import Check
 
-GUIDE = (packages.CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 #: What is typed, among all that stands in backticks.
@@ -100,7 +100,7 @@ class Shops:
 def text(heading: str) -> str:
     """Return what stands under a heading. AssertionError where there is none."""
     found = re.search(rf"^##? {re.escape(heading)}\n(.*?)(?=^##? |\Z)", GUIDE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/operations.md has no page {heading!r}"
+    assert found, f"docs/guides/operations.md has no page {heading!r}"
     return found[1]
 
 

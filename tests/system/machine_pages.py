@@ -1,4 +1,4 @@
-"""docs/operations.md: the pages about a database or a machine in trouble, their commands as they stand.
+"""docs/guides/operations.md: the pages about a database or a machine in trouble, their commands as they stand.
 
 For each page a machine is brought into the state that the page is about, and a person of the group posd-admin, who may
 use sudo, types the page's commands on a terminal. What the page says is seen is looked for in what they show.

@@ -1,4 +1,4 @@
-"""docs/operations.md: the pages about payments and the shift, followed on a real machine.
+"""docs/guides/operations.md: the pages about payments and the shift, followed on a real machine.
 
 Each page is a check. A simulated terminal or the machine is brought into the state that the page is about; then each
 command of the page is typed as it stands, by a user of the group posd-admin, and what it shows and what it ends with is

@@ -331,7 +331,7 @@ def backed_up(machine: Machine, check: Check) -> None:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
-#: A user of another machine who takes backups by ssh, the key for it, and what docs/operating.md says of it.
+#: A user of another machine who takes backups by ssh, the key for it, and what docs/guides/install.md says of it.
 SERVER = """set -e
 useradd --create-home --shell /bin/sh backup-server
 install -d -m 700 /etc/posd/credentials

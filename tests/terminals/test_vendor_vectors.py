@@ -182,7 +182,7 @@ def test_nothing_secret_shows() -> None:
 
 
 def test_the_bytes_in_the_guide_are_those_of_the_scheme() -> None:
-    guide = (Path(__file__).parents[2] / "docs/real-terminals.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs/guides/real-terminals.md").read_text(encoding="utf-8")
     request = guide.partition("```http\n")[2].partition("\n```")[0]
     head, _, body = request.partition("\n\n")
     headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])

@@ -1,4 +1,4 @@
-"""docs/metrics.md and what lies in monitoring/: true to the metrics and to the commands that there are."""
+"""docs/reference/metrics.md and what lies in monitoring/: true to the metrics and to the commands that there are."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from posd.payments.model import AttentionCode
 from posd.relay import metrics as relay
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 MONITORING = ROOT / "monitoring"
 
 

@@ -290,7 +290,7 @@ The amount, metadata or reference that asks for each fault of the terminal: {pro
   curl {sandbox.terminal.control_url}  # how to put paper in, pull the plug, present the card, ...
   kill -9 $(cat {sandbox.pid_path})  # posd is started again
 
-And for posd.client in Python, and the recipes of docs/recipes, in a shell of its own (posd's commands take it
+And for posd.client in Python, and the recipes of docs/guides/recipes, in a shell of its own (posd's commands take it
 too, and the till's socket refuses what only operators may decide):
 
   export POSD_SOCKET={sandbox.till_socket}

@@ -2,18 +2,18 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
-from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, mdns, terminals
-from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings, SubjectFinding, failure
+from posd.cli.doctor import access, certificate, configuration, daemon, database, files, host, terminals
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
+from posd.cli.doctor.users import root_again
 from posd.config.lines import where
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorCheck:
+class DoctorCheck(NamedTuple):
     """One check: its title for people, how long it may take (seconds), and whether it needs the configuration.
 
     `refuses`: it finds what posd would refuse, so that `posd config check` makes it too.
@@ -30,15 +30,15 @@ class DoctorCheck:
 CHECKS: Mapping[str, DoctorCheck] = MappingProxyType(
     {
         "configuration": DoctorCheck("Configuration", configuration.check, 30, needs_configuration=False, refuses=True),
-        "daemon": DoctorCheck("Daemon", daemon.check_service, 30, needs_configuration=False),
-        "files": DoctorCheck("Files and keys", files.check_files, 30, refuses=True),
+        "daemon": DoctorCheck("Daemon", daemon.check, 30, needs_configuration=False),
+        "files": DoctorCheck("Files and keys", files.check, 30, refuses=True),
         "access": DoctorCheck("Sockets and groups", access.check, 30, refuses=True),
         "database": DoctorCheck("Database", database.check, 30, refuses=True),
         "disk": DoctorCheck("Disk", host.check_disk, 10),
         "port": DoctorCheck("Ports", daemon.check_ports, 30, refuses=True),
         "firewall": DoctorCheck("Firewall", host.check_firewall, 20),
-        "mdns": DoctorCheck("mDNS", mdns.check, 15),
-        "certificate": DoctorCheck("Certificate", certificate.check_certificate, 20, refuses=True),
+        "mdns": DoctorCheck("mDNS", terminals.listen, 15),
+        "certificate": DoctorCheck("Certificate", certificate.check, 20, refuses=True),
         "terminal": DoctorCheck("Terminals", terminals.check, 120),
         "callback": DoctorCheck("Callback addresses", certificate.check_callbacks, 60),
         "clock": DoctorCheck("Clock", host.check_clock, 10, needs_configuration=False),
@@ -59,20 +59,14 @@ def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding
 
 def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFinding]:
     """Make one check and return what it says; it is added to `shop.found` too."""
-    said: list[SubjectFinding] = []
+    said: list[CheckFinding] = []
 
     def work() -> None:
         try:
             for item in check.run(shop):
                 said.append(item)  # noqa: PERF402 - one by one: what was said before a time limit counts
         except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
-            said.append(
-                failure(
-                    check.title,
-                    f"this could not be checked: a fault of posd doctor ({type(error).__name__}: {error})",
-                    "please report it; the other lines count all the same",
-                )
-            )
+            said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 
     # A thread that hangs (a dead network file system, say) must not keep the program from its end.
     worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
@@ -80,23 +74,16 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
     worker.join(check.seconds)
     done = list(said)
     if worker.is_alive():
-        done.append(
-            failure(
-                check.title,
-                f"this check did not end within {check.seconds:g} s: what it looks at hangs",
-                "try again; if it stays so, look at the disk or the network that it is about",
-            )
-        )
-    findings = [_found(name, item, shop) for item in done]
+        root_again()  # it may hang while it acts as another user
+        done.append(shop.tell("check.hangs", check.title, seconds=check.seconds))
+    findings = [_placed(name, item, shop) for item in done]
     shop.found += findings
     return findings
 
 
-def _found(name: str, said: SubjectFinding, shop: DoctorContext) -> CheckFinding:
-    given = msgspec.structs.asdict(said)
+def _placed(name: str, said: CheckFinding, shop: DoctorContext) -> CheckFinding:
+    """Return a finding with its check, and the place of its key in the configuration."""
     if said.refused and not said.file:
         file, line = where(shop.config_file, said.key)
-        given |= {"file": str(file), "line": line}
-    if said.unseen:
-        given["commands"] = (f"sudo {shop.command('doctor')}",)
-    return CheckFinding(check=name, **given)
+        said = msgspec.structs.replace(said, file=str(file), line=line)
+    return msgspec.structs.replace(said, check=name)

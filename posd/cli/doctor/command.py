@@ -1,6 +1,7 @@
 """`posd doctor`: what is wrong here, what does it mean, and what is to be done."""
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.lazy import READABLE_COLUMNS
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, counted
 from posd.cli.app.shell import pasted
 from posd.cli.app.times import in_words
-from posd.cli.doctor.context import AS_ROOT, CheckFinding, CheckStatus, me
+from posd.cli.doctor.context import CheckFinding, CheckStatus, texts
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[CheckStatus, tuple[str, str]] = {
@@ -50,7 +51,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
     config, problems = read(file, check_files=False)
     shop = DoctorContext(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:
-        _header(output)
+        output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
     for name, check in CHECKS.items():
         if config is None and check.needs_configuration:
             continue
@@ -61,39 +62,17 @@ def doctor(ctx: click.Context, output: Output) -> None:
         output.json(msgspec.json.encode(shop.found))
     else:
         if hidden := [one for one in shop.found if _hidden(one)]:
-            _group(output, "Not looked at", [_as_one(hidden)])
+            subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
+            said = shop.tell("unseen.all", shop.me, subjects=subjects)
+            _group(output, "Not looked at", [msgspec.structs.replace(said, check="not looked at")])
         _summary(output, [one for one in shop.found if not _hidden(one)], len(hidden), unread=config is None)
-    sys.exit(_code(shop.found, there=shop.running.there))
-
-
-def _code(found: Sequence[CheckFinding], *, there: bool) -> ExitCode:
-    if not there:
-        return ExitCode.UNREACHABLE
-    failed = any(finding.status is CheckStatus.FAILURE for finding in found)
-    return ExitCode.NOT_DONE if failed else ExitCode.DONE
+    failed = any(one.status is CheckStatus.FAILURE for one in shop.found)
+    sys.exit((ExitCode.NOT_DONE if failed else ExitCode.DONE) if shop.there else ExitCode.UNREACHABLE)
 
 
 def _hidden(one: CheckFinding) -> bool:
     """Whether nothing is known of it, for this user may not look at it."""
-    return one.unseen and one.todo == AS_ROOT
-
-
-def _as_one(hidden: Sequence[CheckFinding]) -> CheckFinding:
-    """Return all that this user may not look at as one finding."""
-    subjects = ", ".join(dict.fromkeys(f"{one.check} ({one.subject})" for one in hidden))
-    return CheckFinding(
-        status=CheckStatus.WARNING,
-        check="not looked at",
-        subject=me(),
-        meaning=f"it may not look at {subjects}",
-        todo=AS_ROOT,
-        commands=hidden[0].commands,
-    )
-
-
-def _header(output: Output) -> None:
-    """Name the columns, for programs."""
-    output.cells(("status", "check", "subject", "meaning", "what to do", "commands"))
+    return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 
 def _group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None:
@@ -105,37 +84,27 @@ def _group(output: Output, title: str, findings: Sequence[CheckFinding]) -> None
     if not findings:
         return
     output.line(title, "bold")
-    grid = _grid()
     for one in findings:
         mark, style = MARKS[one.status]
         place = f" ({one.file}:{one.line})" if one.line is not None else ""
         words = Text.assemble((shown(one.subject), "bold"), ": ", shown(f"{in_words(one.meaning)}{place}"))
         if one.todo:
             words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True, width=MARK_COLUMNS)
+        grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
         grid.add_row(Text(f"  {mark}", style=style), words)
-        if one.commands:
-            output.stdout.print(grid)
-            for command in one.commands:
-                output.verbatim(*pasted(command, COMMAND_INDENT, output.stdout.width))
-            grid = _grid()
-    if grid.row_count:
         output.stdout.print(grid)
+        for command in one.commands:
+            output.verbatim(*pasted(command, COMMAND_INDENT, output.stdout.width))
     output.line()
-
-
-def _grid() -> Table:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True, width=MARK_COLUMNS)
-    grid.add_column(overflow="fold", max_width=READABLE_COLUMNS)
-    return grid
 
 
 def _summary(output: Output, found: Sequence[CheckFinding], hidden: int, *, unread: bool) -> None:
     """Write how many there are of each."""
-    counts = {status: sum(one.status is status for one in found) for status in CheckStatus}
+    counts = Counter(one.status for one in found)
     failures, warnings = counts[CheckStatus.FAILURE], counts[CheckStatus.WARNING]
-    text = f"{failures} {'failure' if failures == 1 else 'failures'}, "
-    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[CheckStatus.OK]} ok"
+    text = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}, {counts[CheckStatus.OK]} ok"
     text += f", {hidden} not looked at." if hidden else "."
     if unread:
         text += " The configuration cannot be read: most was not checked."

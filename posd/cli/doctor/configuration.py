@@ -1,53 +1,118 @@
-"""The configuration file: everything that is wrong with it, and with the files and credentials that it names."""
+"""The configuration: what posd itself says of it as its user, what its unit keeps from it, and who may write it."""
 
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from posd.base.files import user_name
-from posd.base.redaction import REDACTED
-from posd.cli.doctor.context import DoctorContext, Findings, failure, me, ok, refusal, unseen, warning
-from posd.cli.doctor.users import barrier, mode, readable
-from posd.config import HeaderError, HeaderValue
+import msgspec
+
+from posd.cli.doctor.context import CheckFinding, DoctorContext, Findings
+from posd.cli.doctor.users import barrier, being
+from posd.config import ConfigProblem, HeaderValue, examine
 from posd.config.profile import EDITIONS
-from posd.config.schema import PROFILE_SECTIONS, SECRET_NAMES
+from posd.config.schema import PROFILE_SECTIONS
 from posd.terminals import trust
 
 
 def check(shop: DoctorContext) -> Findings:
-    """Tell each problem of the file, and of the files that it names."""
-    for problem in shop.problems:
-        subject = problem.key or problem.file
-        yield refusal(
-            problem.key,
-            subject,
-            problem.reason,
-            problem.cure,
-            shop.edit_at(problem.file, problem.line),
-            file=problem.file,
-            line=problem.line,
-        )
+    """Tell each problem of the files, and of what they name."""
+    found = list(_problems(shop))
+    yield from found
     if shop.config is None:
         return
-    found = list(_named_files(shop))
-    yield from found
-    if not shop.problems and not found:
-        yield ok(shop.config_file, "every key is known and every value can be used")
+    if not found:
+        yield shop.tell("configuration.right", shop.config_file)
     yield from _rows_of_the_other_edition(shop)
     for file in (shop.config_file, *sorted((shop.config_file.parent / "config.d").glob("*.toml"))):
         if file.exists():
-            yield from _permissions(shop, file)
+            yield from _open_to_others(shop, file)
     if not shop.settings.terminals and not shop.problems:
-        yield warning(
-            "terminals",
-            "the configuration names no terminal: every payment is refused",
-            'see which are announced, add a section [[terminals]] with serial = "…" for each, and restart posd',
-            shop.command("terminals", "--all"),
-            shop.edit(),
-            *shop.systemctl("restart"),
-        )
+        yield shop.tell("configuration.no_terminal", "terminals")
+
+
+def _problems(shop: DoctorContext) -> Findings:
+    problems = shop.problems
+    if shop.config is not None:
+        with being(shop.user):  # with the files that it names, which posd opens too
+            _, problems = examine(shop.config_file)
+    keys = named(shop)
+    for problem in problems:
+        yield _problem(shop, problem, _file(keys.get(problem.key)) if problem.key else Path(problem.file))
+    told = {problem.key for problem in problems}
+    for key, value in keys.items():
+        if key in told:
+            continue
+        file = _file(value)
+        if file is None:
+            if shop.service.settings:
+                yield from _credential(shop, key, str(getattr(value, "credential", "")))
+        elif shop.service.hides(file):
+            yield shop.tell("configuration.hidden", key, key=key, **_elsewhere(shop, key, file))
+        elif key.endswith("ca_file"):
+            try:
+                trust.context(file)
+            except OSError as error:
+                serial = next((one.serial for one in shop.terminals), "SERIAL")
+                yield shop.tell("configuration.no_ca", key, key=key, reason=error, serial=serial)
+
+
+def _problem(shop: DoctorContext, problem: ConfigProblem, path: Path | None) -> CheckFinding:
+    """Return what posd says; of a file that it may not read, how it may."""
+    key, subject = problem.key, problem.key or problem.file
+    closed = barrier(shop.user, path) if path is not None else None
+    at = Path(closed.filename) if closed is not None and closed.errno == errno.EACCES else None
+    if at is not None and closed is not None and path is not None and (shop.can_try or key):
+        if not shop.can_try:
+            return shop.unseen(subject, closed)
+        given: dict[str, Any] = {"reason": problem.reason, "at": at}
+        if at != path:
+            return shop.tell("configuration.behind", subject, key=key, **given, **_elsewhere(shop, key, path))
+        code = "owned" if at.stat().st_uid == shop.user.uid else "closed"
+        found = shop.tell(f"configuration.{code}", subject, key=key, **given)
+    else:
+        given = {"reason": problem.reason, "cure": problem.cure, "file": problem.file}
+        given["line"] = None if problem.line is None else f"+{problem.line}"
+        found = shop.tell("configuration.problem", subject, key=key, **given)
+    return msgspec.structs.replace(found, file=problem.file, line=problem.line)
+
+
+def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
+    return {"path": path, "name": key.rpartition(".")[2], "copy": shop.config_file.parent / path.name}
+
+
+def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
+    """Return the files and credentials that the configuration names: the first key that does -> it."""
+    if shop.config is None:
+        return {}
+    config, found = shop.config, dict[str, object]()
+    for name in ("certificate", "private_key"):
+        found[f"webhooks.{name}"] = getattr(config.webhooks, name)
+    tables = {"terminal_defaults": config.terminal_defaults}
+    tables |= {f"terminals[{number}]": terminal for number, terminal in enumerate(config.terminals)}
+    headers = {"profile": config.profile_headers["local"], "profile.cloud": config.profile_headers["cloud"]}
+    for at, table in tables.items():
+        found |= {f"{at}.{name}": getattr(table, name) for name in ("ca_file", "business_code", "webhook_secret")}
+        headers[at] = table.headers
+    for at, values in headers.items():
+        found |= {f"{at}.headers.{name}": value for name, value in values.items() if value.value is None}
+    first = {value: key for key, value in reversed(found.items()) if isinstance(value, Path | HeaderValue)}
+    return {key: value for value, key in reversed(first.items())}
+
+
+def _file(value: Path | HeaderValue | None) -> Path | None:
+    return value.file if isinstance(value, HeaderValue) else value
+
+
+def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
+    """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
+    source = shop.service.credential(name)
+    if source is None:
+        yield shop.tell("configuration.no_credential", key, key=key, name=name)
+    elif source and os.geteuid() == 0 and not Path(source).is_file():
+        yield shop.tell("configuration.no_secret", key, key=key, name=name, source=source)
 
 
 def _rows_of_the_other_edition(shop: DoctorContext) -> Findings:
@@ -59,176 +124,20 @@ def _rows_of_the_other_edition(shop: DoctorContext) -> Findings:
             row, new = given[operation], newer.table(access_mode)[operation]
             if (row.path, row.document_member) != (new.path, new.document_member) and row.path == old.path:
                 where = f"{PROFILE_SECTIONS[access_mode]}.{operation}"
-                yield warning(
-                    where,
-                    f"terminals of edition 2026 are called at {row.path}, as the file says; the edition has {new.path}",
-                    "remove path from that section, and print.document_member, unless the terminal wants them so",
-                    shop.command("config", "show", "--profile"),
-                    shop.edit(),
-                )
+                yield shop.tell("configuration.copied_row", where, path=row.path, new=new.path)
 
 
-def named(shop: DoctorContext) -> Iterator[tuple[str, Path | HeaderValue]]:
-    """Yield each file and each credential that the configuration names, with the first key that does."""
-    config = shop.settings
-    for name in ("certificate", "private_key"):
-        if path := getattr(config.webhooks, name):
-            yield f"webhooks.{name}", path
-    tables = {"terminal_defaults": config.terminal_defaults}
-    tables |= {f"terminals[{number}]": terminal for number, terminal in enumerate(config.terminals)}
-    headers = {"profile": config.profile_headers["local"], "profile.cloud": config.profile_headers["cloud"]}
-    headers = {"terminal_defaults": config.terminal_defaults.headers} | headers
-    headers |= {at: table.headers for at, table in tables.items()}
-    known: set[object] = set()
-    for at, table in tables.items():
-        if table.ca_file and table.ca_file not in known:
-            known.add(table.ca_file)
-            yield f"{at}.ca_file", table.ca_file
-        for name in ("business_code", "webhook_secret"):
-            if (secret := getattr(table, name)) is not None and secret not in known:
-                known.add(secret)
-                yield f"{at}.{name}", secret
-    for at, values in headers.items():
-        for name, value in values.items():
-            if value.value is None and value not in known:
-                known.add(value)
-                yield f"{at}.headers.{name}", value
+def _open_to_others(shop: DoctorContext, file: Path) -> Findings:
+    if file.stat().st_mode & stat.S_IWOTH:
+        yield shop.tell("configuration.writable", file)
+    headers = (*shop.settings.profile_headers.values(), *(one.headers for one in shop.settings.terminals))
+    secret = any(header.value is not None for table in headers for header in table.values())
+    if secret and file.stat().st_mode & stat.S_IROTH:
+        yield without_others(shop, "configuration.secret_open", file)
 
 
-def _named_files(shop: DoctorContext) -> Findings:
-    """Open what the configuration names, as posd does."""
-    for key, value in named(shop):
-        if isinstance(value, Path):
-            yield from _opened(shop, key, value)
-            if key.endswith("ca_file"):
-                yield from _ca_file(shop, key, value)
-        elif value.file is not None:
-            found = list(_opened(shop, key, value.file))
-            yield from found or _header(shop, key, value, value.file)
-        else:
-            yield from _credential(shop, key, str(value.credential))
-
-
-def _opened(shop: DoctorContext, key: str, path: Path) -> Findings:
-    """Tell where a file that the configuration names cannot be opened by posd.
-
-    What is no file may be a secret that stands in its place.
-    """
-    closed = barrier(shop.user, readable, path) if shop.can_try else readable(path)
-    if closed is None:
-        if shop.service is not None and shop.service.hides(path):
-            hidden = f"names {path}, which the unit of posd hides from it (ProtectHome=, PrivateTmp=)"
-            yield refusal(key, key, hidden, *_elsewhere(shop, key, path))
-        return
-    absent = closed.number != errno.EACCES and not SECRET_NAMES.isdisjoint(key.split("."))
-    reason = f"names {REDACTED if absent else path}, which cannot be read ({closed.reason})"
-    if closed.number == errno.EACCES and not shop.can_try:
-        yield unseen(key, f"not looked at: {me()} may not read {path}")
-    elif closed.number != errno.EACCES:
-        yield refusal(key, key, reason, "put the file there, or correct the path", shop.edit(key))
-    elif closed.at != path:
-        yield refusal(key, key, f"{reason}: {_standing(shop, closed.at, 'pass through')}", *_elsewhere(shop, key, path))
-    else:
-        standing = _standing(shop, path, "read")
-        yield refusal(key, key, f"{reason}: {standing}", "let posd read it", *_let_read(shop, path))
-
-
-def _let_read(shop: DoctorContext, path: Path) -> Iterator[str]:
-    """Yield the commands that let posd read a file, or pass through a directory, of another user."""
-    if path.stat().st_uid == shop.user.uid:
-        yield shop.as_root("chmod", "u+rX", path)
-    else:
-        yield shop.as_root("chgrp", shop.user.group, path)
-        yield shop.as_root("chmod", "g+rX", path)
-
-
-def _elsewhere(shop: DoctorContext, key: str, path: Path) -> tuple[str, ...]:
-    """Return words and commands that put a file where posd may read it."""
-    copy = shop.config_file.parent / path.name
-    todo = f'copy it beside the configuration, and write {key.rpartition(".")[2]} = "{copy}" there'
-    return todo, shop.as_root("install", "-m", "0640", "-g", shop.user.group, path, copy), shop.edit(key)
-
-
-def _standing(shop: DoctorContext, path: Path, what: str) -> str:
-    """Say whose a file is, and which user may not do something with it."""
-    found = path.stat()
-    return (
-        f"{path} belongs to {user_name(found.st_uid)} ({mode(found)}), and the user {shop.user.name} may not {what} it"
-    )
-
-
-def _ca_file(shop: DoctorContext, key: str, path: Path) -> Findings:
-    if not os.access(path, os.R_OK):
-        return  # told before
-    try:
-        trust.context(path)
-    except OSError as error:
-        todo = "put the CA of the terminal there, in PEM form; see which certificate it shows"
-        find = shop.command("terminals", "pin", next(iter(shop.terminals_by_serial), "SERIAL"))
-        yield refusal(key, key, str(error), todo, find, shop.edit(key))
-
-
-def _header(shop: DoctorContext, key: str, value: HeaderValue, path: Path) -> Findings:
-    try:
-        value.resolve()
-    except HeaderError as error:
-        yield refusal(
-            key, key, f"cannot be used: {error.source} {error.reason}", error.cure, shop.as_root("editor", path)
-        )
-
-
-def _credential(shop: DoctorContext, key: str, name: str) -> Findings:
-    """Tell where the unit does not pass a credential that the configuration names, or from a file that is not there."""
-    if shop.service is None:
-        return
-    source = shop.service.credential(name)
-    edit = shop.systemctl("edit")
-    if source is None:
-        todo = f"add the line LoadCredential={name}:/etc/posd/credentials/{name} below [Service], then restart posd"
-        meaning = f"the unit of posd passes no credential {name}"
-        yield refusal(key, key, meaning, todo, *edit, *shop.systemctl("restart"))
-    elif source and os.geteuid() == 0 and (closed := readable(Path(source))):
-        meaning = f"systemd cannot read {source} for the credential {name} ({closed.reason})"
-        yield refusal(key, key, meaning, "put the secret there", shop.as_root("editor", source))
-
-
-def _permissions(shop: DoctorContext, file: Path) -> Findings:
-    found = file.stat()
-    if found.st_mode & stat.S_IWOTH:
-        yield failure(
-            file,
-            "everybody on this machine may change the configuration, and so decide which terminals are believed",
-            "close it to others",
-            shop.as_root("chmod", "o-w", file),
-        )
-    secret = any(
-        header.value is not None
-        for headers in (*shop.settings.profile_headers.values(), *(one.headers for one in shop.settings.terminals))
-        for header in headers.values()
-    )
-    if secret and found.st_mode & stat.S_IROTH:
-        yield warning(
-            file,
-            "it has values of headers in it, which may be keys, and everybody on this machine may read them",
-            "put the values into files of their own (headers = {NAME = {file = …}}), or close the configuration to "
-            "others",
-            *without_others(shop, file),
-        )
-    if shop.can_try and (closed := barrier(shop.user, readable, file)):
-        yield refusal(
-            "",
-            file,
-            f"posd cannot read its configuration ({closed.reason}): {_standing(shop, closed.at, 'read')}",
-            "let posd read it",
-            *_let_read(shop, closed.at),
-            file=str(file),
-        )
-
-
-def without_others(shop: DoctorContext, path: Path) -> Iterator[str]:
-    """Yield the commands that close a file to others and leave it to posd."""
-    if shop.user.uid not in (0, path.stat().st_uid):
-        yield shop.as_root("chgrp", shop.user.group, path)
-        yield shop.as_root("chmod", "g+r,o-rwx", path)
-    else:
-        yield shop.as_root("chmod", "o-rwx", path)
+def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
+    """Return a finding whose commands close a file to others and leave it to posd."""
+    owned = shop.user.uid in (0, path.stat().st_uid)
+    group, rights = (None, "o-rwx") if owned else (shop.user.group, "g+r,o-rwx")
+    return shop.tell(code, path, to_group=group, rights=rights)

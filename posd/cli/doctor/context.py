@@ -1,12 +1,16 @@
-"""What the checks look at, and what they leave for each other: a check reads what earlier ones have found out."""
+"""What the checks look at, and the findings. A later check reads what earlier ones have found out."""
 
 import os
 import pwd
 import shlex
-from collections.abc import Iterator, Mapping
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +22,10 @@ from posd.cli.app.context import CONFIG_FILE
 from posd.cli.doctor import service, users
 from posd.cli.doctor.service import Service
 from posd.cli.doctor.users import User
+from posd.cli.tls import settings
 from posd.config import Config, ConfigProblem, TerminalConfig
 from posd.config.lines import where
-
-# What the doctor says: one finding a thing that was looked at.
+from posd.storage import backup
 
 
 class CheckStatus(StrEnum):
@@ -32,7 +36,11 @@ class CheckStatus(StrEnum):
     FAILURE = "failure"
 
 
-class SubjectFinding(msgspec.Struct, frozen=True, kw_only=True):
+#: Status of the health resource -> ours.
+STATUSES: Mapping[str, str] = {"ok": "ok", "degraded": "warning", "failing": "failure"}
+
+
+class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing).
 
     `commands` do it, each as it is pasted into a shell. `key` is the one of the configuration that it is about, `file`
@@ -50,118 +58,53 @@ class SubjectFinding(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     refused: bool = False
     unseen: bool = False
-
-
-class CheckFinding(SubjectFinding, frozen=True, kw_only=True):
-    """The same with the name of the check, as `posd doctor --json` prints it."""
-
-    check: str
+    check: str = ""
 
 
 #: What a check returns: it yields what it finds as it finds it, so that a time limit loses only the rest.
-Findings = Iterator[SubjectFinding]
+Findings = Iterator[CheckFinding]
 
 
-def ok(subject: object, meaning: str, todo: str = "") -> SubjectFinding:
-    """Say that something is as it should be."""
-    return SubjectFinding(status=CheckStatus.OK, subject=str(subject), meaning=meaning, todo=todo)
+@cache
+def texts() -> Mapping[str, Mapping[str, Any]]:
+    """Return the words of the findings: check -> code -> words, or `means`, `do`, `commands` and more.
 
-
-def warning(subject: object, meaning: str, todo: str, *commands: str) -> SubjectFinding:
-    """Say that something should be looked at."""
-    return SubjectFinding(
-        status=CheckStatus.WARNING, subject=str(subject), meaning=meaning, todo=todo, commands=commands
-    )
-
-
-def failure(subject: object, meaning: str, todo: str, *commands: str) -> SubjectFinding:
-    """Say that something has to be mended."""
-    return SubjectFinding(
-        status=CheckStatus.FAILURE, subject=str(subject), meaning=meaning, todo=todo, commands=commands
-    )
-
-
-#: What to do to see what this user may not look at.
-AS_ROOT = "run this as root, or as the user of posd, to see it"
-
-
-def unseen(subject: object, meaning: str) -> SubjectFinding:
-    """Say that this user may not look at something."""
-    return SubjectFinding(status=CheckStatus.WARNING, subject=str(subject), meaning=meaning, todo=AS_ROOT, unseen=True)
-
-
-def refusal(
-    key: str, subject: object, meaning: str, todo: str, *commands: str, file: str = "", line: int | None = None
-) -> SubjectFinding:
-    """Say why posd does not start, or cannot use what the configuration says of `key`."""
-    return SubjectFinding(
-        status=CheckStatus.FAILURE,
-        subject=str(subject),
-        meaning=meaning,
-        todo=todo,
-        commands=commands,
-        key=key,
-        file=file,
-        line=line,
-        refused=True,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TerminalAddress:
-    """Where a terminal is called, and how that is known: "config" or "mdns"."""
-
-    base_url: str
-    source: str
-
-
-@dataclass(slots=True)
-class DaemonState:
-    """What is known of the daemon: `answers` is whether the local API did.
-
-    `pid` and `uid` are those of its process (None: not known), `health` and `terminals` what the local API answers.
+    The file says what a command begins with.
     """
-
-    answers: bool = False
-    pid: int | None = None
-    uid: int | None = None
-    health: dict[str, Any] = field(default_factory=dict)
-    terminals: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def there(self) -> bool:
-        """Whether a daemon lives, answering or not."""
-        return self.answers or self.pid is not None
+    return tomllib.loads(files(__package__).joinpath("findings.toml").read_text("utf-8"))
 
 
 @dataclass(slots=True)
 class DoctorContext:
     """The set-up under examination. `config` is None where the file cannot be read; `socket` is that of --socket.
 
-    `found` is all that was said so far. `answering`: the socket on which posd answers. `clocks`: what -> how many
-    seconds its clock is ahead of this machine's. `read_only`: mount points that were told of. `quick`: a person waits
-    for what posd would refuse, and for nothing else.
+    `found` is all that was said so far. `answers`: the local API does. `pid` and `uid` are those of the daemon's
+    process (None: not known), `checks` and `terminals_of_daemon` what the local API answers. `addresses`: serial ->
+    base URL. `clocks`: serial -> how many seconds its clock is ahead of this machine's. `read_only`: mount points that
+    were told of. `service`: empty where no unit runs this configuration. `quick`: a person waits for what posd would
+    refuse, and for nothing else.
     """
 
     config_file: Path
     config: Config | None
     problems: tuple[ConfigProblem, ...]
     socket: Path | None = None
-    running: DaemonState = field(default_factory=DaemonState)
-    answering: Path | None = None
-    addresses: dict[str, TerminalAddress] = field(default_factory=dict)
+    answers: bool = False
+    pid: int | None = None
+    uid: int | None = None
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    terminals_of_daemon: list[dict[str, Any]] = field(default_factory=list)
+    addresses: dict[str, str] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
     found: list[CheckFinding] = field(default_factory=list)
     quick: bool = False
     read_only: set[Path] = field(default_factory=set)
-    service: Service | None = field(init=False)
+    service: Service = field(init=False)
 
     def __post_init__(self) -> None:
-        self.service = service.read(self.config_file)
+        self.service = service.read(self.config_file) or Service({})
         if self.config is not None:
-            self.addresses |= {
-                one.serial: TerminalAddress(one.base_url, "config") for one in self.terminals if one.base_url
-            }
+            self.addresses |= {one.serial: one.base_url for one in self.terminals if one.base_url}
 
     @property
     def settings(self) -> Config:
@@ -174,29 +117,24 @@ class DoctorContext:
         """The terminals with a serial that could be read."""
         return tuple(terminal for terminal in self.settings.terminals if terminal.serial)
 
+    def section(self, serial: str) -> str:
+        """Return the section of a terminal in the configuration."""
+        return f"terminals[{[one.serial for one in self.settings.terminals].index(serial)}]"
+
     @property
-    def terminals_by_serial(self) -> Mapping[str, TerminalConfig]:
-        """The same by serial."""
-        return {terminal.serial: terminal for terminal in self.terminals}
+    def made(self) -> tls.TlsFiles | None:
+        """What `posd tls init` makes; None where the certificate comes from elsewhere."""
+        return settings.own(self.settings)
 
     @property
     def certificate(self) -> Path:
         """The certificate that the webhook listener shows."""
-        return self.settings.webhooks.certificate or self._made.certificate
+        return settings.pair(self.settings)[0]
 
     @property
     def private_key(self) -> Path:
         """Its private key."""
-        return self.settings.webhooks.private_key or self._made.private_key
-
-    @property
-    def ca_certificate(self) -> Path | None:
-        """The CA that `posd tls init` made; None where the certificate comes from elsewhere."""
-        return None if self.settings.webhooks.certificate else self._made.ca_certificate
-
-    @property
-    def _made(self) -> tls.TlsFiles:
-        return tls.files(self.settings.database.tls_directory)
+        return settings.pair(self.settings)[1]
 
     @property
     def port(self) -> int:
@@ -209,73 +147,162 @@ class DoctorContext:
         found: Mapping[str, Any] = self.health("certificate").get("served", {})
         return found
 
-    def health(self, check: str) -> Mapping[str, Any]:
-        """Return what posd says of one of its own checks; nothing where it does not run."""
-        found: Mapping[str, Any] = self.running.health.get("checks", {}).get(check, {})
-        return found
+    @property
+    def there(self) -> bool:
+        """Whether a daemon lives, answering or not."""
+        return self.answers or self.pid is not None
 
     @property
     def user(self) -> User:
         """The user of posd: of its process, of its unit, else the owner of the state directory, posd, or this user."""
-        uid = self.running.uid
-        if self.service is not None and (found := users.of_service(self.service)) and uid in (None, found.uid):
+        if self.service.settings and (found := users.of_service(self.service)) and self.uid in (None, found.uid):
             return found
-        if uid is not None:
-            return users.of_id(uid)
+        if self.uid is not None:
+            return users.of_id(self.uid)
         if self.config is not None:
             with suppress(OSError):
-                return users.of_id(self.settings.database.path.parent.stat().st_uid)
+                return users.of_id(self.config.database.path.parent.stat().st_uid)
         with suppress(KeyError):
             return users.of_id(pwd.getpwnam("posd").pw_uid)
         return users.of_id(os.getuid())
+
+    @property
+    def me(self) -> str:
+        """The user that runs this."""
+        return user_name(os.getuid())
 
     @property
     def can_try(self) -> bool:
         """Whether this process may open files as the user of posd: it is root's, or that user's."""
         return os.getuid() in (0, self.user.uid)
 
-    def as_root(self, *words: object) -> str:
-        """Write a command that needs root."""
-        return shlex.join(([] if by_root() else ["sudo"]) + [str(word) for word in words])
+    @property
+    def backup(self) -> Path | None:
+        """The newest backup of the timer; None where there is none, or this user may not see it."""
+        found = backup.newest_backup(self.settings.database.backups)
+        return found[1] if found else None
 
-    def command(self, *words: object) -> str:
-        """Write a command of posd that any user may give."""
-        config = [] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)]
-        return shlex.join(["posd", *config, *map(str, words)])
-
-    def posd(self, *words: object) -> str:
-        """Write a command of posd for its user: what root would make, that user could not read."""
-        command, user = self.command(*words), self.user
-        if user.uid == os.getuid():
-            return command
-        switch = ["sudo", "-u", user.name] if user.uid else ["sudo"]
-        if by_root():
-            switch = ["runuser", "-u", user.name, "--"]
-        return f"{shlex.join(switch)} {command}"
-
-    def systemctl(self, *words: str) -> tuple[str, ...]:
-        """Write a command to the service manager about posd's unit; none where no unit runs this configuration."""
-        return () if self.service is None else (self.as_root("systemctl", *words, "posd"),)
-
-    def edit(self, key: str = "") -> str:
-        """Write the command that opens the file of the configuration that says a key, at its line."""
-        return self.edit_at(*where(self.config_file, key)) if key else self.edit_at(self.config_file)
-
-    def edit_at(self, file: object, line: int | None = None) -> str:
-        """Write the command that opens a file, at a line."""
-        return self.as_root("editor", *([] if line is None else [f"+{line}"]), file)
-
-    def edit_terminal(self, serial: str, key: str) -> str:
-        """Write the command that opens the file that has the section of a terminal, at a key of it."""
-        number = next(n for n, one in enumerate(self.settings.terminals) if one.serial == serial)
-        return self.edit(f"terminals[{number}].{key}")
+    def health(self, check: str) -> Mapping[str, Any]:
+        """Return what posd says of one of its own checks; nothing where it does not run."""
+        found: Mapping[str, Any] = self.checks.get(check, {})
+        return found
 
     def failed(self, check: str, subject: str = "") -> bool:
         """Tell whether an earlier check has failed (about a subject): then its consequences are not told again."""
         return any(
-            item.check == check and item.status is CheckStatus.FAILURE and subject in ("", item.subject)
-            for item in self.found
+            one.check == check and one.status is CheckStatus.FAILURE and subject in ("", one.subject)
+            for one in self.found
         )
+
+    def tell(
+        self, code: str, subject: object, status: str = "", key: str = "", remedy: str = "", **given: Any
+    ) -> CheckFinding:
+        """Return a finding in the words of findings.toml, filled with what is given, else with what is known here.
+
+        `remedy`: what to do about it, where several findings have the same.
+        """
+        group, _, name = code.partition(".")
+        text = texts()[group][name]
+        if isinstance(text, str):
+            text = {"means": text}
+        if remedy:
+            text = {**text, **texts()["remedy"][remedy]}
+        words = _Words(self, {"subject": subject, "key": key, **given})
+        return CheckFinding(
+            status=CheckStatus(status or text.get("status", "ok")),
+            subject=str(subject),
+            meaning=text["means"].format_map(words),
+            todo=text.get("do", "").format_map(words),
+            commands=tuple(line for one in text.get("commands", ()) for line in self._commands(one, words)),
+            key=key,
+            refused=text.get("refused", False),
+            unseen=text.get("unseen", False),
+        )
+
+    def unseen(self, subject: object, error: OSError) -> CheckFinding:
+        """Say that this user may not look at something."""
+        return self.tell("unseen.file", subject, reason=not_seen(self, error))
+
+    def permitted(self, subject: object, findings: Findings) -> Findings:
+        """Yield findings; where the system does not let this user look, a warning about `subject` ends them."""
+        try:
+            yield from findings
+        except PermissionError as error:
+            yield self.unseen(subject, error)
+
+    def command(self, *words: object) -> str:
+        """Write a command of posd that any user may give."""
+        return _joined([*self._posd, *map(str, words)])
+
+    @property
+    def _posd(self) -> list[str]:
+        return ["posd", *([] if self.config_file == Path(CONFIG_FILE) else ["--config", str(self.config_file)])]
+
+    def _commands(self, template: str, words: "_Words") -> Iterator[str]:
+        """Yield the command of a template; of several ways the first that there is here, none where none is."""
+        posd, sudo = self._posd, [] if by_root() else ["sudo"]
+        prefixes = {
+            "root": sudo,
+            "edit": sudo,
+            "systemctl": [*sudo, "systemctl"],
+            "journalctl": [*sudo, "journalctl"],
+            "posd": posd,
+            "as-posd": [*self._switch, *posd],
+            "sudo-posd": ["sudo", *posd],
+        }
+        for way in template.split(" || "):
+            with suppress(KeyError):  # a way that needs what is not known
+                verb, *rest = (word.format_map(words) for word in shlex.split(way))
+                if verb == "edit":
+                    file, line = where(self.config_file, rest[0]) if rest else (self.config_file, None)
+                    rest = ["editor", *([] if line is None else [f"+{line}"]), str(file)]
+                if verb not in ("systemctl", "journalctl") or self.service.settings:
+                    yield _joined([*prefixes.get(verb, [verb]), *rest, *(["posd"] if verb == "systemctl" else [])])
+                    return
+
+    @property
+    def _switch(self) -> list[str]:
+        """The words before a command for the user of posd: what root would make, that user could not read."""
+        user = self.user
+        if user.uid == os.getuid():
+            return []
+        if by_root():
+            return ["runuser", "-u", user.name, "--"]
+        return ["sudo", "-u", user.name] if user.uid else ["sudo"]
+
+
+def mount_point(path: Path) -> Path:
+    """Return where the file system of a path is mounted."""
+    return next(one for one in (path, *path.parents) if one.is_mount())
+
+
+#: Words about the file at `at`, else about the subject.
+OF_FILE: Mapping[str, Callable[[Path], object]] = {
+    "mode": lambda path: f"mode {stat.S_IMODE(path.stat().st_mode):04o}",
+    "owner": lambda path: user_name(path.stat().st_uid),
+    "socket_group": lambda path: users.group_name(path.stat().st_gid),
+    "mount": mount_point,
+}
+
+
+class _Words:
+    """What fills the words of a finding: what is given, else what the context knows under that name."""
+
+    def __init__(self, shop: DoctorContext, given: Mapping[str, object]) -> None:
+        self._shop = shop
+        self._given = given
+
+    def __getitem__(self, name: str) -> object:
+        """Return it. Raise KeyError where it is not known: a way of a command that needs it is not there then."""
+        if name in self._given:
+            found = self._given[name]
+        elif name in OF_FILE:
+            found = OF_FILE[name](Path(str(self._given.get("at", self._given["subject"]))))
+        else:
+            found = getattr(self._shop, name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
 
 def by_root() -> bool:
@@ -283,19 +310,10 @@ def by_root() -> bool:
     return os.getuid() == 0 and not os.environ.get("SUDO_USER")
 
 
-def me() -> str:
-    """Return the name of the user that runs this."""
-    return user_name(os.getuid())
+def not_seen(shop: DoctorContext, error: OSError) -> str:
+    """Say why this user may not look at something; without a file the error says it itself."""
+    return f"{shop.me} may not read {error.filename}" if error.filename else str(error.strerror)
 
 
-def may_not_read(error: PermissionError) -> str:
-    """Say that the system does not let this user look at something."""
-    return f"not looked at: {me()} may not read {error.filename or 'it'}"
-
-
-def permitted(subject: object, findings: Findings) -> Findings:
-    """Yield findings; where the system does not let this user look, a warning about `subject` ends them."""
-    try:
-        yield from findings
-    except PermissionError as error:
-        yield unseen(subject, may_not_read(error))
+def _joined(words: list[str]) -> str:
+    return " ".join(word if word in ("|", ">") else shlex.quote(word) for word in words)

@@ -2,158 +2,54 @@
 
 import errno
 import os
-import socket
-import struct
-from collections.abc import Iterator
+import re
+import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from posd import __version__
 from posd.base.files import user_name
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.doctor.context import (
-    DoctorContext,
-    Findings,
-    SubjectFinding,
-    TerminalAddress,
-    failure,
-    me,
-    ok,
-    refusal,
-    warning,
-)
-from posd.cli.doctor.users import bindable, group_name, tried_as
+from posd.cli.doctor.context import STATUSES, CheckFinding, DoctorContext, Findings
+from posd.cli.doctor.users import being, port_refused
+from posd.client.connection import probe
 from posd.config import ListenAddress, parse
 from posd.storage.connection import schema_version
 
-SEE_OTHERS = "see what the other lines say of it"
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
-OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "identity")
-#: struct ucred: process, user and group id (unix(7)).
-_PEER_CREDENTIALS = struct.Struct("iII")
+OF_HEALTH = ("storage", "local_api", "webhook_listener", "discovery", "configuration", "restore", "identity")
+#: Counters of the status resource that a person has to look at.
+OF_STATUS = ("in_doubt", "attention")
 
 
 def find(shop: DoctorContext) -> dict[Path, str]:
     """Find the process of the daemon, without asking it anything.
 
-    Return its sockets that cannot be connected to -> why. The socket of the tills may be held by systemd, which starts
-    posd for a call: it is left alone while no daemon holds its lock.
+    Return its sockets that were tried -> why they cannot be connected to, "" where one can. The socket of the tills may
+    be held by systemd, which starts posd for a call: it is left alone while no daemon holds its lock.
     """
-    running = shop.running
-    running.pid = _lock_holder(shop)
     config = shop.config or parse("", file=shop.config_file)  # where it cannot be read: where posd is by default
+    for lock in (config.local_api.directory / "posd.lock", config.database.lock):
+        with suppress(OSError):
+            shop.pid = shop.pid or lock_holder(lock)
     sockets = [shop.socket] if shop.socket else [config.local_api.admin_socket]
-    if not shop.socket and running.pid is not None:
+    if not shop.socket and shop.pid is not None:
         sockets.append(config.local_api.till_socket)
-    closed = {}
+    tried: dict[Path, str] = {}
     for path in sockets:
         try:
-            pid, uid = _process(path)
-        except OSError as error:
-            closed[path] = error.strerror or str(error)
-        else:
-            if running.pid is None:
-                running.pid, running.uid = pid, uid
-            shop.answering = path
+            shop.pid, tried[path] = probe(str(path)) or shop.pid, ""
             break
+        except Unreachable as error:
+            tried[path] = getattr(error.__cause__, "strerror", None) or error.reason
     with suppress(OSError):
-        running.uid = Path(f"/proc/{running.pid}").stat().st_uid
-    return closed
-
-
-def check_service(shop: DoctorContext) -> Findings:
-    """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
-    running, closed = shop.running, find(shop)
-    log = (shop.as_root("journalctl", "-u", "posd", "-n", "20", "-o", "cat"),) if shop.service is not None else ()
-    if (path := shop.answering) is not None:
-        try:
-            yield from _ask(shop, path)
-        except (Unreachable, Problem, OSError) as error:
-            meaning = f"posd is there and does not answer as it should: {error}"
-            yield failure(path, meaning, "restart posd; look at its log", *shop.systemctl("restart"), *log)
-        return
-    path, reason = next(iter(closed.items()))
-    if not running.there:
-        start = shop.systemctl("start") or (shop.posd("run"),)
-        yield failure(
-            "posd",
-            f"posd does not run: no card can be charged. Nothing answers on {path} ({reason})",
-            "start it, once all that has failed here is mended; then run posd doctor again: some things show only then",
-            *start,
-            *log,
-        )
-    elif any(os.path.exists(path) and not os.access(path, os.W_OK) for path in closed):  # noqa: PTH110
-        group = group_name(next(path for path in closed if path.exists()).stat().st_gid)
-        meaning = f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})"
-        join = shop.as_root("usermod", "-aG", group, me())
-        yield warning("posd", meaning, "join the group of the socket and log in anew, or run this as root", join)
-    else:
-        place = "--socket" if shop.socket else f"local_api.directory ({path.parent})"
-        yield failure(
-            "posd",
-            f"process {running.pid} is posd, but {me()} cannot talk to it over {path} ({reason})",
-            f"restart posd; if that does not help, look at its log, and at {place}",
-            *shop.systemctl("restart"),
-            *log,
-        )
-
-
-def _ask(shop: DoctorContext, path: Path) -> Findings:
-    running = shop.running
-    with Api(path) as api:
-        version = api.get("/version").body
-        running.health = api.get("/health", also={503}).body
-        running.terminals = api.get("/terminals", {"all": "true"}).body["terminals"]
-    running.answers = True
-    for terminal in running.terminals:
-        if terminal.get("in_fleet", True) and terminal["base_url"] and terminal["source"] == "mdns":
-            shop.addresses[terminal["serial"]] = TerminalAddress(terminal["base_url"], "mdns")
-    who = f", process {running.pid} of {user_name(running.uid)}" if running.pid and running.uid is not None else ""
-    yield ok("posd", f"posd {version['version']} runs and answers on {path}{who}")
-    if version["version"] != __version__ or version["schema"] != schema_version():
-        yield warning(
-            "version",
-            f"posd {version['version']} runs, but {__version__} is installed here",
-            "restart posd when no payment is under way, so that what is installed is what runs",
-            *shop.systemctl("restart"),
-        )
-    for name in OF_HEALTH:
-        state = shop.health(name)
-        tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
-        if tell is warning and name == "identity":
-            tell = failure  # no card can be charged on that terminal
-        if tell is None or shop.failed(name):
-            continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
-        look = (f"sudo {shop.command('config', 'check')}", *shop.systemctl("reload"))
-        commands = look if name == "configuration" else ()  # posd status says no more of it, and names this command
-        yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS, *commands)
-
-
-def _process(path: Path) -> tuple[int, int]:
-    """Return the process and the user that listen on a socket. Raise OSError where it cannot be connected to."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(5)
-        probe.connect(str(path))
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        pid, uid, _gid = _PEER_CREDENTIALS.unpack(credentials)
-        return int(pid), int(uid)
-
-
-def _lock_holder(shop: DoctorContext) -> int | None:
-    """Return the process that holds a lock of the daemon, without touching the lock."""
-    if shop.config is None:
-        return None
-    for lock in (shop.settings.local_api.directory / "posd.lock", shop.settings.database.lock):
-        with suppress(OSError):
-            if (holder := lock_holder(lock)) is not None:
-                return holder
-    return None
+        shop.uid = Path(f"/proc/{shop.pid}").stat().st_uid
+    return tried
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that has a file locked (flock), None without one. Raise OSError."""
+    """Return the process that has a file locked (flock), without touching it; None without one. Raise OSError."""
     inode = path.stat()
     wanted = f"{os.major(inode.st_dev):02x}:{os.minor(inode.st_dev):02x}:{inode.st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():
@@ -163,135 +59,102 @@ def lock_holder(path: Path) -> int | None:
     return None
 
 
+def check(shop: DoctorContext) -> Findings:
+    """Find the daemon and keep what it says of itself and of the terminals for the other checks."""
+    tried = find(shop)
+    for path in (path for path, reason in tried.items() if not reason):
+        try:
+            yield from _ask(shop, path)
+        except (Unreachable, Problem, OSError) as error:
+            yield shop.tell("daemon.answers_badly", path, error=error)
+        return
+    path, reason = next(iter(tried.items()))
+    closed = [one for one in tried if os.access(one, os.F_OK) and not os.access(one, os.W_OK)]
+    code = ("closed" if closed else "silent") if shop.there else "stopped"
+    place = "--socket" if shop.socket else f"local_api.directory ({path.parent})"
+    yield shop.tell(f"daemon.{code}", "posd", path=path, reason=reason, place=place, at=next(iter(closed), path))
+
+
+def _ask(shop: DoctorContext, path: Path) -> Findings:
+    counters: dict[str, int] = {}
+    with Api(path) as api:
+        version = api.get("/version").body
+        shop.checks = api.get("/health", also={503}).body.get("checks", {})
+        shop.terminals_of_daemon = api.get("/terminals", {"all": "true"}).body["terminals"]
+        with suppress(Problem):  # a till may not see it
+            counters = api.get("/status").body["counters"] or {}
+    shop.answers = True
+    for terminal in shop.terminals_of_daemon:
+        if terminal.get("in_fleet", True) and terminal["base_url"] and terminal["source"] == "mdns":
+            shop.addresses[terminal["serial"]] = terminal["base_url"]
+    who = f", process {shop.pid} of {user_name(shop.uid)}" if shop.pid and shop.uid is not None else ""
+    yield shop.tell("daemon.runs", "posd", version=version["version"], path=path, who=who)
+    if version["version"] != __version__ or version["schema"] != schema_version():
+        yield shop.tell("daemon.other_version", "version", version=version["version"], installed=__version__)
+    for name in OF_HEALTH:
+        said = shop.health(name)
+        if said.get("status", "ok") == "ok" or shop.failed(name):
+            continue  # what is wrong with the file was told, and that posd has not taken it up follows from that
+        # Of a terminal that is disputed no card can be charged.
+        status = "failure" if name == "identity" else STATUSES[said["status"]]
+        # posd status says no more of the configuration.
+        code = "configuration" if name == "configuration" else "health"
+        given = {"detail": said["detail"], "todo": said["todo"] or "see what the other lines say of it"}
+        yield shop.tell(f"daemon.{code}", name.replace("_", " "), status, **given)
+    for name in OF_STATUS:
+        if count := counters.get(name):
+            yield shop.tell(f"daemon.{name}", "payments", count=count)
+
+
 # The port of the webhook listener: is it free, or held by our daemon.
-
-#: State of a listening socket in /proc/net/tcp (net/tcp_states.h).
-_LISTENING = "0A"
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A program that listens: its user, and the process where this user may see it."""
-
-    uid: int
-    pid: int | None
-
-    def __str__(self) -> str:
-        user = user_name(self.uid)
-        if self.pid is None:
-            return f"a program of {user} ({me()} may not see which)"
-        with suppress(OSError):
-            return f"{Path(f'/proc/{self.pid}/comm').read_text().strip()} (process {self.pid} of {user})"
-        return f"process {self.pid} of {user}"
 
 
 def check_ports(shop: DoctorContext) -> Findings:
     """Tell which program has the ports that posd listens on."""
     webhooks, metrics = shop.settings.webhooks.listen, shop.settings.metrics.listen
-    yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port") or webhooks.port))
+    yield _port(shop, "webhooks.listen", webhooks, int(shop.served.get("port", 0)))
     if metrics is not None:
-        yield _port(shop, "metrics.listen", metrics, metrics.port)
+        yield _port(shop, "metrics.listen", metrics, 0)
 
 
-def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> SubjectFinding:
-    """Say of one of them whether it is free, or held by posd; `actual` is the port that posd says it has."""
-    running, subject, restart = shop.running, str(listen), shop.systemctl("restart")
+def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> CheckFinding:
+    """Say of one of them whether it is free, or held by posd, which says that it has the port `actual` (0: unknown)."""
+    given: dict[str, Any] = {"key": key, "name": key.partition(".")[2], "host": listen.host, "port": listen.port}
     if listen.port == 0:
-        return warning(
-            subject,
-            "port 0 is any free port, for trials only: after a restart it is another one",
-            f'write a port into {key}, as in "{listen.host}:8443"',
-            shop.edit(key),
-        )
-    if actual != listen.port:
-        return failure(
-            subject,
-            f"posd runs and listens on port {actual}, not on the one that the configuration names",
-            "restart posd when no payment is under way; the configuration was changed after it started",
-            *restart,
-        )
-    reason = _refused(shop, listen)
-    if reason == "":
-        if running.there:
-            return failure(
-                subject,
-                f"posd runs, and no program listens on the port that the configuration names ({key})",
-                "restart posd; the configuration was perhaps changed after it started",
-                *restart,
-            )
-        return ok(subject, "the port is free: posd can listen on it")
-    if reason == os.strerror(errno.EADDRINUSE):
-        return _held(shop, key, listen)
-    if reason == os.strerror(errno.EADDRNOTAVAIL):
-        return refusal(
-            key,
-            subject,
-            f"posd cannot listen on it ({reason}): this machine does not have the address {listen.host}",
-            f'write an address that it has, or all of them: {key.partition(".")[2]} = "0.0.0.0:{listen.port}"',
-            "ip -brief address",
-            shop.edit(key),
-        )
-    return refusal(
-        key,
-        subject,
-        f"posd cannot listen on it ({reason}): ports below 1024 are not for the user {shop.user.name}",
-        f"choose a port from 1024 on in {key}",
-        shop.edit(key),
+        return shop.tell("port.any", listen, **given)
+    if actual:
+        return shop.tell("port.posd" if actual == listen.port else "port.elsewhere", listen, **given, actual=actual)
+    with being(shop.user):
+        number = port_refused(listen.host, listen.port)
+    holders = list(_holders(listen.port))
+    may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
+    if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may perhaps have it
+        number = errno.EADDRINUSE if holders else 0
+    if number == 0:
+        return shop.tell("port.nothing" if shop.there else "port.free", listen, **given)
+    if number != errno.EADDRINUSE:
+        code = "not_ours" if number == errno.EADDRNOTAVAIL else "forbidden"
+        return shop.tell(f"port.{code}", listen, **given, reason=os.strerror(number))
+    if shop.there and any(shop.pid == pid or (not pid and shop.uid == uid) for _, pid, uid in holders):
+        return shop.tell("port.posd", listen, **given)
+    name, pid, uid = holders[0] if holders else ("", 0, None)
+    holder = "a program that cannot be seen from here" if uid is None else f"a program of {user_name(uid)}"
+    return shop.tell(
+        "port.taken", listen, **given, holds=pid or None, holder=f"{name} (process {pid})" if pid else holder
     )
 
 
-def _held(shop: DoctorContext, key: str, listen: ListenAddress) -> SubjectFinding:
-    """Say which program has a port: posd, or another one."""
-    running = shop.running
-    holders = list(listeners(listen.port))
-    if running.there and any((one.pid or running.pid) == running.pid and _same(one, shop) for one in holders):
-        return ok(listen, f"posd listens on it (process {running.pid})")
-    holder = holders[0] if holders else None
-    pid = holder.pid if holder is not None else None
-    return refusal(
-        key,
-        listen,
-        f"the port is taken by {holder or 'a program that cannot be seen from here'}: posd cannot listen on it"
-        + (", and the terminals reach that program instead" if running.there else ", and will not start"),
-        f"stop that program, or choose another port in {key}; then start posd",
-        shop.as_root("kill", pid) if pid else shop.as_root("ss", "-ltnp", f"sport = :{listen.port}"),
-        *shop.systemctl("restart"),
-    )
-
-
-def _same(holder: Holder, shop: DoctorContext) -> bool:
-    return shop.running.uid is None or holder.uid == shop.running.uid
-
-
-def _refused(shop: DoctorContext, listen: ListenAddress) -> str:
-    """Try to listen as the user of posd; return why it cannot, "" where it can."""
-    if shop.service is not None and "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities"):
-        return bindable(listen.host, listen.port)
-    reason = tried_as(shop.user, partial(bindable, listen.host, listen.port), str)
-    if reason == os.strerror(errno.EACCES) and not shop.can_try:
-        # A port below 1024: posd may perhaps have it, and not this user.
-        return os.strerror(errno.EADDRINUSE) if any(listeners(listen.port)) else ""
-    return reason
-
-
-def listeners(port: int) -> Iterator[Holder]:
-    """Yield the programs that listen on a TCP port, on any address."""
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENING and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                    yield Holder(int(fields[7]), _holder(fields[9]))
-
-
-def _holder(inode: str) -> int | None:
-    """Return a process that has a socket open, None where this user may not see it."""
-    for directory in Path("/proc").iterdir():
-        if not directory.name.isdigit():
-            continue
-        with suppress(OSError):
-            for descriptor in (directory / "fd").iterdir():
-                with suppress(OSError):
-                    if os.readlink(descriptor) == f"socket:[{inode}]":  # noqa: PTH115 - its target is no path
-                        return int(directory.name)
-    return None
+def _holders(port: int) -> list[tuple[str, int, int]]:
+    """Return name, process ("" and 0 where this user may not see them) and user of those that listen on a TCP port."""
+    command = ("ss", "-Hltnpe", f"sport = :{port}")
+    try:
+        said = subprocess.run(  # noqa: S603 - words of our own, no shell
+            command, capture_output=True, text=True, timeout=5, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = []
+    for line in said.splitlines():
+        program, user = re.search(r'\("([^"]*)",pid=(\d+)', line), re.search(r" uid:(\d+)", line)
+        found.append((program[1] if program else "", int(program[2]) if program else 0, int(user[1]) if user else 0))
+    return found

@@ -1,4 +1,4 @@
-"""Each terminal: address, TCP, TLS with the configured trust, HTTP.
+"""Each terminal: what it announces over mDNS; address, TCP, TLS with the configured trust, HTTP.
 
 Which request is harmless? The terminal API shows none that is. A GET is not: abort is one by default, and the
 configuration may put any path of the profile anywhere. So posd sends `OPTIONS /`: the method is safe by HTTP's own
@@ -8,272 +8,190 @@ No credential goes with it.
 """
 
 import asyncio
-import email.utils
-import shlex
-import socket
-import ssl
-import time
-from collections.abc import Mapping
+import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from posd.base import tls_contexts
-from posd.cli.doctor import certificate as judging
-from posd.cli.doctor.context import CheckStatus, DoctorContext, Findings, SubjectFinding, failure, ok, warning
+from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import TerminalConfig
+from posd.config.schema import DiscoveryConfig
 from posd.terminals import trust
+from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement
+from posd.terminals.auth.clock import ahead
+from posd.terminals.client import HEADERS, TerminalAccess
+from posd.terminals.exchange import ClientExchange, ExchangeFailed, request_bytes
+from posd.terminals.interfaces import snapshot
+from posd.terminals.trust import Unreached
+from posd.tls import server_hostname
+
+if TYPE_CHECKING:
+    from posd.terminals.discovery import InterfaceSelection
 
 #: Terminals that are called at once.
 AT_ONCE = 16
 #: How long an answer may take, in seconds; a terminal answers this at once, and its configured time is for payments.
 REPLY_SECONDS = 10.0
-#: Bytes of the head of an answer that are read.
-MAX_HEAD_BYTES = 16 * 1024
-#: Ports by convention, for the advice.
-PORTS = "6869 for HTTPS, 6868 for HTTP"
-SAME_ADDRESS = "Is it still this terminal's address?"
-
-
-@dataclass(frozen=True, slots=True)
-class CallProgress:
-    """How far a call came: `said` is what to tell, `ahead` how many seconds the terminal's clock is ahead of ours."""
-
-    said: SubjectFinding
-    ahead: float | None = None
 
 
 def check(shop: DoctorContext) -> Findings:
     """Tell of each terminal how far a call comes; keep what its clock says."""
-    found = asyncio.run(_all(shop))
-    documents = {item["serial"]: item for item in shop.running.terminals}
-    for terminal in shop.terminals:
-        reached = found[terminal.serial]
-        if reached.ahead is not None:
-            shop.clocks[terminal.serial] = reached.ahead
-        yield reached.said
-        yield from _of_daemon(shop, terminal.serial, reached.said, documents.get(terminal.serial, {}))
+    documents = {item["serial"]: item for item in shop.terminals_of_daemon}
+    for terminal, said in zip(shop.terminals, asyncio.run(_all(shop)), strict=True):
+        yield said
+        document = documents.get(terminal.serial, {})
+        if said.status is CheckStatus.OK and document.get("reachable") is False and document.get("reason"):
+            yield shop.tell("terminal.was_away", terminal.serial, reason=document["reason"])
 
 
-def _of_daemon(shop: DoctorContext, serial: str, said: SubjectFinding, document: Mapping[str, object]) -> Findings:
-    """Tell where posd has another experience with the terminal than we have now."""
-    if said.todo == "" and document.get("reachable") is False and (reason := document.get("reason")):
-        yield warning(
-            serial,
-            f"it answers now; posd could not reach it at its last call ({reason})",
-            "watch it",
-            shop.command("terminals"),
-        )
-
-
-async def _all(shop: DoctorContext) -> dict[str, CallProgress]:
+async def _all(shop: DoctorContext) -> list[CheckFinding]:
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one(terminal: TerminalConfig) -> CallProgress:
+    async def one(terminal: TerminalConfig) -> CheckFinding:
         async with turns:
             return await _reach(shop, terminal)
 
-    serials = [terminal.serial for terminal in shop.terminals]
-    return dict(zip(serials, await asyncio.gather(*map(one, shop.terminals)), strict=True))
+    return await asyncio.gather(*map(one, shop.terminals))
 
 
-async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CallProgress:
-    serial = terminal.serial
-    address = shop.addresses.get(serial)
-    if address is None:
-        return CallProgress(_no_address(shop, terminal))
-    at = f"{address.base_url} ({SOURCES[address.source]})"
-    parts = urlsplit(address.base_url)
-    host, port = unquote(parts.hostname or ""), parts.port or (443 if parts.scheme == "https" else 80)
-    context = None
-    if parts.scheme == "https":
+async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
+    serial, given = terminal.serial, dict[str, Any](section=shop.section(terminal.serial))
+    base_url = shop.addresses.get(serial)
+    if base_url is None:
+        discovery = "no_announcement" if shop.settings.discovery.enabled else "no_discovery"
+        return shop.tell(f"terminal.{discovery}", serial, **given)
+    given["at"] = f"{base_url} ({'from the configuration' if terminal.base_url else 'found by mDNS'})"
+    context = trust.nobody()
+    if secure := base_url.startswith("https:"):
         try:
             context = trust.context(terminal.ca_file, terminal.pin, system=terminal.trusts_system)
         except OSError as error:
-            return CallProgress(_no_trust(shop, serial, at, str(error)))
+            told = any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found)
+            return shop.tell("terminal.ca_told" if told else "terminal.no_ca", serial, reason=error, **given)
+    found = await _probe(terminal, base_url, context)
+    if isinstance(found, Unreached):
+        return shop.tell("terminal.refused" if found.refused else "terminal.away", serial, reason=found.reason, **given)
     try:
-        reader, writer = await asyncio.wait_for(
-            _connect(host, port, context, trust.called(address.base_url, terminal.server_name)),
-            terminal.connect_timeout_seconds,
-        )
-    except ssl.SSLError as error:
-        return CallProgress(await _refused(shop, terminal, at, address.base_url, error))
-    except (OSError, TimeoutError) as error:
-        return CallProgress(_unreachable(shop, terminal, at, host, error))
+        await _ask(shop, terminal, base_url, context if secure else None)
+    except (OSError, ExchangeFailed) as error:
+        return shop.tell("terminal.silent", serial, reason=str(error) or type(error).__name__, **given)
+    given["how"] = "TLS, with a certificate that is trusted" if secure else "HTTP, without TLS"
+    if secure and terminal.pin is None:
+        strict = tls_contexts.strict_client(terminal.ca_file, system=terminal.trusts_system)
+        judged = await _probe(terminal, base_url, strict)
+        if isinstance(judged, Unreached) and judged.refused:
+            return shop.tell("terminal.not_strict", serial, reason=judged.reason, **given)
+    return shop.tell("terminal.answers", serial, **given)
+
+
+async def _probe(terminal: TerminalConfig, base_url: str, context: SSLContext) -> trust.Reached | Unreached:
+    """Connect as posd does before each payment, and send nothing."""
+    access = TerminalAccess(
+        context,
+        terminal.connect_timeout_seconds,
+        REPLY_SECONDS,
+        lambda request: request,
+        server_name=terminal.server_name,
+        ca_file=terminal.ca_file,
+        trusts_system=terminal.trusts_system,
+    )
+    return await access.probe(base_url)
+
+
+async def _ask(shop: DoctorContext, terminal: TerminalConfig, base_url: str, context: SSLContext | None) -> None:
+    """Send the harmless request, and keep what the terminal's clock says. Raise OSError, ExchangeFailed."""
+    parts = urlsplit(base_url)
+    request = request_bytes("OPTIONS", "/", {"host": parts.netloc, **HEADERS}, None)
+    exchange = ClientExchange(request, lambda _transport: None, REPLY_SECONDS)
     try:
-        reached = await _speak(shop, terminal, at, parts.netloc, reader, writer, context is not None)
-        if reached.said.status is CheckStatus.OK and context is not None and terminal.pin is None:
-            return await _strictly(shop, terminal, host, port, reached)
-        return reached
+        async with asyncio.timeout(terminal.connect_timeout_seconds + REPLY_SECONDS):
+            await asyncio.get_running_loop().create_connection(
+                lambda: exchange,
+                unquote(parts.hostname or ""),
+                parts.port or (443 if context else 80),
+                ssl=context,
+                server_hostname=server_hostname(trust.called(base_url, terminal.server_name)) if context else None,
+            )
+            answer = await exchange.answer(lambda: None)
     finally:
-        with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
-            writer.transport.abort()
+        exchange.close()
+    if (behind := ahead(datetime.now(UTC), answer.date)) is not None:
+        shop.clocks[terminal.serial] = -behind
 
 
-#: where an address comes from -> words
-SOURCES = {"config": "from the configuration", "mdns": "found by mDNS"}
+# mDNS: what terminals announce themselves, asked for and read as posd does it.
+
+#: How long is listened, and how long one service is then asked for what it has left out, in seconds. The first three
+#: queries are sent in the first three seconds.
+LISTEN_SECONDS, RESOLVE_SECONDS = 3.5, 1.0
 
 
-async def _strictly(
-    shop: DoctorContext, terminal: TerminalConfig, host: str, port: int, reached: CallProgress
-) -> CallProgress:
-    """Verify once more, by strict rules, a terminal that is trusted; tell where they refuse it."""
-    strict = tls_contexts.strict_client(terminal.ca_file, system=terminal.trusts_system)
-    name = terminal.server_name or host.partition("%")[0]
+def listen(shop: DoctorContext) -> Findings:
+    """Check which terminals announce themselves, and which have no other address and do not."""
+    from posd.terminals.discovery import names, select  # loaded late, with zeroconf
+
+    discovery = shop.settings.discovery
+    if not discovery.enabled:
+        yield shop.tell("mdns.off", "discovery")
+        return
+    needing = [one.serial for one in shop.terminals if not one.base_url and one.access_mode == "local"]
+    status = "failure" if needing else "warning"
+    selection = select(snapshot(), discovery.interfaces)
+    for address in selection.missing:
+        yield shop.tell("mdns.no_interface", address)
+    if not selection.spoken:
+        if not selection.missing:
+            yield shop.tell("mdns.no_network", "interfaces", status)
+        return
     try:
-        async with asyncio.timeout(terminal.connect_timeout_seconds):
-            _, writer = await _connect(host, port, strict, name)
-    except ssl.SSLCertVerificationError as error:
-        said = warning(
-            terminal.serial,
-            f"{reached.said.meaning}; strict rules (RFC 5280, the default of Python 3.13) refuse its chain: "
-            f"{judging.words(error)}. posd goes on trusting it",
-            "other programs may refuse it after an upgrade; have its CA issue a right chain, or pin the certificate",
-            shop.command("terminals", "pin", terminal.serial),
-        )
-        return CallProgress(said, reached.ahead)
-    except (OSError, TimeoutError):
-        return reached
-    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
-        writer.transport.abort()
-    return reached
-
-
-async def _connect(
-    host: str, port: int, context: ssl.SSLContext | None, name: str
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(
-        host, port, limit=MAX_HEAD_BYTES, ssl=context, server_hostname=name if context else None
+        found = asyncio.run(_listen(discovery, selection))
+    except (OSError, RuntimeError) as error:
+        yield shop.tell("mdns.broken", names(selection), status, reason=error)
+        return
+    fleet = {terminal.serial: terminal for terminal in shop.terminals}
+    for item in found:
+        one = fleet.get(item.serial)
+        if one is not None and not one.base_url:
+            shop.addresses.setdefault(item.serial, f"{one.scheme}://{item.hosts[0]}:{item.port}")
+    heard = sorted({item.serial for item in found})
+    strangers = ", ".join(serial for serial in heard if serial not in fleet)
+    lost = [serial for serial in needing if serial not in heard and serial not in shop.addresses]
+    code = ("another" if strangers else "silent") if lost else "heard"
+    yield shop.tell(
+        f"mdns.{code}",
+        names(selection),
+        ours=", ".join(serial for serial in heard if serial in fleet) or "none",
+        others=f"; {strangers} too, which the configuration does not name" if strangers else "",
+        lost=", ".join(lost),
+        section=shop.section(lost[0]) if lost else "",
     )
 
 
-def _no_address(shop: DoctorContext, terminal: TerminalConfig) -> SubjectFinding:
-    add = 'write base_url = "https://ADDRESS:6869" into its section'
-    if shop.settings.discovery.enabled:
-        why = "it does not announce itself over mDNS"
-        todo = (
-            "is it switched on, and in this network? Is this its serial, as printed on it? If mDNS does not work in "
-            f"this network, {add}"
-        )
-    else:
-        why, todo = "discovery is switched off", f"{add}, or set discovery.enabled = true"
-    meaning = f"no address is known: the configuration has none, and {why}"
-    edit = shop.edit_terminal(terminal.serial, "base_url")
-    return failure(terminal.serial, meaning, todo, shop.command("terminals", "--all"), edit)
+async def _listen(discovery: DiscoveryConfig, selection: "InterfaceSelection") -> list[Announcement]:
+    """Return what is announced now. Raise OSError or RuntimeError where mDNS cannot be spoken."""
+    from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
+    from posd.terminals.discovery import Browser, closed, read
 
-def _no_trust(shop: DoctorContext, serial: str, at: str, reason: str) -> SubjectFinding:
-    todo = "see the configuration: terminals.ca_file"
-    if any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found):
-        return warning(
-            serial, f"{at}: not called, because its CA file cannot be used", todo, shop.edit_terminal(serial, "ca_file")
-        )
-    return failure(serial, f"{at}: cannot be called: {reason}", todo, shop.edit_terminal(serial, "ca_file"))
+    logging.getLogger("zeroconf").disabled = True  # what it could not send shows by what is not heard
+    services: dict[str, AsyncServiceInfo] = {}
 
+    def take(*, service_type: str, name: str, **_: object) -> None:
+        services[name] = AsyncServiceInfo(service_type, name)
 
-def _unreachable(shop: DoctorContext, terminal: TerminalConfig, at: str, host: str, error: Exception) -> SubjectFinding:
-    look = shop.command("terminals", "--all")
-    match error:
-        case socket.gaierror():
-            meaning, todo = "this name is not known", "correct base_url, or the DNS of this network"
-            look = shlex.join(("getent", "hosts", host))
-        case ConnectionRefusedError():
-            meaning = "a device is there, and nobody listens on this port"
-            todo = f"is the payment application running on the terminal? Is the port right ({PORTS})? {SAME_ADDRESS}"
-        case TimeoutError():
-            meaning = f"no answer within {terminal.connect_timeout_seconds:g} s"
-            todo = (
-                "is it switched on, awake, and in the same network as this machine? Does the network keep devices "
-                f"apart (client isolation)? {SAME_ADDRESS}"
-            )
-        case _:
-            meaning = f"cannot be reached ({getattr(error, 'strerror', None) or str(error) or type(error).__name__})"
-            todo = f"is it switched on, and is this machine in the same network? {SAME_ADDRESS}"
-    return failure(terminal.serial, f"{at}: {meaning}", todo, look, shop.edit_terminal(terminal.serial, "base_url"))
-
-
-async def _refused(
-    shop: DoctorContext, terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError
-) -> SubjectFinding:
-    """Tell why TLS failed, and what certificate was found in place of the expected one."""
-    serial = terminal.serial
-    if not isinstance(error, ssl.SSLCertVerificationError):
-        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-            meaning = f"{at}: something answers there, but not over TLS"
-            return failure(
-                serial,
-                meaning,
-                f"is the port right ({PORTS})?",
-                shop.command("terminals", "--all"),
-                shop.edit_terminal(serial, "base_url"),
-            )
-        return failure(
-            serial,
-            f"{at}: TLS fails ({judging.words(error)})",
-            "does the terminal speak TLS 1.2 or newer? Does it want a certificate of its callers?",
-            shop.command("terminals", "pin", serial),
-        )
-    shown = None
-    with suppress(OSError, ValueError, TimeoutError):
-        async with asyncio.timeout(terminal.connect_timeout_seconds):
-            shown = await trust.shown(base_url, terminal.server_name)
-    expected = trust.called(base_url, terminal.server_name)
-    system, now = terminal.trusts_system, datetime.now(UTC)
-    reason = trust.words(error, shown, expected, terminal.ca_file, now, system=system)
-    return failure(
-        serial,
-        f"{at}: {reason}",
-        "is it this terminal? Compare the certificate with the terminal's own display; until it is trusted no payment "
-        "is sent to it",
-        shop.command("terminals", "pin", serial),
-    )
-
-
-async def _speak(
-    shop: DoctorContext,
-    terminal: TerminalConfig,
-    at: str,
-    netloc: str,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    tls: bool,
-) -> CallProgress:
-    """Send the harmless request and read the head of what comes back."""
-    sent, serial = time.time(), terminal.serial
+    network = AsyncZeroconf(interfaces=selection.interfaces)
+    browser = Browser(network.zeroconf, list(discovery.service_types), handlers=[take])
     try:
-        writer.write(f"OPTIONS / HTTP/1.1\r\nhost: {netloc}\r\nuser-agent: posd\r\nconnection: close\r\n\r\n".encode())
-        async with asyncio.timeout(REPLY_SECONDS):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        silent = f"no answer to a request within {REPLY_SECONDS:g} s"
-        how = silent if isinstance(error, TimeoutError) else "it closes the connection without an answer"
-        said = warning(
-            serial,
-            f"{at}: {'TLS' if tls else 'the connection'} works, and {how} (OPTIONS /, which starts nothing)",
-            "some devices answer only what they know; make a small payment and see. If that fails too, restart the "
-            "payment application on the terminal",
-            shop.command("terminals"),
-        )
-        return CallProgress(said)
-    received = time.time()
-    line, _, rest = head.partition(b"\r\n")
-    if not line.startswith(b"HTTP/1."):
-        meaning, todo = f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?"
-        said = failure(
-            serial, meaning, todo, shop.command("terminals", "--all"), shop.edit_terminal(serial, "base_url")
-        )
-        return CallProgress(said)
-    answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
-    return CallProgress(ok(serial, answer), _ahead(rest, (sent + received) / 2))
-
-
-def _ahead(head: bytes, now: float) -> float | None:
-    """Return by how many seconds the Date header is ahead of `now`; it has whole seconds. None without one."""
-    for line in head.decode("latin-1").split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.lower() == "date":
-            with suppress(ValueError, TypeError, OverflowError):
-                date = email.utils.parsedate_to_datetime(value.strip())
-                return date.replace(tzinfo=date.tzinfo or UTC).timestamp() + 0.5 - now
-    return None
+        await asyncio.sleep(LISTEN_SECONDS)
+        found = list(services.values())
+        await asyncio.gather(*(info.async_request(network.zeroconf, RESOLVE_SECONDS * 1000) for info in found))
+    finally:
+        await closed(browser, network)
+    rules, announced = AnnouncementRules(discovery.serial_keys, discovery.interfaces), []
+    for info in found:
+        with suppress(MalformedAnnouncement):
+            announced.append(read(info, rules, datetime.now(UTC)))
+    return announced

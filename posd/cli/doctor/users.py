@@ -1,33 +1,20 @@
-"""The user of the daemon: which one that is, and what it may open, which is tried in a child process of that user."""
+"""The user of the daemon, and what it may open: this process tries it, as that user where it is root's."""
 
 import errno
 import grp
 import os
 import pwd
-import signal
 import socket
-import stat
-import warnings
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
+from typing import NamedTuple
 
 from posd.base.files import user_name
 from posd.cli.doctor.service import Service
 
-T = TypeVar("T")
 
-#: Longest that a child may take, in seconds: what it opens may lie on a file system that hangs.
-CHILD_SECONDS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     """A user with the groups that its process has."""
 
     uid: int
@@ -61,12 +48,13 @@ def of_service(service: Service) -> User | None:
         user = of_id(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
     except KeyError:
         return None
-    gid = _gid(service.last("Group"), user.gid)
-    more = {_gid(word, gid) for word in service.words("SupplementaryGroups")}
+    gid = group_id(service.last("Group"), user.gid)
+    more = {group_id(word, gid) for word in service.words("SupplementaryGroups")}
     return User(user.uid, gid, user.groups | more | {gid})
 
 
-def _gid(name: str, otherwise: int) -> int:
+def group_id(name: str, otherwise: int) -> int:
+    """Return the number of a group, `otherwise` where this machine has none of that name."""
     with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
     return otherwise
@@ -80,113 +68,68 @@ def group_name(gid: int) -> str:
         return str(gid)
 
 
-def group_exists(name: str) -> bool:
-    """Whether this machine has a group of that name."""
+@contextmanager
+def being(user: User) -> Iterator[None]:
+    """Act as a user during the block, where this process is root's."""
+    if os.getuid() != 0:
+        yield
+        return
+    groups = os.getgroups()
     try:
-        grp.getgrnam(name)
-    except KeyError:
-        return False
-    return True
+        os.setgroups(list(user.groups))
+        os.setegid(user.gid)
+        os.setresuid(user.uid, user.uid, 0)  # the real one too: access(2) asks for it
+        yield
+    finally:
+        root_again()
+        os.setegid(os.getgid())
+        os.setgroups(groups)
 
 
-def tried_as(user: User, probe: Callable[[], T], kind: type[T]) -> T:
-    """Return what `probe` returns as that user: in a child where this process is root's and the user another one's.
+def root_again() -> None:
+    """End `being`, also one in a thread that hangs."""
+    if 0 in os.getresuid():
+        os.setresuid(0, 0, 0)
 
-    Raise OSError where the child gives no answer.
+
+def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
+    """Return why a user may not read a file, or with `write` not write it or make it; None where it may.
+
+    Nothing is made. The error names the file or the directory that stands in the way.
     """
-    if os.geteuid() != 0 or user.uid == 0:
-        return probe()
-    end, write = os.pipe()
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of this process may hold locks. The child opens files, which needs none of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        with suppress(BaseException):
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(CHILD_SECONDS)
-            os.setgroups(list(user.groups))
-            os.setgid(user.gid)
-            os.setuid(user.uid)
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(msgspec.json.encode(probe()))
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(end, "rb") as answers:
-        answer = answers.read()
-    os.waitpid(pid, 0)
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.DecodeError as error:
-        raise OSError(errno.EIO, f"nothing could be tried as the user {user.uid}") from error
-
-
-class AccessBarrier(msgspec.Struct, frozen=True):
-    """Why something cannot be opened: the system's error number, and the file or directory that stands in the way."""
-
-    number: int
-    path: str
-
-    @property
-    def at(self) -> Path:
-        """The file or directory."""
-        return Path(self.path)
-
-    @property
-    def reason(self) -> str:
-        """The system's words."""
-        return os.strerror(self.number)
-
-
-def readable(path: Path) -> AccessBarrier | None:
-    """Return why a file cannot be read, None where it can."""
-    try:
-        with path.open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        return AccessBarrier(error.errno or errno.EIO, str(_closed(path) or path))
+    with being(user):
+        try:
+            if write:
+                _try_to_write(path)
+            else:
+                with path.open("rb") as file:
+                    file.read(1)
+        except OSError as error:
+            closed = (above for above in reversed(path.parents) if not os.access(above, os.X_OK))
+            return OSError(error.errno, error.strerror, str(next(closed, error.filename)))
     return None
 
 
-def writable(path: Path) -> AccessBarrier | None:
-    """Return why a file, or files in a directory, cannot be written; of one that is not there, why it cannot be made.
-
-    Nothing is made.
-    """
+def _try_to_write(path: Path) -> None:
     place = path
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
+    number = errno.EACCES
     if place != path and not place.is_dir():
-        return AccessBarrier(errno.ENOTDIR, str(place))
-    wanted = os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)
-    if os.access(place, wanted):
-        return None
-    refused = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
-    return AccessBarrier(refused, str(_closed(place) or place))
+        number = errno.ENOTDIR
+    elif os.access(place, os.R_OK | os.W_OK | (os.X_OK if place.is_dir() else 0)):
+        return
+    elif os.statvfs(place).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    raise OSError(number, os.strerror(number), str(place))
 
 
-def _closed(path: Path) -> Path | None:
-    """Return the first directory above a path that this user may not pass through."""
-    return next((above for above in reversed(path.parents) if not os.access(above, os.X_OK)), None)
-
-
-def barrier(user: User, probe: Callable[[Path], AccessBarrier | None], path: Path) -> AccessBarrier | None:
-    """Return what keeps that user from `readable` or `writable`. Raise OSError."""
-    return tried_as(user, partial(probe, path), AccessBarrier | None)  # type: ignore[arg-type]  # msgspec takes it
-
-
-def bindable(host: str, port: int) -> str:
-    """Bind as posd does, without listening, and give it back; return why that cannot be, "" where it can."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def port_refused(host: str, port: int) -> int:
+    """Bind as posd does, without listening, and give it back; return the error number, 0 where it can."""
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
-def mode(found: os.stat_result) -> str:
-    """Write the mode of a file for people."""
-    return f"mode {stat.S_IMODE(found.st_mode):04o}"
+        return error.errno or errno.EIO
+    return 0

@@ -76,7 +76,7 @@ def _show(output: Output, entry: CodeEntry) -> None:
     pairs = [(label, text) for label, text in pairs if text]
     pairs += [("", f"  {command}") for command in entry.commands]
     if entry.see:
-        pairs.append((more, f"docs/operations.md: {entry.see}"))
+        pairs.append((more, f"docs/guides/operations.md: {entry.see}"))
     output.panel(entry.title, pairs, "cyan")
 
 

@@ -44,7 +44,7 @@ class CodeText(NamedTuple):
     """What is said of a code.
 
     `means`: what it is. `comes`: how it comes about. `money`: whether money is at stake. `do`: what to do, and
-    `commands` to type, in their order. `see`: the heading in docs/operations.md, empty where there is none.
+    `commands` to type, in their order. `see`: the heading in docs/guides/operations.md, empty where there is none.
     """
 
     means: Words = NONE

@@ -1,4 +1,4 @@
-"""The report for programs: CSV (RFC 4180) and JSON (docs/report.md)."""
+"""The report for programs: CSV (RFC 4180) and JSON (docs/guides/report.md)."""
 
 import csv
 import io

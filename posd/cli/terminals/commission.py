@@ -48,7 +48,7 @@ OPEN = (
     "  to stop it:   posd abort {id}"
 )
 CENT, ONE = Decimal("0.01"), Decimal(1)
-#: Currencies of the service's markets that have no decimals (docs/real-terminals.md).
+#: Currencies of the service's markets that have no decimals (docs/guides/real-terminals.md).
 WITHOUT_DECIMALS = frozenset({"CLP", "COP"})
 NOT_RECORDED = "Nothing was recorded. Begin again:  posd terminals commission {serial}"
 CONCLUDES = "posd may now conclude by itself that a payment in doubt never started there, by the rules of the proof."

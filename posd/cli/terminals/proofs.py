@@ -1,4 +1,4 @@
-"""What commissioning has seen of a terminal, and what of that is proof: pure. docs/terminals.md says the same in words.
+"""Proofs that commissioning has of a terminal: pure rules. docs/guides/terminals.md says the same in words.
 
 The rules are at least as strict as what `confirmed = true` stands for, since the same follows from both: with search
 and abort posd may conclude that a payment never started.

@@ -40,7 +40,7 @@ def remark(status: int, seconds: int | None, window: int) -> str:
     )
     return (
         f"it refused the authentication; {compared}. Check auth, business_code and [hash_encrypt] in the configuration "
-        "(docs/real-terminals.md)"
+        "(docs/guides/real-terminals.md)"
     )
 
 

@@ -3,7 +3,7 @@
 A body is sent as `{"data": "IV:CIPHERTEXT"}`. A GET has none, and signs `{}`. A reply may have the same form, under the
 key of its request, or be unencrypted.
 
-Source: docs/real-terminals.md, hash-encrypt.
+Source: docs/guides/real-terminals.md, hash-encrypt.
 """
 
 import base64

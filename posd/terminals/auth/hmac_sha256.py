@@ -1,6 +1,6 @@
 """The scheme `hmac` of older terminals: the body is signed and stays unencrypted.
 
-Source: docs/real-terminals.md, hmac.
+Source: docs/guides/real-terminals.md, hmac.
 """
 
 import base64

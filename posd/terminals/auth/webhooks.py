@@ -1,7 +1,7 @@
 """Signatures of webhooks: the headers that may carry one, and its verification. Pure.
 
 No signature is documented for webhooks of these terminals: the three kinds here are those of similar services. Only the
-configuration requires one (`webhook_signature`). Source: docs/real-terminals.md, Webhook signatures.
+configuration requires one (`webhook_signature`). Source: docs/guides/real-terminals.md, Webhook signatures.
 """
 
 import base64

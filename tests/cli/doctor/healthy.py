@@ -7,8 +7,8 @@ import shlex
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -20,7 +20,7 @@ from posd import tls
 from tests.cli.manual.parsing import parse
 from tests.cli.processes import Done, posd
 from tests.store.filled import filling
-from tests.support.daemon import toml
+from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
@@ -34,17 +34,13 @@ STOPPED = 3
 
 @dataclass
 class Terminal:
-    """A device that answers every request with 404, and counts them; its clock is `ahead` of this machine's.
-
-    With `judged`, its certificate is one that posd would serve too.
-    """
+    """A device that answers every request with 404, and counts them; its clock is `ahead` of this machine's."""
 
     directory: Path
     secure: bool = True
     ahead: timedelta = timedelta()
     calls: list[str] = field(default_factory=list)
     port: int = 0
-    judged: bool = True
 
     @property
     def ca(self) -> Path:
@@ -56,8 +52,7 @@ class Terminal:
 
     @property
     def fingerprint(self) -> str:
-        pem = tls.files(self.directory).certificate.read_text().partition("-----END CERTIFICATE-----")
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert("".join(pem[:2]))).hexdigest()
+        return tls.describe(tls.files(self.directory).certificate).fingerprint_sha256
 
     @contextmanager
     def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
@@ -83,18 +78,15 @@ class Terminal:
                 pass
 
         class Server(ThreadingHTTPServer):
-            def get_request(self):  # type: ignore[no-untyped-def]
-                # The handshake belongs to the connection's own thread: one that fails must not end the server.
-                connection, address = super().get_request()
-                if context is not None:
-                    connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-                return connection, address
-
             def handle_error(self, *_: object) -> None:
                 pass
 
-        context = self._context() if self.secure else None
         server = Server((host, port), Handler)
+        if self.secure:
+            # The handshake belongs to the connection's own thread: one that fails must not end the server.
+            context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls.files(self.directory)
+            context.load_cert_chain(made.certificate, made.private_key)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = server.server_address[1]
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
@@ -104,14 +96,6 @@ class Terminal:
             server.shutdown()
             server.server_close()
             serving.join()
-
-    def _context(self) -> ssl.SSLContext:
-        made = tls.files(self.directory)
-        if self.judged:
-            return tls.server_context(made.certificate, made.private_key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(made.certificate, made.private_key)
-        return context
 
 
 @dataclass
@@ -210,6 +194,18 @@ def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Ite
         made = SetUp(home, terminal, reserve())
         made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
         yield made
+
+
+@asynccontextmanager
+async def running(setup: SetUp) -> AsyncIterator[Daemon]:
+    """Run posd on the set-up for the block."""
+    daemon = Daemon(setup.home, setup.config)
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None:  # else the test has killed it
+            await daemon.stop()
 
 
 def entry(terminal: Terminal, serial: str = SERIAL) -> str:

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -21,23 +21,30 @@ from posd.cli.app import times
 from posd.cli.app.output import Output
 from posd.cli.doctor.checks import CHECKS, DoctorCheck, examine
 from posd.cli.doctor.command import _group
-from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings, ok
+from posd.cli.doctor.context import CheckFinding, CheckStatus, DoctorContext, Findings
 from posd.config import load
+from posd.terminals.attempt import ReplyLost
 from tests.cli.doctor.healthy import (
     OF_THIS_MACHINE,
     SERIAL,
     STOPPED,
+    Found,
     SetUp,
     Terminal,
     entry,
     failures,
+    running,
     traces,
     warnings,
 )
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal
+from tests.store.filled import filling
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
+
+NAMES = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "line", "refused", "unseen"}
+ADMIN_SOCKET = Path("run") / "admin.sock"
 
 
 def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: SetUp) -> None:
@@ -47,32 +54,19 @@ def test_without_daemon_everything_is_ok_but_what_only_a_daemon_shows(setup: Set
     (down,) = (one for one in found if one["status"] == "failure")
     assert (down["check"], down["subject"]) == ("daemon", "posd")
     assert {one["check"] for one in found} == set(CHECKS)
-    words = {"check", "subject", "status", "meaning", "todo", "commands", "key", "file", "line", "refused", "unseen"}
-    assert all(set(one) == words for one in found)
+    assert all(set(one) == NAMES and one["meaning"] for one in found)
     assert all(one["todo"] for one in found if one["status"] == "warning")
     assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
-    assert all(one["meaning"] for one in found)
-
-
-async def started(setup: SetUp) -> Daemon:
-    """Start posd on the set-up."""
-    daemon = Daemon(setup.home, setup.config)
-    await daemon.start()
-    return daemon
 
 
 async def test_with_daemon_everything_is_ok_and_the_terminal_hears_nothing_that_could_start_something(
     setup: SetUp,
 ) -> None:
-    daemon = await started(setup)
-    try:
+    async with running(setup):
         found = setup.findings(0)
-        checked = setup.check()
-    finally:
-        await daemon.stop()
+        assert setup.check() == (0, []), "the port that posd itself has is not in use"
     assert failures(found) == []
     assert warnings(found) <= OF_THIS_MACHINE
-    assert checked == (0, []), "the port that posd itself has is not in use"
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
     assert "posd listens on it" in told["port", f"127.0.0.1:{setup.port}"]
@@ -89,40 +83,45 @@ async def refused_payment(daemon: Daemon) -> None:
             await asyncio.sleep(0.02)  # the terminal is freed when the call has ended, which no message says
 
 
-def test_it_changes_nothing_where_posd_is_stopped(setup: SetUp) -> None:
+@asynccontextmanager
+async def stopped(setup: SetUp) -> AsyncIterator[None]:
     setup.file.write_text(setup.config)
-    before = traces(setup.home)
     assert not list(setup.state.glob("*-wal"))
-    setup.findings_as_written()
-    assert traces(setup.home) == before
+    yield
 
 
-async def test_it_changes_nothing_where_posd_was_killed(setup: SetUp) -> None:
+@asynccontextmanager
+async def killed(setup: SetUp) -> AsyncIterator[None]:
     """What was committed last lies in the WAL: it is read, and not moved from there."""
-    daemon = await started(setup)
-    await refused_payment(daemon)
-    await daemon.kill()
-    assert setup.database.with_name("posd.db-wal").stat().st_size
-    before = traces(setup.home)
-    found = setup.findings_as_written()
-    assert traces(setup.home) == before
-    assert any("no damage found" in one["meaning"] for one in found)
-
-
-async def test_it_changes_nothing_where_posd_runs(setup: SetUp) -> None:
-    daemon = await started(setup)
-    try:
+    async with running(setup) as daemon:
         await refused_payment(daemon)
+        await daemon.kill()
+        assert setup.database.with_name("posd.db-wal").stat().st_size
+        yield
+
+
+@asynccontextmanager
+async def at_work(setup: SetUp) -> AsyncIterator[None]:
+    async with running(setup) as daemon:
+        await refused_payment(daemon)
+        yield
+
+
+State = Callable[[SetUp], AbstractAsyncContextManager[None]]
+
+
+@pytest.mark.parametrize(("state", "code"), [(stopped, STOPPED), (killed, STOPPED), (at_work, 0)])
+async def test_it_changes_nothing(setup: SetUp, state: State, code: int) -> None:
+    async with state(setup):
         before = traces(setup.home)
-        setup.findings_as_written(0)
+        found = setup.findings_as_written(code)
         setup.check()
         after = traces(setup.home)
-    finally:
-        await daemon.stop()
-    # The memory that its own connections share: posd notes there which of them reads, when it is asked something.
-    shared = str(setup.database.with_name("posd.db-shm"))
-    assert before.pop(shared)
-    assert after.pop(shared)
+    assert any("no damage found" in one["meaning"] for one in found)
+    if state is at_work:  # the memory that its own connections share: posd notes there which of them reads
+        shared = str(setup.database.with_name("posd.db-shm"))
+        assert before.pop(shared)
+        assert after.pop(shared)
     assert after == before
 
 
@@ -145,19 +144,16 @@ def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
 
 def test_a_pipe_gets_a_line_a_finding(setup: SetUp) -> None:
     done = setup.doctor()
-    head, *lines = done.stdout.splitlines()
-    assert head.split("\t") == ["status", "check", "subject", "meaning", "what to do", "commands"]
-    assert all(len(line.split("\t")) == 6 for line in lines)
-    assert {line.split("\t")[0] for line in lines} <= {"ok", "warning", "failure"}
+    head, *lines = (line.split("\t") for line in done.stdout.splitlines())
+    assert head == ["status", "check", "subject", "meaning", "what to do", "commands"]
+    assert {len(line) for line in lines} == {6}
+    assert {line[0] for line in lines} <= {"ok", "warning", "failure"}
     assert "1 failure" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
 def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | None) -> None:
-    if text is None:
-        setup.file.unlink(missing_ok=True)
-        setup.config = ""
-    else:
+    if text is not None:
         setup.file.write_text(text)
     found = setup.findings_as_written()
     (failed,) = failures(found)
@@ -170,12 +166,9 @@ def test_without_a_configuration_it_says_what_it_can(setup: SetUp, text: str | N
 )
 async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: str) -> None:
     """What runs is found over the socket that is named, and it does not hide that the next start would fail."""
-    daemon = await started(setup)
-    try:
+    async with running(setup):
         setup.file.write_text(text)
-        done = posd("doctor", "--json", config=setup.file, socket=setup.home / "run" / "admin.sock")
-    finally:
-        await daemon.stop()
+        done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
     assert done.returncode == 1
     found = setup.read(done)
     assert ("daemon", "ok") in {(one["check"], one["status"]) for one in found}
@@ -185,24 +178,23 @@ async def test_a_configuration_that_broke_while_posd_runs(setup: SetUp, text: st
     assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
 
 
-def test_a_terminal_without_tls_is_called_without(setup: SetUp) -> None:
-    with Terminal(setup.terminal.directory, secure=False).on() as plain:
-        setup.config += entry(plain, "SN-PLAIN")
+def test_terminals_without_tls_with_a_pin_and_with_another_name_are_right(setup: SetUp) -> None:
+    terminal = setup.terminal
+    pin = f'fingerprint_sha256 = "{terminal.fingerprint}"\n'
+    with (
+        Terminal(terminal.directory, secure=False).on() as plain,
+        Terminal(terminal.directory).on("127.0.0.2", terminal.port) as named,
+    ):
+        setup.config += entry(plain, "SN-PLAIN") + entry(terminal, "SN-PIN").replace(
+            f'ca_file = "{terminal.ca}"\n', pin
+        )
+        other = entry(named, "SN-NAME").replace("127.0.0.1", "127.0.0.2")
+        setup.config += f'{other}server_name = "localhost"\n'
         found = setup.findings()
-    (told,) = (one for one in found if one["check"] == "terminal" and one["subject"] == "SN-PLAIN")
-    assert "over HTTP, without TLS" in told["meaning"]
-
-
-def test_a_pinned_terminal_is_trusted_by_its_fingerprint(setup: SetUp) -> None:
-    setup.change(f'ca_file = "{setup.terminal.ca}"\n', f'fingerprint_sha256 = "{setup.terminal.fingerprint}"\n')
-    assert failures(setup.findings()) == []
-
-
-def test_a_certificate_for_another_name_is_right_where_that_name_is_configured(setup: SetUp) -> None:
-    setup.change(setup.terminal.base_url, setup.terminal.base_url.replace("127.0.0.1", "127.0.0.2"))
-    setup.config += 'server_name = "localhost"\n'
-    with Terminal(setup.terminal.directory).on("127.0.0.2", setup.terminal.port):
-        assert [one["subject"] for one in failures(setup.findings())] == []
+    assert failures(found) == []
+    told = {one["subject"]: one["meaning"] for one in found if one["check"] == "terminal"}
+    assert [serial for serial in told if "over HTTP, without TLS" in told[serial]] == ["SN-PLAIN"]
+    assert told.keys() == {SERIAL, "SN-PLAIN", "SN-PIN", "SN-NAME"}
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole chain", "leaf alone"])
@@ -214,21 +206,14 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     leaf.private_key_pem.write_to_path(key)
     key.chmod(0o640)  # its group may be given it
     setup.change("[database]", f'certificate = "{certificate}"\nprivate_key = "{key}"\n[database]')
-    found = setup.findings()
-    (told,) = (one["meaning"] for one in found if one["subject"] == "chain")
+    (told,) = (one["meaning"] for one in setup.findings() if one["subject"] == "chain")
     assert ("2 certificates; every terminal has to trust" in told) == whole
     assert ("an intermediate CA has to follow in the file" in told) != whole
     key.chmod(0o644)
-    (failed,) = failures(setup.findings())
-    assert (failed["check"], failed["subject"]) == ("files", str(key))
-
-
-def test_a_ca_without_its_key_is_a_warning_long_before_the_certificate_ends(setup: SetUp) -> None:
-    """Payments go on until then; keeping the key elsewhere may be on purpose."""
-    setup.tls.ca_key.unlink()
-    (told,) = (one for one in setup.findings() if one["subject"] == str(setup.tls.ca_key))
-    assert (told["check"], told["status"]) == ("files", "warning")
-    assert "cannot be renewed before its end" in told["meaning"]
+    if whole:  # the rest of the chain of another certificate
+        certificate.write_bytes(leaf.cert_chain_pems[0].bytes() + trustme.CA().cert_pem.bytes())
+    failed = [(one["check"], one["subject"]) for one in failures(setup.findings())]
+    assert failed == [("files", str(key)), *([("certificate", "chain")] if whole else [])]
 
 
 def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(setup: SetUp) -> None:
@@ -236,37 +221,32 @@ def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(
     setup.config += 'access_mode = "cloud"\n'
     (told,) = (one for one in setup.findings() if one["check"] == "callback")
     assert (told["subject"], told["status"]) == (f"localhost:{setup.port}", "warning")
-    assert f"the service calls it for {SERIAL}; from here it cannot be reached" in told["meaning"]
+    assert f"the service calls it for {SERIAL}; seen from here it cannot be reached" in told["meaning"]
 
 
-@pytest.mark.slow
-def test_a_check_that_hangs_is_named_with_its_limit_and_what_it_said_before_counts(setup: SetUp) -> None:
+@pytest.mark.parametrize(
+    ("hangs", "words"),
+    [pytest.param(True, "did not end within 2.5 s", marks=pytest.mark.slow), (False, "ZeroDivisionError")],
+)
+def test_a_check_that_hangs_or_breaks_is_told_and_what_it_said_before_counts(
+    setup: SetUp, hangs: bool, words: str
+) -> None:
     setup.file.write_text(setup.config)
     over = threading.Event()
 
-    def hanging(_: DoctorContext) -> Findings:
-        yield ok("first", "said before")
+    def checking(_: DoctorContext) -> Findings:
+        yield CheckFinding(status=CheckStatus.OK, subject="first", meaning="said before")
+        if not hangs:
+            raise ZeroDivisionError("nothing")
         over.wait()
 
     shop = DoctorContext(setup.file, load(setup.file), ())
-    first, second = examine("slow", DoctorCheck("A slow thing", hanging, 2.5), shop)
+    first, second = examine("odd", DoctorCheck("An odd thing", checking, 2.5 if hangs else 60), shop)
     over.set()
     assert (first.subject, first.status) == ("first", "ok")
-    assert (second.subject, second.status) == ("A slow thing", "failure")
-    assert "did not end within 2.5 s" in second.meaning
+    assert (second.subject, second.status) == ("An odd thing", "failure")
+    assert words in second.meaning
     assert shop.found == [first, second]
-
-
-def test_a_check_that_breaks_is_told_and_the_others_go_on(setup: SetUp) -> None:
-    setup.file.write_text(setup.config)
-
-    def breaking(_: DoctorContext) -> Findings:
-        yield ok("first", "said before")
-        raise ZeroDivisionError("nothing")
-
-    found = examine("odd", DoctorCheck("An odd thing", breaking, 60), DoctorContext(setup.file, load(setup.file), ()))
-    assert [one.status for one in found] == ["ok", "failure"]
-    assert "ZeroDivisionError" in found[1].meaning
 
 
 @pytest.mark.slow
@@ -281,14 +261,18 @@ def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
             target.parent.mkdir(mode=0o700, exist_ok=True)
             target.write_bytes(path.read_bytes())
             target.chmod(0o600)
-        roomy = on_disk(disk.python, setup)
+        command = [str(disk.python), "-m", "posd", "--config", str(setup.file), "doctor", "--json"]
+
+        def failed() -> list[Found]:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            return failures(json.loads(done.stdout))
+
+        assert failed() == []
         disk.fill(spare=1024 * 1024)
-        full = on_disk(disk.python, setup)
-    assert failures(roomy) == []
-    (failed,) = failures(full)
-    assert (failed["check"], failed["subject"]) == ("disk", str(setup.state))
-    assert "the disk is nearly full (" in failed["meaning"]
-    assert f"du -xah --threshold=100M {setup.state}" in str(failed["commands"])
+        (full,) = failed()
+    assert (full["check"], full["subject"]) == ("disk", str(setup.state))
+    assert "the disk is nearly full (" in full["meaning"]
+    assert f"du -xah --threshold=100M {setup.state}" in str(full["commands"])
 
 
 @pytest.mark.parametrize(
@@ -305,16 +289,19 @@ def test_that_terminals_get_through_is_shown_by_their_callbacks_alone(
     with closing(sqlite3.connect(setup.database)) as db, db:
         db.execute("UPDATE transactions SET terminal = ?, sent_to = ?", (SERIAL, sent_to))
         db.execute("UPDATE events SET received_at = ?", (iso(datetime.now(UTC) - before),))
-    setup.file.write_text(setup.config)
     (told,) = (one for one in setup.findings() if one["check"] == "firewall")
     assert (told["subject"], told["status"]) == (SERIAL, status)
     assert ("not looked at" in told["meaning"]) == (status == "warning")
 
 
-def on_disk(python: Path, setup: SetUp) -> list[dict[str, str]]:
-    command = [str(python), "-m", "posd", "--config", str(setup.file), "doctor", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return list(json.loads(done.stdout))
+async def test_payments_that_wait_for_a_person_are_told(setup: SetUp) -> None:
+    with filling(setup.database) as filled:
+        filled.attempt(filled.intent(2), ReplyLost("cut"))
+    async with running(setup):
+        told = [one for one in setup.findings(0) if one["subject"] == "payments"]
+    assert {(one["check"], one["status"], *one["commands"]) for one in told} == {
+        ("daemon", "warning", f"posd --config {setup.file} list --attention")
+    }
 
 
 #: Runs it twice, as root (so that all is imported, wherever Python is installed) and then as another user.
@@ -340,54 +327,38 @@ _AS_ANOTHER = """
 @needs(root=True)
 async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None:
     """A member of the admin group sees what posd says; what only posd and root may read is named, and is no failure."""
-    group = "nogroup"
-    setup.change('admin_group = ""', f'admin_group = "{group}"')
+    setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA of the terminals is no secret
-    daemon = await started(setup)
-    try:
-        found, checked, lines, code = as_another(setup)
-    finally:
-        await daemon.stop()
+    async with running(setup):
+        command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
+        here = Path(__file__).parents[3]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=here)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    said, config_check, line = filter(None, done.stdout.splitlines())
+    found, checked = json.loads(said), json.loads(config_check)
     assert failures(found) == []
-    assert code == 0
     closed = {one["subject"]: one["meaning"] for one in found if "may not read" in one["meaning"]}
     assert {"callback key", "certificate files", str(setup.database)} <= set(closed)
+    assert all("nobody" in meaning for meaning in closed.values())
     assert (checked["ok"], checked["problems"]) == (True, [])
     assert f"not looked at: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
-    assert all("nobody" in meaning for meaning in closed.values())
-    (line,) = lines
     assert line.split("\t")[0:3] == ["warning", "not looked at", "nobody"]
     assert "files (callback key), files (certificate files)" in line
     assert line.endswith(f"sudo posd --config {setup.file} doctor")
     assert "posd says of it: valid for" in closed[str(setup.tls.certificate)]
     told = {(one["check"], one["subject"]): one["meaning"] for one in found}
     assert "posd answers with its certificate" in told["callback", f"127.0.0.1:{setup.port}"]
-    assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / "run" / "admin.sock")]
-
-
-def as_another(setup: SetUp) -> tuple[list[dict[str, str]], dict[str, object], list[str], int]:
-    """Return what doctor and config check find as another user, doctor's lines of what it may not see, and its code."""
-    command = [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(setup.file)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False, cwd=Path(__file__).parents[3]
-    )
-    assert done.stderr.strip() == "", done.stderr
-    found, checked, *lines = filter(None, done.stdout.splitlines())
-    return list(json.loads(found)), json.loads(checked), lines, done.returncode
+    assert "nobody may use it; its group is nogroup" in told["access", str(setup.home / ADMIN_SOCKET)]
 
 
 async def test_a_daemon_that_hangs_is_not_taken_for_none(setup: SetUp) -> None:
-    daemon = await started(setup)
-    assert daemon.process is not None
-    (setup.home / "run" / "admin.sock").unlink()
-    (setup.home / "run" / "till.sock").unlink()
-    try:
-        found = setup.findings_as_written(1)
-    finally:
-        await daemon.stop(signal.SIGTERM)
-    (told,) = (one for one in found if one["check"] == "daemon")
-    assert told["status"] == "failure"
-    assert f"process {daemon.process.pid if daemon.process else ''}" in told["meaning"]
+    async with running(setup) as daemon:
+        assert daemon.process is not None
+        (setup.home / ADMIN_SOCKET).unlink()
+        (setup.home / ADMIN_SOCKET).with_name("till.sock").unlink()
+        (told,) = (one for one in setup.findings_as_written(1) if one["check"] == "daemon")
+        assert told["status"] == "failure"
+        assert f"process {daemon.process.pid}" in told["meaning"]
 
 
 def test_a_person_reads_the_daemons_times_in_the_local_zone(
@@ -395,12 +366,12 @@ def test_a_person_reads_the_daemons_times_in_the_local_zone(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     at = "2026-11-20T14:02:11.123Z"
-    found = CheckFinding(
-        status=CheckStatus.WARNING, subject="webhook listener", meaning=f"away until {at}", check="daemon"
+    _group(
+        Output(as_json=False),
+        "Daemon",
+        [CheckFinding(status=CheckStatus.WARNING, subject="listener", meaning=f"away until {at}", check="daemon")],
     )
-    _group(Output(as_json=False), "Daemon", [found])
-    seen = capsys.readouterr().out
-    assert times.moment(at, date=True) in " ".join(seen.split())
+    assert times.moment(at, date=True) in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
@@ -414,8 +385,7 @@ def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
     setup.config = setup.config.replace("[discovery]\nenabled = false\n", "")
     (failed,) = (one for one in failures(setup.findings()) if one["check"] == "terminal")
     assert failed["commands"][-1].endswith(f"editor +2 {further}")
-    further.write_text(
-        further.read_text().replace("# the shop's\n", "").replace(str(setup.terminal.ca), "/nowhere/ca.pem")
-    )
+    text = further.read_text().replace("# the shop's\n", "")
+    further.write_text(text.replace(str(setup.terminal.ca), "/nowhere/ca.pem"))
     (named,) = (one for one in failures(setup.findings()) if one["check"] == "configuration")
     assert (named["file"], named["commands"][-1].split()[-1]) == (str(further), str(further))

@@ -11,23 +11,11 @@ import pytest
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures
-from tests.support.certificates import OLD_STYLE
+from tests.cli.doctor.healthy import SERIAL, STOPPED, Found, SetUp, Terminal, failures, running
 from tests.support.daemon import Daemon
 
 #: Longest that is waited for something to come, in seconds.
 PATIENCE_SECONDS = 60.0
-
-
-@contextlib.asynccontextmanager
-async def running(setup: SetUp) -> AsyncIterator[Daemon]:
-    """Run posd on the set-up for the block."""
-    daemon = Daemon(setup.home, setup.config)
-    await daemon.start()
-    try:
-        yield daemon
-    finally:
-        await daemon.stop()
 
 
 def of(found: list[Found], check: str) -> list[Found]:
@@ -81,13 +69,21 @@ def refuse(port: int, source: str) -> None:
         raise AssertionError("the system trusts the CA of a test")
 
 
+async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
+    """Refuse the certificate from two addresses; return what posd says once it has counted so many."""
+    for source in ("127.0.0.1", "127.0.0.3"):
+        await asyncio.to_thread(refuse, port, source)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
+            if len(said["refused_by"]) >= least:
+                return list(said["refused_by"])
+            await asyncio.sleep(0.02)  # no message says that posd has counted one more
+
+
 async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:
     async with running(setup) as daemon:
-        for source in ("127.0.0.1", "127.0.0.3"):
-            await asyncio.to_thread(refuse, setup.port, source)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len((await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"]) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # no message says that posd has counted one more
+        await refused_by(daemon, setup.port, 2)
         found = setup.findings(1)
     told = {one["subject"]: one for one in of(found, "callback")}
     assert [one["subject"] for one in failures(found)] == ["127.0.0.1"]
@@ -98,8 +94,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
 
 
 async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: SetUp) -> None:
-    made = tls.files(setup.home / "own")
-    tls.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
+    made = tls.init(setup.home / "own", names=["localhost"], addresses=["10.9.9.9"])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     async with running(setup) as daemon:
         (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up has an address of this machine
@@ -107,16 +102,8 @@ async def test_a_look_of_this_machine_itself_is_no_refusal_of_a_terminal(setup: 
         assert (await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"] == []
     setup.change(setup.terminal.base_url, "https://127.0.0.9:1")
     async with running(setup) as daemon:
-        for source in ("127.0.0.1", "127.0.0.3"):
-            await asyncio.to_thread(refuse, setup.port, source)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                refused = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
-                if refused["refused_by"]:
-                    break
-                await asyncio.sleep(0.02)  # no message says that posd has counted one more
-        assert [item["address"] for item in refused["refused_by"]] == ["127.0.0.3"]
-        assert "refuses it" not in refused["detail"]
+        assert [item["address"] for item in await refused_by(daemon, setup.port, 1)] == ["127.0.0.3"]
+        assert "refuses it" not in (await daemon.call("GET", "/health")).json["checks"]["certificate"]["detail"]
 
 
 @pytest.fixture
@@ -168,31 +155,3 @@ def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
     (heard,) = of(found, "mdns")
     assert heard["status"] == "warning"
     assert "SN-GONE can be found by mDNS alone, and was not heard" in heard["meaning"]
-
-
-@pytest.mark.parametrize("name", OLD_STYLE)
-async def test_a_terminal_whose_chain_strict_rules_refuse_is_told_before_anything_else_refuses_it(
-    setup: SetUp, name: str
-) -> None:
-    files = tls.files(setup.terminal.directory.with_name("old"))
-    ca, leaf = OLD_STYLE[name].write(files.ca_certificate.parent, "127.0.0.1")
-    for made, wanted in ((ca, files.ca_certificate), (leaf.certificate, files.certificate)):
-        made.rename(wanted)
-    leaf.private_key.rename(files.private_key)
-    with Terminal(files.ca_certificate.parent, judged=False).on() as terminal:
-        setup.change(setup.terminal.base_url, terminal.base_url)
-        setup.change(str(setup.terminal.ca), str(terminal.ca))
-        found = setup.findings()
-    (told,) = of(found, "terminal")
-    assert (told["status"], told["subject"]) == ("warning", SERIAL)
-    assert "with a certificate that is trusted" in told["meaning"]
-    assert "strict rules" in told["meaning"]
-
-
-async def test_a_ca_that_waits_is_told_until_the_terminals_have_it(setup: SetUp) -> None:
-    tls.renew(setup.state / "tls", new_ca=True)
-    found = setup.findings()
-    (told,) = (one for one in of(found, "certificate") if one["subject"] == str(setup.tls.ca_certificate))
-    assert (told["status"], "a new one waits" in told["meaning"]) == ("warning", True)
-    assert any("tls ca" in command for command in told["commands"])
-    assert not failures(found)

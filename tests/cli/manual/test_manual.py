@@ -23,7 +23,7 @@ from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"
-REFERENCE = ROOT / "docs" / "commands.md"
+REFERENCE = ROOT / "docs" / "reference" / "commands.md"
 PAGES = pages()
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -105,13 +105,13 @@ def test_the_help_has_every_command_in_one_group_in_the_words_of_its_page() -> N
 
 def test_the_reference_is_what_the_commands_say() -> None:
     assert REFERENCE.read_text(encoding="utf-8") == markdown(PAGES), (
-        "docs/commands.md is not what the commands say; its head says how to write it anew"
+        "docs/reference/commands.md is not what the commands say; its head says how to write it anew"
     )
 
 
 def test_the_page_of_all_codes_is_made_of_the_table() -> None:
-    assert (ROOT / "docs" / "codes.md").read_text(encoding="utf-8") == codes.markdown(), (
-        "docs/codes.md is not what posd explain says; its head says how to write it anew"
+    assert (ROOT / "docs" / "reference" / "codes.md").read_text(encoding="utf-8") == codes.markdown(), (
+        "docs/reference/codes.md is not what posd explain says; its head says how to write it anew"
     )
 
 

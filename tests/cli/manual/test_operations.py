@@ -1,4 +1,4 @@
-"""docs/operations.md: it knows every code, its commands can be typed, its links lead somewhere, its log lines exist."""
+"""docs/guides/operations.md: every code is in it, commands can be typed, links lead somewhere, log lines exist."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from posd.cli.explain.table import entries
 from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "posd").rglob("*.py"))
 
 #: A log event's name as the guide writes it; names of files look alike.
@@ -66,7 +66,7 @@ def test_every_link_leads_somewhere() -> None:
     assert len(links) > 60
     for link in links:
         file, _, place = link.partition("#")
-        assert not file or (ROOT / "docs" / file).is_file(), link
+        assert not file or (ROOT / "docs" / "guides" / file).is_file(), link
         assert file or place in places, link
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -68,6 +68,8 @@ def collect(
     Exit code of --check: 0 all lanes are complete and heard of, 1 something is missing, a lane is silent or its posd
     does not answer, or a message could not be used.
     """
+    if missing := how_to_get():
+        raise Failure(f"posd collect cannot run; {missing}", ExitCode.USAGE, output)
     if ctx.invoked_subcommand is not None:
         return
     if sum((init, once, from_start, check)) > 1:
@@ -78,7 +80,9 @@ def collect(
     if check:
         ctx.exit(_show_check(output, _check(config, output, counted=not quick)))
     if not config.collect.servers:
-        _unusable('collect.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]')
+        raise click.UsageError(
+            'collect.servers is empty: name the NATS servers, as in servers = ["tls://nats.example.org:4222"]'
+        )
     if init:
         _show_made(output, _tried(output, _init(config, replicas)))
     elif once or from_start:
@@ -169,9 +173,8 @@ def ids(ctx: click.Context, output: Output, lane: str, merchant: str | None, sin
         output.json(msgspec.json.encode({"ids": [dict(zip(names, row, strict=True)) for row in rows]}))
         return
     for row in rows:
-        if not row[0].isprintable():  # a lane that sends nonsense must not spoil the list
-            continue
-        click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
+        if row[0].isprintable():  # a lane that sends nonsense must not spoil the list
+            click.echo("\t".join(part if part and part.isprintable() else "" for part in row).rstrip("\t"))
 
 
 @collect.command()
@@ -187,9 +190,7 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
     from posd.collect import questions
 
     async def work(connection: "AsyncConnection[Any]") -> list[str]:
-        merchants = await questions.merchants_of(connection, lane)
-        if merchant is not None:
-            merchants = [name for name in merchants if name == merchant]
+        merchants = [name for name in await questions.merchants_of(connection, lane) if merchant in (None, name)]
         if len(merchants) == 1:
             await questions.retire(connection, merchants[0], lane)
         return merchants
@@ -209,21 +210,18 @@ def retire(ctx: click.Context, output: Output, lane: str, merchant: str | None) 
     output.line(f"{name} is not waited for any more. Its rows stay, and what it sends takes this back.")
 
 
-def missing_packages() -> list[str]:
-    """Return the packages of head office's part that are not installed."""
-    return [package for module, package in PACKAGES.items() if find_spec(module) is None]
+def how_to_get() -> str:
+    """Return how to install what is missing, empty if nothing is."""
+    if find_spec("posd.collect") is None:
+        return "it is in the package posd-fleet: sudo apt-get install ./posd-fleet_VERSION_all.deb"
+    absent = [package for module, package in PACKAGES.items() if find_spec(module) is None]
+    return f"it needs {' and '.join(absent)}: pip install 'posd[relay,collect]'" if absent else ""
 
 
 def _config(ctx: click.Context) -> Config:
-    """Read the configuration, and see that what this needs is installed."""
-    if absent := missing_packages():
-        _unusable(f"posd collect needs {' and '.join(absent)}: pip install 'posd[collect]'")
+    """Read the configuration."""
     given: Context = ctx.find_object(Context) or Context("", None)
     return load(Path(given.config_path), check_files=False)
-
-
-def _unusable(problem: str) -> NoReturn:
-    raise click.UsageError(problem)
 
 
 def _tried(output: Output, work: Coroutine[Any, Any, T]) -> T:

@@ -122,7 +122,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         if lost:
             of_tills = any(not item.state["admin"] and not item.state["feed"] for item in lost.values())
             words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
-            return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd")
+            return Check("failing" if of_tills else "degraded", words, "sudo systemctl restart posd.socket posd")
         return _well("the local sockets are in place")
 
     async def _listener(self) -> Check:

@@ -15,12 +15,12 @@ from tests.system.report import Report, Skipped
 #: part -> what it looks at.
 PARTS = {
     "ansible": "the role of packaging/ansible, run by ansible-core on a booted Debian: dry, for real, and again",
-    "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
+    "deb": "the package: built, also from source, installed on a bare Debian, upgraded, refused, removed, purged",
     "guide": "the pages of the operations guide on stopping, replacing, cloning and moving, as they stand",
-    "machine": "the pages of the operations guide on terminals, certificates and a machine in trouble, as they stand",
+    "machine": "the pages of the operations guide on a database or a machine in trouble, as they stand",
     "morning": "a week without power, and much is wrong: a person mends it by posd status and what it says",
-    "payments": "the pages of the operations guide on payments, printing, days and shifts, followed at terminals",
-    "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
+    "payments": "the pages of the operations guide on payments and shifts, followed at terminals",
+    "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backups, restart, power",
     "prometheus": "the metrics and the alert rules, by promtool",
     "browser": "the HTML report, in headless Chromium",
     "terminal": "posd watch, in a terminal of 80 by 24",

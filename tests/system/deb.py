@@ -43,6 +43,8 @@ def run(report: Report, scratch: Path) -> None:
     if report.suite == "bookworm":
         _former(report, package, scratch)
         _next_debian(report, package, scratch)
+    if packages.GIVEN not in os.environ:
+        _source(report, scratch)
     machine = Machine(scratch / f"deb-{report.suite}", f"posd-deb-{os.getpid()}", report.suite)
     try:
         with report.check(PART, "a bare Debian is laid out"):
@@ -78,11 +80,48 @@ def _built(report: Report, scratch: Path) -> Path | None:
     return built[0] if built else None
 
 
+def _source(report: Report, scratch: Path) -> None:
+    """Build the source package on a clean Debian with what it asks for, twice."""
+    machine = Machine(scratch / f"source-{report.suite}", f"posd-source-{os.getpid()}", report.suite)
+    build = "dpkg-source -x ../posd_*.dsc posd && cd posd && dpkg-buildpackage --build=binary --no-sign"
+    try:
+        with report.check(
+            PART, "the source package is built on a clean Debian without a network, twice alike"
+        ) as check:
+            made = packages.source(scratch)
+            machine.make()
+            machine.run("useradd", "--create-home", "builder")
+            for file in made:
+                machine.put(file, "/home/builder/")
+            machine.run("apt-get", "update", "-q")
+            install = ("apt-get", "-y", "--no-install-recommends")
+            machine.run(*install, "install", "build-essential", seconds=900)
+            machine.run(
+                *install, "build-dep", f"/home/builder/{next(f.name for f in made if f.suffix == '.dsc')}", seconds=900
+            )
+            machine.boot()
+            sums = []
+            for place in ("one", "two"):
+                machine.run(
+                    "sh",
+                    "-c",
+                    f"cd /home/builder && mkdir {place} && cd {place} && {build}",
+                    user="builder",
+                    seconds=900,
+                )
+                sums.append(machine.out("sh", "-c", f"cd /home/builder/{place} && sha256sum *.deb"))
+            check.note(sums[0])
+            assert sums[0] == sums[1]
+    finally:
+        machine.close()
+
+
 def _installed(report: Report, machine: Machine, package: Path) -> bool:
     with report.check(PART, "apt installs it on a bare Debian, in an image that does not run") as check:
         machine.put(package, "/root/")
         machine.run("apt-get", "update", "-q")
         install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
+        machine.run(*install[:-1], "--download-only", "python3-psycopg", seconds=600)  # booted it has no network
         check.note("\n".join(re.findall(r"^\d+ upgraded.*", machine.out(*install, seconds=600), re.MULTILINE)))
         assert not machine.out("dpkg", "--verify", "posd")
         check.note(machine.out("posd", "--version"))
@@ -133,6 +172,19 @@ def _installed(report: Report, machine: Machine, package: Path) -> bool:
         machine.run("systemctl", "restart", "posd")
         assert machine.out("stat", "-c", "%U %G %a", "/run/posd/till.sock") == RUNNING["/run/posd/till.sock"]
         assert shop.result(shop.charge(machine)) == "approved"
+    with report.check(PART, "the collector comes with head office's package, and says so until then") as check:
+        refused = machine.run("posd", "collect", check=False)
+        check.note(refused.stderr)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        fleet = next(package.parent.glob("posd-fleet_*.deb"))
+        machine.put(fleet, "/root/")
+        machine.run("apt-get", "install", "-y", "--no-install-recommends", f"/root/{fleet.name}")
+        own = "import typing_extensions, psycopg; print(typing_extensions.__file__)"
+        assert machine.out("/opt/posd/bin/python3", "-I", "-c", own).startswith("/opt/posd/")
+        check.note(machine.run("posd", "collect", "--check", check=False).stderr)  # no PostgreSQL is here
+        assert machine.run("posd", "collect", "--check", check=False).returncode == 3
+        machine.run("apt-get", "purge", "-y", "posd-fleet")
+        assert not machine.out("dpkg", "--verify", "posd")
     return report.checks[-1].result == "passed"
 
 

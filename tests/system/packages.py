@@ -23,7 +23,8 @@ def given(scratch: Path) -> Path:
     target = scratch / "packages"
     if (there := os.environ.get(GIVEN)) and not target.exists():
         target.mkdir()
-        shutil.copy(there, target)
+        for file in Path(there).parent.glob("posd*.deb"):
+            shutil.copy(file, target)
     found = sorted(target.glob("posd_[!9]*.deb"))
     return found[0] if found else build(scratch)
 
@@ -33,6 +34,14 @@ def build(scratch: Path) -> Path:
     output = scratch / "packages"
     host(str(CHECKOUT / "packaging" / "build-deb"), "--output", str(output), seconds=900)
     return next(output.glob("posd_*.deb"))
+
+
+def source(scratch: Path) -> list[Path]:
+    """Write the source package of this checkout's last commit, once; return its files."""
+    output = scratch / "source"
+    if not output.exists():
+        host(str(CHECKOUT / "packaging" / "build-deb"), "--source", "--output", str(output), seconds=900)
+    return sorted(output.iterdir())
 
 
 def former(scratch: Path) -> Path:

@@ -1,4 +1,4 @@
-"""docs/guides/operations.md: the pages about payments, printing, the day and the shift, followed on a real machine.
+"""docs/guides/operations.md: the pages about payments and the shift, followed on a real machine.
 
 Each page is a check. A simulated terminal or the machine is brought into the state that the page is about; then each
 command of the page is typed as it stands, by a user of the group posd-admin, and what it shows and what it ends with is
@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests.system import packages, shop
-from tests.system.guide_pages import GUIDE, READER, Page, Shops
+from tests.system.guide_pages import Page, Shops
 from tests.system.machine import Machine, need, until
 from tests.system.report import Report
 
@@ -33,8 +33,6 @@ called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], sys
 called.add_header("content-type", "application/json")
 urllib.request.urlopen(called)
 """
-#: In place of a backup server: it does what it is told, in a folder of this machine.
-SSH = '#!/bin/sh\ncd /srv/backup && exec sh -c "$2"\n'
 NOTE = "the acquirer was called"
 #: What is asked before a decision: why, and whether it is meant.
 DECIDED = f"{NOTE}\ny\n"
@@ -53,8 +51,6 @@ def run(report: Report, scratch: Path) -> None:
             check.note(shops.package)
         if report.checks[-1].result != "passed":
             return
-        with report.check(PART, "every page about payments and printing is followed"):
-            assert {*headings("Payments"), *headings("Printing")} <= set(PAGES)
         for heading, follow in PAGES.items():
             with report.check(PART, heading) as check:
                 page = Page(heading, shops.here, check)
@@ -69,13 +65,6 @@ def run(report: Report, scratch: Path) -> None:
         shops.close()
 
 
-def headings(chapter: str) -> list[str]:
-    """Return the pages of a chapter of the guide."""
-    found = re.search(rf"^# {chapter}\n(.*?)^# ", GUIDE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/guides/operations.md has no chapter {chapter!r}"
-    return re.findall(r"^## (.+)$", found[1], re.MULTILINE)
-
-
 def lay_out(machine: Machine) -> dict[str, str]:
     """Put the terminals in, and begin what takes five minutes; return the ids of that."""
     machine.run("systemctl", "stop", "terminal", check=False)
@@ -86,15 +75,12 @@ def lay_out(machine: Machine) -> dict[str, str]:
     )
     machine.write(shop.CONFIG, machine.out("cat", shop.CONFIG) + "\n" + sections)
     machine.run("systemctl", "reload", "posd")
-    machine.write("/usr/local/bin/ssh", SSH)
-    machine.run("chmod", "+x", "/usr/local/bin/ssh")
-    machine.run("install", "-d", "-o", READER, "/srv/backup")
     switch_on(machine)
-    paper = uuid.uuid4().hex
-    machine.write(f"/home/{READER}/receipt.txt", "TOTAL 11.20\n")
-    words = ("--terminal", PAPER, "--reference", "print:out-of-paper", "--id", paper, "--no-wait")
-    machine.run("posd", "print", f"/home/{READER}/receipt.txt", *words)
-    return {"PAPER": paper, "CARD": begin(machine, "30.00", CARD, "by-hand")}
+    bank, card = begin(machine, "11.20", BANK, "by-hand"), begin(machine, "30.00", CARD, "by-hand")
+    becomes(machine, bank, phase="active")
+    hand(machine, BANK, "present-card")
+    becomes(machine, bank, status="APPROVAL_REQUESTED")
+    return {"BANK": bank, "CARD": card}
 
 
 def switch_on(machine: Machine) -> None:
@@ -186,72 +172,6 @@ def shows(shown: str, *texts: str) -> None:
         found = shown.find(each, place)
         assert found >= 0, f"{each!r} does not stand in: {shown}"
         place = found
-
-
-def first(page: Page) -> None:
-    """One payment in doubt, one at the bank, one waits for the card."""
-    machine = page.machine
-    till = ("posd", "--socket", "/run/posd/till.sock")
-    assert page.type("posd status").startswith("posd: all is well")
-    bank = begin(machine, "11.20", BANK, "by-hand")
-    becomes(machine, bank, phase="active")
-    hand(machine, BANK, "present-card")
-    page.given["BANK"] = bank
-    card = begin(machine, "11.20", TWO, "by-hand")
-    doubt = begin(machine, "11.20", ONE, "lost-acknowledgement-and-all")
-    becomes(machine, doubt, phase="in_doubt", next_step="ask_person")
-    becomes(machine, bank, status="APPROVAL_REQUESTED")
-    shown = page.type("posd status", 1)
-    shows(shown, "posd: not well: payments in doubt, attention", "terminals reachable identity commissioned")
-    shows(shown, f"{ONE} yes none -", "in doubt", "! open payments 4, 1 in doubt", f"> posd reconcile {doubt[:8]}")
-    for words in (
-        f"{doubt[:8]} {ONE} charge 11.20 in doubt needs a person",
-        f"{card[:8]} {TWO} charge 11.20 waiting for card",
-        f"{bank[:8]} {BANK} charge 11.20 at the bank",
-        "! attention 1 > posd list --attention",
-    ):
-        assert words in shown, words
-    shown = page.type("posd list --attention")
-    shows(shown, doubt[:8], "!in_doubt", f"posd reconcile {doubt}", f"posd release {doubt}", "posd explain in_doubt")
-    shows(page.type("posd terminals"), ONE, "yes", doubt[:8], TWO, "yes", card[:8])
-    shows(page.type("posd watch", answer="q"), "OPEN 4", "ATTENTION 1", "in_doubt")
-    shows(page.type("posd show ID", ID=doubt[:8]), "in_doubt", "attention in_doubt", "recorded, about to be sent")
-    shows(page.type("posd explain CODE", CODE="in_doubt"), "means", "money", "do not take the card again", "do")
-    before = len(shop.payments(machine))
-    shows(page.type("posd doctor", 0, 1), "Configuration", "Terminals", ONE, "failure")
-    assert len(shop.payments(machine)) == before
-    told = machine.run(*till, "status", user="till", check=False).stdout
-    page.check.note(f"till$ posd status\n{told}")
-    shows(told, "not well", "not shown", "this is the socket of the tills", "sudo posd status")
-    codes(page)
-    machine.run("systemctl", "stop", "posd")
-    shown = page.type("posd status", 3)
-    machine.run("systemctl", "start", "posd")
-    shows(shown, "posd: DOES NOT RUN", "service inactive", "> sudo systemctl start posd")
-    hand(machine, TWO, "cancel")
-    becomes(machine, card, result="canceled")
-    page.type("posd show ID", ID=doubt)
-    machine.run("posd", "resolve", doubt, "approved", "--yes", "--note", "the ledger has it")
-
-
-def codes(page: Page) -> None:
-    """What exit codes say."""
-    for expected, words in (
-        (0, ("charge", "1.00", "--terminal", THREE)),
-        (1, ("charge", "1.00", "--terminal", THREE, "--metadata", "scenario=decline")),
-        (1, ("charge", "1.00", "--terminal", ONE)),
-        (2, ("charge", "1.00", "--terminal", "SN-9999")),
-        (2, ("charge", "1.00", "--no-such-option")),
-        (4, ("charge", "1.00", "--terminal", THREE, "--metadata", "scenario=slow-customer", "--timeout", "0")),
-    ):
-        done = page.machine.run("posd", *words, user="till", check=False)
-        page.check.note(f"till$ posd {' '.join(words)}\n{done.stdout}{done.stderr}[exit code {done.returncode}]")
-        assert done.returncode == expected, done
-
-
-def symptoms(page: Page) -> None:
-    """The list of what is seen leads to pages; `posd list --attention` shows a code that has one."""
-    assert "No payments" in page.type("posd list --attention")
 
 
 def starting(page: Page) -> None:
@@ -427,19 +347,6 @@ def receipt_says_approved(page: Page) -> None:
     machine.run("posd", "acknowledge", late, "illegal_transition", "--note", NOTE)
 
 
-def no_receipt(page: Page) -> None:
-    """The proof is in posd."""
-    machine = page.machine
-    paid = begin(machine, "11.20", ONE, "approve-contactless")
-    becomes(machine, paid, result="approved")
-    shown = page.type("posd show ID", ID=paid[:8])
-    outcome = known(machine, paid)["outcome"]
-    shows(shown, "approved", "The customer was charged.", "authorized 11.20", "card VISA CREDIT, CONTACTLESS")
-    shows(shown, f"authorization {outcome['receipt']['authorization_code']}", f"ticket {outcome['ticket_number']}")
-    shows(shown, f"reference {outcome['transaction_reference']}", "the terminal reported it")
-    assert charged(machine, ONE, paid) == 1
-
-
 def charged_twice(page: Page) -> None:
     """Two approvals of one payment, and two payments for one basket."""
     machine = page.machine
@@ -519,97 +426,6 @@ def abort_does_nothing(page: Page) -> None:
     machine.run("posd", "resolve", lost, "not_started", "--yes", "--note", NOTE)
 
 
-def print_stuck(page: Page) -> None:
-    """The paper is out: new paper ends one job; one is said to have come out, one not, and is printed again."""
-    machine = page.machine
-    job = page.given["PAPER"]
-    print_becomes(machine, job, attention="print_stuck")
-    shown = page.type("posd print-jobs --attention")
-    shows(shown, "!print_stuck")
-    stuck = (
-        f"attention print_stuck: terminal {PAPER} has had it for 300 s without an end (IN_PROGRESS): look whether it"
-    )
-    seen = machine.out("posd", "print-jobs", job)
-    page.check.note(seen)
-    shows(" ".join(seen.split()), stuck)
-    hand(machine, PAPER, "paper")
-    print_becomes(machine, job, result="COMPLETED")
-    page.type("posd print-jobs")
-    jobs = [printed(page, "print:stuck"), printed(page, "print:forgets")]
-    words = 'posd resolve ID COMPLETED --note "it came out" --operator NAME'
-    shows(page.type(words, answer="y\n", ID=jobs[0], NAME="Ana"), "COMPLETED")
-    shows(page.type("posd resolve ID FAILED", answer=DECIDED, ID=jobs[1]), "FAILED")
-    again = page.type("posd print FILE --reprint-of ID --terminal SERIAL", FILE="receipt.txt", ID=jobs[1], SERIAL=PAPER)
-    shows(again, "printed", "The terminal printed it.")
-    paid = begin(machine, "1.10", ONE, "approve-contactless")
-    becomes(machine, paid, result="approved")
-    shows(page.type("posd show ID", ID=paid), "approved")
-
-
-def printed_twice(page: Page) -> None:
-    """A job in doubt is not sent again; FAILED can leave a part on the paper."""
-    machine = page.machine
-    doubt = printed(page, "print:error")
-    print_becomes(machine, doubt, attention="in_doubt")
-    shows(page.type("posd print-jobs ID", ID=doubt), "in_doubt", "not known whether")
-    assert slips(machine, doubt) == 0
-    machine.run("posd", "resolve", doubt, "FAILED", "--yes", "--note", NOTE)
-    failed = printed(page, "print:fails")
-    print_becomes(machine, failed, result="FAILED")
-    shows(page.type("posd print-jobs ID", ID=failed), "failed", "A part of it may be on the paper", "FAILED")
-    paid = begin(machine, "1.20", ONE, "approve-contactless")
-    becomes(machine, paid, result="approved")
-    shows(page.type("posd show ID", ID=paid), "approved", "The customer was charged")
-    assert charged(machine, ONE, paid) == 1
-
-
-def printed(page: Page, reference: str) -> str:
-    """Hand a print job to terminal OTHER, which does as the reference says; return its id."""
-    job = uuid.uuid4().hex
-    words = ("--terminal", OTHER, "--reference", reference, "--id", job, "--no-wait")
-    page.machine.run("posd", "print", f"/home/{READER}/receipt.txt", *words, check=False)
-    return job
-
-
-def print_job(machine: Machine, job: str) -> dict[str, Any]:
-    return dict(json.loads(machine.out("posd", "print-jobs", job, "--json")))
-
-
-def print_becomes(machine: Machine, job: str, *, result: str = "", attention: str = "") -> None:
-    """Wait until a print job has that attention, and has ended so."""
-
-    def holds() -> bool:
-        document = print_job(machine, job)
-        seen = document["status"] if document["phase"] == "final" else ""
-        return seen == result and (not attention or attention in [each["code"] for each in document["attention"]])
-
-    until(holds, f"print job {job} gets to {result} {attention}", 400)
-
-
-def slips(machine: Machine, job: str) -> int:
-    """Return on how many slips a job came out, by the terminals' ledgers."""
-    texts = [file.read_text() for file in (machine.root / "root/ledgers").iterdir()]
-    entries = [json.loads(line) for text in texts for line in text.splitlines() if '"kind":"printed"' in line]
-    return sum(entry["text"] is not None for entry in entries if entry["print_job_id"] == job)
-
-
-def every_day(page: Page) -> None:
-    """Closing time, and the week's backup, kept off this machine."""
-    machine = page.machine
-    page.type("posd list --open")
-    page.type("posd list --attention")
-    shows(page.type("posd report"), "approved")
-    page.type("posd status", 0, 1)
-    page.type("posd doctor", 0, 1)
-    machine.run("systemctl", "start", "posd-backup.service")
-    newest = page.type("sudo ls -t /var/lib/posd/backups").split()[0]
-    page.type("sudo -u posd posd verify /var/lib/posd/backups/NAME", NAME=newest)
-    page.type("posd backup - | ssh backup@server 'cat > pos-1.db'")
-    page.check.note(machine.out("posd", "verify", "/srv/backup/pos-1.db"))
-    page.type("posd backup --into DIR --keep 14", DIR="/var/lib/posd/backups")
-    shows(page.type("systemctl list-timers"), "posd-backup.timer")
-
-
 def shift(page: Page) -> None:
     """A shift with an open payment is compared and closed; pressed twice, and after an answer that did not come."""
     machine = page.machine
@@ -636,48 +452,16 @@ def shift(page: Page) -> None:
     shows(machine.out("posd", "report", "--since", "last"), "12.00")
 
 
-def slow(page: Page) -> None:
-    """The terminal was asleep: six seconds before it answers."""
-    machine = page.machine
-    asleep = begin(machine, "2.00", ONE, "slow-acknowledgement")
-    becomes(machine, asleep, result="approved")
-    shows(page.type("time posd status", 0, 1), "posd", "real")
-    page.type("posd status", 0, 1)
-    shows(page.type("posd metrics"), "posd_")
-    page.type("posd doctor", 0, 1)
-    shown = page.type("posd show ID --history", ID=asleep)
-    shows(shown, "recorded, about to be sent", "sent: the terminal took it")
-
-
-def logs_grow(page: Page) -> None:
-    """The journal is bounded, and says what matters."""
-    shows(page.type("journalctl --disk-usage"), "journals")
-    page.type("systemctl status systemd-journald")
-    page.type("sudo journalctl --vacuum-size=200M")
-    page.type("posd logs -p warning")
-    paid = begin(page.machine, "2.30", ONE, "approve-contactless")
-    becomes(page.machine, paid, result="approved")
-    shows(page.type("posd show ID --history", ID=paid), "event APPROVAL")
-
-
 #: In this order, so that what takes minutes to show has begun with the first.
 PAGES: dict[str, Callable[[Page], None]] = {
-    "The first three commands": first,
-    "What do you see?": symptoms,
-    "Printed twice, or not at all?": printed_twice,
     "Closing the shift": shift,
-    "Every day, every week": every_day,
-    "The tills are slow": slow,
-    "The logs grow": logs_grow,
     "It hangs at the bank": at_the_bank,
     "The terminal says approved, the till does not": receipt_says_approved,
-    "The till says approved, the customer has no receipt": no_receipt,
     "Was the customer charged twice?": charged_twice,
     "The terminal is busy, and no customer pays": busy,
     "Abort does nothing": abort_does_nothing,
     "The payment is in doubt": in_doubt,
     "The payment hangs at starting": starting,
-    "A print job is stuck": print_stuck,
     "It waits for the card, and no customer pays": waits_for_card,
 }
 #: Page -> the commands on it that are not typed, and why.

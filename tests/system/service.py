@@ -23,6 +23,7 @@ UNITS = (
     "posd.service",
     "posd-tls-init.service",
     "posd-backup.service",
+    "posd-copy.service",
     "posd-relay.service",
 )
 
@@ -38,7 +39,8 @@ def run(report: Report, scratch: Path) -> None:
             package = packages.given(scratch)
             machine.put(package, "/root/")
             machine.run("apt-get", "update", "-q")
-            install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}", "nats-server")
+            install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
+            install += ("nats-server", "openssh-server")
             machine.run(*install, seconds=600)
             check.note(package.name)
         if report.checks[-1].result != "passed":
@@ -65,7 +67,7 @@ def boots(machine: Machine, check: Check) -> None:
 def verified(machine: Machine, check: Check) -> None:
     """systemd-analyze verify finds nothing."""
     done = machine.run("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", *UNITS, "posd.socket",
-                       "posd-backup.timer", check=False)  # fmt: skip
+                       "posd-backup.timer", "posd-copy.timer", check=False)  # fmt: skip
     check.note(done.stdout + done.stderr)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -237,6 +239,15 @@ def put_back(machine: Machine, check: Check) -> None:
     assert shop.result(shop.charge(machine)) == "approved"
 
 
+def removed(machine: Machine, check: Check) -> None:
+    """The file of the till's socket is removed: posd says so, and what it says mends that."""
+    machine.run("rm", "/run/posd/till.sock")
+    shown = machine.run("posd", "status", check=False).stdout
+    check.note(shown)
+    machine.run(*re.findall(r"> sudo (systemctl .+)", shown)[0].split())
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
 def failing(machine: Machine, check: Check) -> None:
     """A start that fails again and again while a till calls is tried for ever: once the cause is gone it runs."""
     drop_in = "/etc/systemd/system/posd.service.d/failing.conf"
@@ -320,6 +331,33 @@ def backed_up(machine: Machine, check: Check) -> None:
         check.note(machine.out("posd", "verify", file, user="posd"))
 
 
+#: A user of another machine who takes backups by ssh, the key for it, and what docs/guides/install.md says of it.
+SERVER = """set -e
+useradd --create-home --shell /bin/sh backup-server
+install -d -m 700 /etc/posd/credentials
+ssh-keygen -q -t ed25519 -N '' -f /etc/posd/credentials/copy.key
+install -D -o backup-server /etc/posd/credentials/copy.key.pub /home/backup-server/.ssh/authorized_keys
+sed 's/backup@backup.example/backup-server@127.0.0.1/' /usr/share/doc/posd/examples/copy.example > /etc/posd/copy
+chmod 755 /etc/posd/copy
+ssh-keyscan 127.0.0.1 > /etc/posd/copy.hosts
+"""
+
+
+def copied(machine: Machine, check: Check) -> None:
+    """A backup is sent to another machine by ssh; one that breaks off leaves the one before as it was."""
+    machine.run("sh", "-c", SERVER)
+    machine.run("systemctl", "start", "posd-copy")
+    (sent,) = machine.out("find", "/home/backup-server", "-name", "*.gz*").splitlines()
+    sums = machine.out("sha256sum", sent)
+    check.note(machine.out("posd", "verify", sent))
+    machine.run("systemctl", "stop", "posd")
+    assert machine.run("systemctl", "start", "posd-copy", check=False).returncode
+    check.note(machine.out("journalctl", "-u", "posd-copy", "-o", "cat", "-n", "12"))
+    assert machine.out("sha256sum", sent) == sums
+    machine.run("systemctl", "start", "posd")
+    machine.run("systemctl", "reset-failed", "posd-copy")
+
+
 def restored(machine: Machine, check: Check) -> None:
     """posd is stopped, a backup is restored, and it runs again."""
     before = _known(machine)
@@ -375,10 +413,12 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     restarted,
     killed,
     put_back,
+    removed,
     failing,
     mistaken,
     stopped,
     backed_up,
+    copied,
     restored,
     powered,
     cut,
@@ -390,7 +430,7 @@ def _settled(machine: Machine, check: Check) -> None:
     for document in shop.payments(machine):
         if document["phase"] != "final":
             words = ("--yes", "--note", "killed; the terminal's ledger has no approval of it")
-            machine.run("posd", "resolve", document["client_transaction_id"], "not_started", "--yes", *words)
+            machine.run("posd", "resolve", document["client_transaction_id"], "not_started", *words)
     _as_in_the_ledger(machine, check)
 
 

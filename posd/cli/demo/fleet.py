@@ -21,7 +21,7 @@ from posd.cli.app.connection import Api
 from posd.cli.app.output import Output
 from posd.cli.app.tables import Number
 from posd.cli.app.times import moment
-from posd.cli.collect import missing_packages
+from posd.cli.collect import how_to_get
 from posd.cli.report.days import money
 from posd.client import Paid
 from posd.sandbox import LOOPBACK, STOP_SECONDS, OutputSignal, Program, Sandbox, SandboxFailed, temporary_directory
@@ -56,8 +56,8 @@ def play(output: Output, lanes: int) -> None:
     """Show it. Raise SandboxFailed, with the reason."""
     if absent := missing():
         raise SandboxFailed(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing: {INSTALL}")
-    if absent := missing_packages():
-        raise SandboxFailed(f"{' and '.join(absent)} are not installed: pip install 'posd[relay,collect]'")
+    if words := how_to_get():
+        raise SandboxFailed(f"the collector is missing; {words}")
     with ExitStack() as stack:
         _Fleet(output, stack, lanes).play()
 

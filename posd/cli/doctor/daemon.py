@@ -126,7 +126,7 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
         return shop.tell("port.posd" if actual == listen.port else "port.elsewhere", listen, **given, actual=actual)
     with being(shop.user):
         number = port_refused(listen.host, listen.port)
-    holders = list(_holders(listen.port))
+    holders = _holders(listen.port)
     may_bind = "CAP_NET_BIND_SERVICE" in shop.service.words("AmbientCapabilities")
     if number == errno.EACCES and (may_bind or not shop.can_try):  # a port below 1024: posd may perhaps have it
         number = errno.EADDRINUSE if holders else 0
@@ -135,7 +135,9 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     if number != errno.EADDRINUSE:
         code = "not_ours" if number == errno.EADDRNOTAVAIL else "forbidden"
         return shop.tell(f"port.{code}", listen, **given, reason=os.strerror(number))
-    if shop.there and any(shop.pid == pid or (not pid and shop.uid == uid) for _, pid, uid in holders):
+    if shop.there and (
+        holders is None or any(shop.pid == pid or (not pid and shop.uid == uid) for _, pid, uid in holders)
+    ):
         return shop.tell("port.posd", listen, **given)
     name, pid, uid = holders[0] if holders else ("", 0, None)
     holder = "a program that cannot be seen from here" if uid is None else f"a program of {user_name(uid)}"
@@ -144,15 +146,18 @@ def _port(shop: DoctorContext, key: str, listen: ListenAddress, actual: int) -> 
     )
 
 
-def _holders(port: int) -> list[tuple[str, int, int]]:
-    """Return name, process ("" and 0 where this user may not see them) and user of those that listen on a TCP port."""
+def _holders(port: int) -> list[tuple[str, int, int]] | None:
+    """Return name, process ("" and 0 where this user may not see them) and user of those that listen on a TCP port.
+
+    None where this machine has no `ss`.
+    """
     command = ("ss", "-Hltnpe", f"sport = :{port}")
     try:
         said = subprocess.run(  # noqa: S603 - words of our own, no shell
             command, capture_output=True, text=True, timeout=5, check=False
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
+        return None
     found = []
     for line in said.splitlines():
         program, user = re.search(r'\("([^"]*)",pid=(\d+)', line), re.search(r" uid:(\d+)", line)

@@ -24,7 +24,7 @@ from posd.base.times import iso, parse_iso
 from posd.payments.journal import BLOCK
 from posd.storage import numbers
 from posd.storage.connection import open_database
-from tests.bench.load import post, send
+from tests.bench.load import connected, post
 from tests.bench.shop import open_shop
 from tests.support import events
 
@@ -126,7 +126,8 @@ async def run_courses(directory: Path) -> Courses:
             bodies = [events.body(number, status, previous, _SERIAL) for status, previous in steps[:-1]]
             bodies.append(events.body(number, *steps[-1], _SERIAL, **last))
             path = shop.terminals.arrived[number]
-            (await send(shop.server, [[post(path, body) for body in bodies]], 1)).all_are(200)
+            async with connected(shop.server, 1) as sender:
+                (await sender.send([[post(path, body) for body in bodies]])).all_are(200)
             played.append(number)
     with closing(sqlite3.connect(shop.daemon.database)) as db:
         columns = {table: _columns(db, table) for table in _OWNERS}

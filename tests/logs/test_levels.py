@@ -83,10 +83,13 @@ def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_value_it_fa
     script = """
 import sys
 from posd.daemon import main as daemon
+daemon._give_up_root = lambda database: None
 class Config:
     class logging:
         level = "info"
-async def serve(config, surroundings):
+    class database:
+        path = None
+async def serve(config, surroundings, refused):
     raise ValueError("somebody@example.com")
 daemon.serve = serve
 sys.exit(daemon.run(Config))

@@ -36,7 +36,8 @@ FAULTS = """
 import os
 if os.environ.get("POSD_TEST_FAULT"):
     import asyncio, logging, threading, warnings
-    from posd.payments import inbox, reconcile, start as payments
+    from posd.payments import inbox
+    from posd.records import start as records
     words = os.environ["POSD_TEST_FAULT"]
 
     def fails(*given):
@@ -45,7 +46,7 @@ if os.environ.get("POSD_TEST_FAULT"):
     async def fails_later(*given):
         raise ValueError(words) from RuntimeError(given)
 
-    async def start(self, *given):
+    async def start(self, *given, **named):
         asyncio.get_running_loop().call_soon(fails, given)
         asyncio.create_task(fails_later(given))
         thread = threading.Thread(target=fails, args=given)
@@ -59,7 +60,7 @@ if os.environ.get("POSD_TEST_FAULT"):
     async def receive(self, *given):
         raise ExceptionGroup(words, [LookupError(given)])
 
-    payments.Payments.start = start
+    records.Starts.start = start
     inbox.Inbox.receive = receive
 """
 

@@ -87,7 +87,7 @@ CALLBACKS_OF_PRINT_JOB = Limit(
 
 CONNECTIONS_OF_PROCESS = Limit(
     "connections_of_process",
-    400,
+    256,
     "connections",
     "one process, on each socket",
     "429 `limit_reached`, then the connection is closed",
@@ -178,7 +178,7 @@ CALLS_OF_TRANSACTION = Limit(
 )
 IN_FLIGHT_OF_PROCESS = Limit(
     "in_flight_of_process",
-    3 * MIB,
+    2 * MIB,
     "bytes at one time",
     "one process",
     "429 `limit_reached`, nothing is sent",
@@ -188,7 +188,7 @@ IN_FLIGHT_OF_PROCESS = Limit(
 )
 IN_FLIGHT_OF_USER = Limit(
     "in_flight_of_user",
-    6 * MIB,
+    4 * MIB,
     "bytes at one time",
     "all processes of one user",
     "429 `limit_reached`, nothing is sent",

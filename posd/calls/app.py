@@ -4,9 +4,8 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
-from weakref import WeakValueDictionary
 
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
@@ -15,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
+from posd.base.fair_queue import FairQueue
 from posd.base.negotiation import Language
 from posd.base.problems import Problem
 from posd.calls import encoding, parameters
@@ -34,8 +34,12 @@ SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
 #: Bytes after which memory is returned to the system, after a delay in seconds: it takes milliseconds.
 TRIM_BYTES = 8 * 1024 * 1024
-#: Pages that are read for a process at one time. While a reader that is far behind gives way, another goes on.
+#: Calls that are worked on at a time, beside those that wait for a terminal, a change or the disk; and long pages.
+#: While a reader that is far behind gives way, another goes on.
+CALLS_AT_ONCE = 8
 PAGES_AT_ONCE = 2
+#: Seconds after which the next call starts, whatever this one waits for.
+TURN_SECONDS = 0.1
 #: Bytes reserved for a page until its size is known: 500 small payments have three quarters of it.
 PAGE_BYTES = 1024 * 1024
 #: Bytes of a response that are written at a time.
@@ -164,9 +168,9 @@ class LocalApp:
     ) -> None:
         """`others`: where the other calls are served, in words."""
         self._in_flight = in_flight
+        self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE, TURN_SECONDS)
         self._passed = 0  # bytes of bodies and responses since memory was returned
-        #: By path and process.
-        self._pages: WeakValueDictionary[tuple[str, SocketPeer | None], asyncio.Semaphore] = WeakValueDictionary()
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
         for call in calls:
@@ -204,8 +208,6 @@ class LocalApp:
         scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
         try:
             response = await self._call(scope, held)
-            held.take_answer(len(response.body) if type(response) is Response else 0)
-            response = await _redacted(response)
             crash_point("till.before_answer")
         except ClientGone:
             return
@@ -220,15 +222,15 @@ class LocalApp:
     async def _call(self, scope: Any, held: InFlight) -> Response:
         """Run the call of a request. Raise Problem.
 
-        A process has few pages of a path read and encoded at a time, and none while it has too many unread bytes.
+        Processes take turns. A process has no page read and encoded while it has too many unread bytes.
         """
         call, request = self._find(scope)
-        if not call.route.pages:
-            return await call.handler(request)
-        key = (call.route.path, scope["state"].get("sender"))
-        async with self._pages.setdefault(key, asyncio.Semaphore(PAGES_AT_ONCE)):
-            with held.page():
-                return await call.handler(request)
+        pages = call.route.pages
+        queue = self._turns_of_pages if pages else self._turns
+        async with queue.turn(scope["state"].get("sender")):
+            with held.page() if pages else nullcontext():
+                response = await call.handler(request)
+            return await _finished(response, held)
 
     def _find(self, scope: Any) -> tuple[BoundRoute, Request]:
         """Return the call of a request: method, access, query. Raise Problem."""
@@ -292,9 +294,10 @@ def _fault(scope: Any) -> Problem:
     return Problem("internal_error", detail, error_id=error_id)
 
 
-async def _redacted(response: Response) -> Response:
-    """Return a response without callback tokens. A streamed one has none, or is a backup."""
+async def _finished(response: Response, held: InFlight) -> Response:
+    """Return a response without callback tokens, counted as in flight. A streamed one has none, or is a backup."""
     if type(response) is Response:
+        held.take_answer(len(response.body))
         response.body = await redacted_in_steps(bytes(response.body))
         response.headers["content-length"] = str(len(response.body))
     return response

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from posd.base.fair_queue import end_turn
 from posd.base.problems import Problem
 from posd.httpd.connection import BodyChannel
 from posd.storage.changes import Hub, Waiter
@@ -46,6 +47,7 @@ async def wait_until(
                     raise Problem("draining", DRAINING)
                 if pieces.gone:
                     raise ClientGone
+                end_turn()
                 await woken.wait()
         finally:
             pieces.on_gone = None

@@ -31,18 +31,22 @@ TLS_SHUTDOWN_SECONDS = 0.3
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
 #: Work of one turn of accepting: 1 for a refused connection, more for a response or an admission. Other tasks run after
-#: each turn, at any load from the LAN. On the LAN a pause follows, in seconds.
-TURN_WORK = 32
+#: each turn, at any load from the LAN. On the LAN a pause follows, in seconds. Tills wait in one line for accept, so a
+#: till with hundreds of connections must not make it long.
+LAN_TURN_WORK = 32
+LOCAL_TURN_WORK = 512
 ADMISSION_WORK = 8
 ANSWER_WORK = 4
 LAN_PAUSE_SECONDS = 0.002
 #: Bytes read before the app asks for them. asyncio stores up to twice as much, of terminals a TLS record too. With less
 #: of a terminal, a refused body of megabytes is not read in time, and the terminal gets a reset instead of the
 #: response.
-TILL_AHEAD_BYTES = 2 * 1024 - 1
+TILL_AHEAD_BYTES = 1024 - 1
 TERMINAL_AHEAD_BYTES = 4 * 1024
-#: Bytes of one receive. asyncio's default is 256 KiB, for each of hundreds of connections.
-READ_BYTES = 4 * 1024
+#: Bytes of one receive, from a till and from a terminal. asyncio's default is 256 KiB, for each of hundreds of
+#: connections.
+TILL_READ_BYTES = 2 * 1024
+TERMINAL_READ_BYTES = 4 * 1024
 #: Bytes of undeciphered TLS data before reading pauses: more than a record. asyncio's default is 256 KiB, deciphered at
 #: once.
 TLS_AHEAD_BYTES = 32 * 1024
@@ -186,12 +190,12 @@ class HttpListener:
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        pause = 0 if self.gate is None else LAN_PAUSE_SECONDS
+        pause, most = (0, LOCAL_TURN_WORK) if self.gate is None else (LAN_PAUSE_SECONDS, LAN_TURN_WORK)
         while True:
             try:
                 work = self._take(*await loop.sock_accept(self.sock))
                 with suppress(BlockingIOError):  # no more connections wait
-                    while work < TURN_WORK:
+                    while work < most:
                         work += self._take(*self.sock.accept())
                     await asyncio.sleep(pause)
             except OSError as error:
@@ -264,7 +268,7 @@ class HttpListener:
             # asyncio keeps the error, which would keep the connection until the next garbage collection
             error.__traceback__ = None
             return
-        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
+        transport.max_size = TERMINAL_READ_BYTES if self.tls else TILL_READ_BYTES  # type: ignore[attr-defined]
         transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
         if self.tls is not None:
             transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]

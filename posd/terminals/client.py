@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from posd.base.clocks import wall
+from posd.base.fair_queue import end_turn
 from posd.terminals import trust
 from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost, SendWithheld, with_remark
 from posd.terminals.auth import clock
@@ -109,6 +110,7 @@ class TerminalAccess:
         terminal's identity is sent nothing. `connected`: called before anything is sent, with the fingerprint of the
         device, None without TLS; if it raises SendWithheld, nothing is sent.
         """
+        end_turn()
         writing = False
 
         def about_to_write(certificate: str | None) -> None:

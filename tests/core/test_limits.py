@@ -68,7 +68,7 @@ def test_what_is_remembered_of_it_is_bounded() -> None:
 
 
 def test_with_enough_descriptors_nothing_is_cut_down() -> None:
-    assert places(DESCRIPTORS) == (3000, 2500, 400, 500, 16)
+    assert places(DESCRIPTORS) == (3000, 2500, 256, 500, 16)
     assert places(1_000_000) == places(DESCRIPTORS)
 
 

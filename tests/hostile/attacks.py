@@ -14,8 +14,6 @@ from zeroconf.const import _FLAGS_QR_RESPONSE, _TYPE_A, _TYPE_PTR, _TYPE_SRV, _T
 
 from posd.base import limits
 from posd.config.schema import LEAST_BODY_BYTES
-from posd.httpd.peers import MAX_TURNED_AWAY
-from tests.hostile.bounds import DESCRIPTORS
 from tests.hostile.shop import LONG_CHAIN, TYPE
 from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, HOST, PATIENCE, Attacker, client_hello, forged, head, whole
 
@@ -28,8 +26,6 @@ PIECE = b" " * 65_536
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 #: Requests that are written at once by those who do not wait for answers.
 PIPELINED = 500
-#: Descriptors of connections that are being turned away, and a few that posd opens for honest work meanwhile.
-TURNED_AWAY = MAX_TURNED_AWAY + 40
 #: After which a till that is refused tries again, in seconds, as the answer says.
 RETRY_AFTER_SECONDS = 1.0
 #: How often a replay is repeated on one connection.
@@ -369,7 +365,7 @@ async def heavy_events(attacker: Attacker) -> None:
 class Attack:
     """What is done by how many workers, from how many addresses, in how many processes; and what that may cost posd.
 
-    `descriptors` is how many more it may have, `events` how many rows of events. `insider`: it
+    `tills` is how many tills take all their connections, `events` how many rows of events it may leave. `insider`: it
     is no stranger, and not part of everything at once. `log_stands_still`: what posd logs is not read meanwhile.
     """
 
@@ -377,7 +373,7 @@ class Attack:
     workers: int = 40
     addresses: int = 8
     processes: int = 2
-    descriptors: int = DESCRIPTORS
+    tills: int = 0
     events: int = 0
     insider: bool = False
     log_stands_still: bool = False
@@ -420,28 +416,28 @@ ATTACKS: Mapping[str, Attack] = {
         till_connections,
         workers=2000,
         processes=1,
-        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        tills=1,
         insider=True,
     ),
     "till-streams": Attack(
         till_streams,
         workers=2000,
         processes=1,
-        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        tills=1,
         insider=True,
     ),
     "till-pages": Attack(
         till_pages,
         workers=390,
         processes=1,
-        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        tills=1,
         insider=True,
     ),
     "till-half-bodies": Attack(
         till_half_bodies,
         workers=390,
         processes=1,
-        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        tills=1,
         insider=True,
     ),
     "till-voids": Attack(till_voids, processes=1, insider=True),
@@ -464,7 +460,7 @@ ATTACKS: Mapping[str, Attack] = {
         till_connections,
         workers=4000,
         processes=4,
-        descriptors=4 * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        tills=4,
         insider=True,
     ),
 }

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from posd.base import limits
-from tests.hostile.attacks import ATTACKS
-from tests.hostile.bounds import INSIDER_MEMORY_MB, MEMORY_MB, broken
+from tests.hostile.attacks import ATTACKS, Attack
+from tests.hostile.bounds import DESCRIPTORS, TURNED_AWAY, broken
 from tests.hostile.measure import forget_peak, given_back, processor_seconds, usage, watch_descriptors
 from tests.hostile.shop import Shop
 
@@ -139,8 +139,8 @@ class Run:
             retried=self._retried(),
         )
         attacks = [ATTACKS[name] for name in names]
-        memory_mb = INSIDER_MEMORY_MB if any(attack.insider for attack in attacks) else MEMORY_MB
-        result.broken = broken(result, max(attack.descriptors for attack in attacks), memory_mb)
+        insider = any(attack.insider for attack in attacks)
+        result.broken = broken(result, _descriptors(attacks), insider=insider)
         return result
 
     async def _phase(self, seconds: float) -> Phase:
@@ -220,3 +220,10 @@ class Run:
                 await process.wait()
         counts: dict[str, int] = json.loads(output)
         return counts
+
+
+def _descriptors(attacks: Sequence[Attack]) -> int:
+    """Return how many more descriptors posd may have: those of the LAN, and those of each till."""
+    tills = sum(attack.tills for attack in attacks)
+    of_tills = tills * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY if tills else 0
+    return of_tills + (DESCRIPTORS if any(not attack.tills for attack in attacks) else 0)

@@ -1,0 +1,86 @@
+"""Fair queue of work: a few pieces run at a time, and their owners take turns.
+
+The event loop serves all connections in turn. So a process with hundreds of busy connections would get hundreds of
+turns for each turn of a till with one. In the queue each owner gets one, and waits for a few pieces of work only.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+
+
+class FairQueue:
+    """Queue of work by owner. `at_once`: pieces of work that run at a time.
+
+    `seconds`: length of a turn. Work that takes longer goes on, and the next one starts: work that waits for the disk
+    must not stop work that does not. None: a turn ends with its work.
+    """
+
+    def __init__(self, at_once: int, seconds: float | None = None) -> None:
+        self._free = at_once
+        self._seconds = seconds
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, owner: Hashable) -> AsyncIterator[None]:
+        """Wait for a turn of the owner, and hold it until the end of the block or `end_turn`."""
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._wait(owner)
+        turn = _Turn(self, owner, self._seconds)
+        token = _present.set(turn)
+        try:
+            yield
+        finally:
+            _present.reset(token)
+            turn.end()
+
+    async def _wait(self, owner: Hashable) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the turn was given in the same step
+                self.pass_on(owner)
+            raise
+
+    def pass_on(self, owner: Hashable) -> None:
+        """Pass a turn of the owner, which ended, to the next owner that waits."""
+        if owner in self._waiting:
+            self._waiting.move_to_end(owner)
+        while self._waiting:
+            following, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[following] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class _Turn:
+    def __init__(self, queue: FairQueue, owner: Hashable, seconds: float | None) -> None:
+        self._owner = owner
+        self._queue: FairQueue | None = queue
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.end) if seconds is not None else None
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.pass_on(self._owner)
+
+
+_present: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+
+
+def end_turn() -> None:
+    """End the turn of the present call, if it has one: it begins to wait for a terminal or for a change."""
+    if (turn := _present.get()) is not None:
+        turn.end()

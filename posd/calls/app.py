@@ -38,7 +38,7 @@ TRIM_BYTES = 8 * 1024 * 1024
 #: While a reader that is far behind gives way, another goes on.
 CALLS_AT_ONCE = 8
 PAGES_AT_ONCE = 2
-#: Seconds after which the next call starts, whatever this one waits for.
+#: Seconds after which the next call starts, even if this one still waits.
 TURN_SECONDS = 0.1
 #: Bytes reserved for a page until its size is known: 500 small payments have three quarters of it.
 PAGE_BYTES = 1024 * 1024

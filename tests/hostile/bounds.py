@@ -32,7 +32,7 @@ def lines_allowed(seconds: float) -> int:
 
 
 def broken(result: "Result", descriptors: int = DESCRIPTORS, *, insider: bool = False) -> list[str]:
-    """Say which bounds a result breaks, where so many more descriptors than in quiet are allowed."""
+    """Return the broken bounds of a result. `descriptors`: how many more than in quiet are allowed."""
     quiet = result.quiet
     memory_mb = INSIDER_MEMORY_MB if insider else MEMORY_MB
     found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []

@@ -263,13 +263,9 @@ def _reconciling(config: Config) -> ReconcileSettings:
 
 def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
     """Return the files of the webhook listener's certificate; posd renews a certificate that it made."""
-    made = tls.files(config.database.tls_directory)
-    given = config.webhooks
-    return CertificatePair(
-        given.certificate or made.certificate,
-        given.private_key or made.private_key,
-        None if given.certificate else config.file,
-        partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses),
-        partial(tls.new_ca_signs_from, made),
-        lambda: None if given.certificate else tls.publish_ca(made, config.local_api.directory),
-    )
+    made, given = tls.files(config.database.tls_directory), config.webhooks
+    wanted = partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses)
+    if given.certificate and given.private_key:
+        return CertificatePair(given.certificate, given.private_key, None, wanted)
+    own = (made, config.local_api.directory)
+    return CertificatePair(made.certificate, made.private_key, config.file, wanted, own)

@@ -73,20 +73,22 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 
 @pytest.mark.parametrize("name", [*NAMES, *ADDRESSES])
 def test_a_strict_client_accepts_every_name_and_address(made: TlsFiles, name: str) -> None:
-    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
 
 
 @pytest.mark.parametrize("name", ["other.example", "127.0.0.2", "shop.example", "x.localhost"])
 def test_another_name_is_refused(made: TlsFiles, name: str) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname|IP address") as caught:
-        shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+        shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
     assert caught.value.verify_code in {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
 def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
     other = tls.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(tls.server_context(made.certificate, made.private_key), strict(other.ca_certificate), "localhost")
+        shake_hands(
+            tls.load(made.certificate, made.private_key, None).context, strict(other.ca_certificate), "localhost"
+        )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_the_ca_is_kept(made: TlsFiles) -> None:
     tls.init(made.ca_certificate.parent, names=["new.lan"], addresses=[])
     assert (made.ca_certificate.read_bytes(), made.ca_key.read_bytes()) == (ca, key)
     assert made.certificate.read_bytes() != server
-    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "new.lan")
+    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "new.lan")
 
 
 def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
@@ -161,7 +163,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
     after = tls.describe(made.ca_certificate)
     assert before.subject != after.subject
     assert before.fingerprint_sha256 != after.fingerprint_sha256
-    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "localhost")
+    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "localhost")
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +198,7 @@ def test_a_long_name_is_kept_whole_where_it_counts(tmp_path: Path) -> None:
     name = f"{'a' * 60}.{'b' * 60}.example"
     made = tls.init(tmp_path / "tls", names=[name], addresses=[])
     assert tls.describe(made.certificate).names == (name,)
-    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+    shake_hands(tls.load(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
 
 
 def lose(path: Path) -> None:
@@ -259,14 +261,14 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_pair_that_cannot_be_served(made: TlsFiles, file: str, harm: Callable[[Path], None], message: str) -> None:
     harm(made.certificate.parent / file)
     with pytest.raises(TlsError, match=message):
-        tls.server_context(made.certificate, made.private_key)
+        tls.load(made.certificate, made.private_key, datetime.now(UTC))
 
 
 def test_a_key_that_may_not_be_read(made: TlsFiles) -> None:
     made.private_key.unlink()
     made.private_key.mkdir()
     with pytest.raises(TlsError, match=r"server.key: cannot be read \(Is a directory\); make it readable"):
-        tls.server_context(made.certificate, made.private_key)
+        tls.load(made.certificate, made.private_key, None)
 
 
 def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
@@ -275,7 +277,7 @@ def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     )
     with pytest.raises(TlsError, match="is encrypted; store it without a passphrase"):
-        tls.server_context(made.certificate, made.private_key)
+        tls.load(made.certificate, made.private_key, None)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +294,7 @@ def test_a_certificate_outside_its_time(
     monkeypatch.setattr(issue, "SERVER_LIFETIME", lifetime)
     made = tls.init(tmp_path / "tls", names=NAMES, addresses=[])
     with pytest.raises(TlsError, match=message):
-        tls.server_context(made.certificate, made.private_key)
+        tls.load(made.certificate, made.private_key, datetime.now(UTC))
 
 
 def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
@@ -305,23 +307,23 @@ def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
     leaf.private_key_pem.write_to_path(key)
     client = ssl.create_default_context(cadata=root.cert_pem.bytes().decode())
     client.set_alpn_protocols(["http/1.1"])
-    shake_hands(tls.server_context(certificate, key), client, "pos.shop.example")
+    shake_hands(tls.load(certificate, key, None).context, client, "pos.shop.example")
 
 
 def test_a_ca_certificate_is_no_server_certificate(made: TlsFiles) -> None:
     with pytest.raises(TlsError, match="would be refused by the terminals"):
-        tls.server_context(made.ca_key, made.ca_key)
+        tls.load(made.ca_key, made.ca_key, None)
 
 
 def test_a_certificate_in_an_unusual_block_is_told(made: TlsFiles) -> None:
     text = made.certificate.read_text().replace(" CERTIFICATE-----", " X509 CERTIFICATE-----")
     made.certificate.write_text(text)
     with pytest.raises(TlsError, match=r"server.crt: has no block BEGIN CERTIFICATE"):
-        tls.server_context(made.certificate, made.private_key)
+        tls.load(made.certificate, made.private_key, None)
 
 
 def test_old_tls_is_refused(made: TlsFiles) -> None:
-    assert tls.server_context(made.certificate, made.private_key).minimum_version == ssl.TLSVersion.TLSv1_2
+    assert tls.load(made.certificate, made.private_key, None).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_describe_names_the_file(tmp_path: Path) -> None:

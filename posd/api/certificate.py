@@ -49,16 +49,15 @@ class CertificatePair(msgspec.Struct, frozen=True):
     """Files of a certificate, and the way to renew it.
 
     `renewable`: the configuration file for `posd tls renew`, None for the shop's own PKI. `wanted`: returns the names
-    by which terminals call this machine. `new_ca_from`: returns the time from which a waiting CA signs, or None.
-    `publish`: lets every user read the CA. All three may block.
+    by which terminals call this machine; it may block. `own`: the files of posd's own CA, and the directory where every
+    user may read the CA; None for the shop's own PKI.
     """
 
     certificate: Path
     private_key: Path
     renewable: Path | None = None
     wanted: Callable[[], tls.Subjects] = tls.Subjects
-    new_ca_from: Callable[[], datetime | None] = lambda: None
-    publish: Callable[[], None] = lambda: None
+    own: tuple[tls.TlsFiles, Path] | None = None
 
     @property
     def cure(self) -> str:
@@ -113,7 +112,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         state = _state(pair)
         try:
             served = await asyncio.to_thread(_load, pair, now() if sure() else None)
-        except (tls.CertificateExpired, tls.CertificateNotYetValid) as error:
+        except tls.OutsideDates as error:
             await _renew_first(pair, error)
             state = _state(pair)
             served = await asyncio.to_thread(_load, pair, None)
@@ -150,13 +149,14 @@ class ServedCertificate(msgspec.Struct, eq=False):
             return "failing", self.known_ca.trouble, REMEDY
         if not self.sure():
             return self._check_without_clock(now)
-        if info.not_before > now:
+        validity = info.validity(now)
+        if validity is tls.Validity.FUTURE:
             future = f"the certificate is from the future: terminals may refuse it until {info.not_before:%Y-%m-%d}"
             return "degraded", future, self.pair.cure
-        if days < 0:
+        if validity is tls.Validity.EXPIRED:
             return "failing", "the certificate has expired", self.pair.cure
         words, todo = [], ""
-        if days < tls.RENEWAL_DAYS:
+        if validity is tls.Validity.ENDS:
             words.append(f"the certificate ends in {days} days")
             todo = self.pair.cure
         if self.trouble is not None:  # it would break the next start
@@ -173,7 +173,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, str]:
         info = self.served.info
         until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
-        if not info.not_before <= now <= info.not_after:
+        if info.validity(now) not in (tls.Validity.VALID, tls.Validity.ENDS):
             words = f"the certificate is valid {until}; whether it is now cannot be told, for the clock is not believed"
             return "degraded", words, CLOCK_FIRST
         if self.trouble is not None:
@@ -255,8 +255,10 @@ class ServedCertificate(msgspec.Struct, eq=False):
     def _remind_of_the_end(self) -> None:
         info = self.served.info
         days = info.days_left(self.now())
-        if days < tls.RENEWAL_DAYS and self.sure() and self._due("end"):
-            words = f"the certificate ends in {days} days" if days >= 0 else "the certificate has expired"
+        validity = info.validity(self.now())
+        if validity in (tls.Validity.ENDS, tls.Validity.EXPIRED) and self.sure() and self._due("end"):
+            ends = validity is tls.Validity.ENDS
+            words = f"the certificate ends in {days} days" if ends else "the certificate has expired"
             log.warning("certificate.ends", detail=f"{words}; {self.pair.cure}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
@@ -274,12 +276,12 @@ def _load(pair: CertificatePair, at: datetime | None) -> tls.ServingContext:
     return tls.load(pair.certificate, pair.private_key, at)
 
 
-async def _renew_first(pair: CertificatePair, error: tls.TlsError) -> None:
+async def _renew_first(pair: CertificatePair, error: tls.OutsideDates) -> None:
     """Renew a pair that is invalid by a trusted clock. Raise TlsError if it has expired and cannot be renewed.
 
     A future one is served in that case: refusing to start would not help.
     """
-    ended = isinstance(error, tls.CertificateExpired)
+    ended = error.validity is tls.Validity.EXPIRED
     if pair.renewable is None:
         if ended:
             raise error
@@ -319,9 +321,11 @@ async def renew(config_file: Path) -> None:
 
 
 def _new_ca_from(pair: CertificatePair) -> datetime | None:
-    with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read: `posd tls status` reports it
-        pair.publish()
-        return pair.new_ca_from()
+    """Publish the CA for all users; return the time from which a waiting one signs, or None. Blocking."""
+    if pair.own is not None:
+        with suppress(OSError, LookupError, tls.TlsError):  # the CA cannot be read: `posd tls status` reports it
+            tls.publish_ca(*pair.own)
+            return tls.new_ca_signs_from(pair.own[0])
     return None
 
 

@@ -7,16 +7,14 @@ Counters start at 0 with the process.
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 
-from posd.base import process_metrics
 from posd.base.clocks import monotonic
-from posd.base.exposition import Family, Histogram, counter, gauge, histogram, table
+from posd.base.exposition import Family, Histogram, counter, gauge, histogram, process_families, table
 from posd.payments.abort_reply import AbortAnswer
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import TransactionChanged
 from posd.printing import record
 from posd.records.model import Phase
-from posd.storage.changes import Hub
 
 #: In the order of display.
 FAMILIES: Mapping[str, Family] = table(
@@ -138,7 +136,7 @@ FAMILIES: Mapping[str, Family] = table(
         "When the newest backup beside the database was made, in seconds since 1970; absent: there is none.",
     ),
     # Process
-    *process_metrics.families("posd"),
+    *process_families("posd"),
 )
 
 
@@ -153,7 +151,7 @@ OTHER, UNKNOWN = "other", "unknown"
 class EventCounters:
     """Counts since the start of the process. `fleet`: the serials allowed in a label."""
 
-    def __init__(self, hub: Hub, fleet: Container[str]) -> None:
+    def __init__(self, fleet: Container[str]) -> None:
         self._fleet = fleet
         #: Open payments, and the start of each by this process (monotonic seconds), None for another process's.
         self._open: dict[str, float | None] = {}
@@ -163,8 +161,6 @@ class EventCounters:
         self.outcome_seconds = {str(result): Histogram(OUTCOME_BOUNDS) for result in Result}
         self.aborts = Counter(dict.fromkeys(map(str, AbortAnswer), 0))
         self.prints_ended: Counter[tuple[str, str]] = Counter()
-        hub.listen_later(self._take_payment, TransactionChanged)
-        hub.listen_later(self._take_print, record.PrintJobChanged)
 
     def adopt(self, taken_over: Iterable[Transaction], jobs: Iterable[str]) -> None:
         """Add the open payments and jobs of an earlier process."""
@@ -173,7 +169,8 @@ class EventCounters:
                 self._open[item.client_transaction_id] = None
         self._open_prints.update(jobs)
 
-    def _take_payment(self, change: TransactionChanged) -> None:
+    def count_payment(self, change: TransactionChanged) -> None:
+        """Count a change of a payment."""
         after, terminal = change.after, self._label(change.after.terminal)
         kind = after.type or UNKNOWN
         if change.before is None and not after.orphan:
@@ -189,7 +186,8 @@ class EventCounters:
         if isinstance(change.cause, AbortAnswered):
             self.aborts[change.cause.answer] += 1
 
-    def _take_print(self, change: record.PrintJobChanged) -> None:
+    def count_print(self, change: record.PrintJobChanged) -> None:
+        """Count a change of a print job."""
         if change.phase != Phase.FINAL:
             self._open_prints.add(change.id)
         elif change.id in self._open_prints:

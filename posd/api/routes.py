@@ -8,10 +8,9 @@ from collections.abc import Iterable
 
 from posd.api import documents, report_calls
 from posd.api.clock import ClockRequest, ClockState
-from posd.api.commission import CommissionRequest, Probe
-from posd.api.identity import IdentityDecision
+from posd.api.documents import DaemonStatus
 from posd.api.maintenance import BackupRequest, PruneRequest
-from posd.api.status import DaemonStatus
+from posd.api.terminals import CommissionRequest, IdentityDecision, Probe
 from posd.base.exposition import CONTENT_TYPE
 from posd.calls import parameters as at
 from posd.calls.parameters import Parameter

@@ -1,4 +1,4 @@
-"""Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
+"""Calls on the feed, and the daemon itself (local API, feed, service)."""
 
 import asyncio
 import sqlite3
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.api import documents, figures
-from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Terminals, Version
+from posd.api.documents import Change, Check, Checks, FeedDatabase, FeedPage, State, Version
 from posd.base.clocks import monotonic
 from posd.base.problems import Problem
 from posd.calls import parameters, streams
@@ -21,16 +21,11 @@ from posd.calls.app import json_response, page_response
 from posd.calls.context import CallContext
 from posd.calls.parameters import FeedWith
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, MessageBatch, Notice, message, wants_stream
-from posd.payments import rows
 from posd.payments.feed_outcomes import FeedOutcomes
 from posd.payments.model import Result
 from posd.records import feed_cursor
 from posd.records.feed_cursor import FeedPosition
 from posd.storage import changes, database_id, writer
-from posd.terminals.fleet import Fleet
-
-#: Seconds that a response waits for probes of terminals.
-CHECK_SECONDS = 5.0
 
 NO_METADATA = (
     "metadata is not given on this socket: leave it out of `with`, or write `metadata = true` under [relay] in the "
@@ -52,45 +47,20 @@ def overall(checks: Checks) -> State:
 
 
 class ServiceCalls:
-    """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
+    """Handlers of /v1/feed, /v1/health and /v1/version."""
 
     def __init__(
         self,
         context: CallContext,
-        fleet: Fleet,
         checks: Callable[[], Awaitable[Checks]],
         version: Version,
         relays_metadata: Callable[[], bool],
     ) -> None:
         """`relays_metadata`: returns whether the feed socket serves metadata."""
         self._context = context
-        self._fleet = fleet
         self._version = version
         self._checks = checks
         self._feed = FeedStream(context, relays_metadata)
-
-    async def list_terminals(self, request: Request) -> Response:
-        """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
-
-        `check=true` waits for probes of terminals without a recent one; otherwise they run in the background.
-        """
-        query = request.state.query
-        if query["check"]:
-            await self._fleet.addresses.check_stale(CHECK_SECONDS)
-        else:
-            self._fleet.addresses.asked_for()
-        held = await self._context.read(rows.leases)
-        return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
-
-    async def get_terminal(self, request: Request) -> Response:
-        """`GET /terminals/{serial}`."""
-        serial = parameters.path(request, parameters.SERIAL)
-        self._fleet.addresses.asked_for()
-        held = await self._context.read(rows.leases)
-        for document in self._fleet.documents(held, everything=True):
-            if document.serial == serial:
-                return json_response(document)
-        raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
 
     async def read_feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or live."""

@@ -88,7 +88,7 @@ def collect(
     elif once or from_start:
         _show_counts(output, _tried(output, _once(config, from_start, output)))
     else:
-        from posd.collect.main import run
+        from posd.collect.collector import run
 
         ctx.exit(run(config))
 

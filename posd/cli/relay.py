@@ -35,7 +35,7 @@ def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> No
     _check(config)
     try:
         with _without_rich():
-            from posd.relay.main import run
+            from posd.relay.relay import run
             from posd.relay.stream import login
     except ModuleNotFoundError as error:
         if error.name != "nats":

@@ -15,7 +15,7 @@ no other part of posd, and httpx2 only once a client is made.
 
 from typing import TYPE_CHECKING, Any
 
-from posd.client.amounts import Amount
+from posd.client.calls import Amount
 from posd.client.connection import DEFAULT_SOCKET
 from posd.client.errors import (
     ForeignAnswer,

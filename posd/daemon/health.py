@@ -1,32 +1,25 @@
 """Checks of the health resource (local API, GET /health)."""
 
 import shlex
-from pathlib import Path
 
 import msgspec
 import structlog
 
 from posd.api import documents
-from posd.api.certificate import ServedCertificate
 from posd.api.documents import CertificateCheck, Check, Checks, Refusals
 from posd.api.service import each
 from posd.base.clocks import tick
 from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.calls.context import CallContext
-from posd.clock.clock import REMEDY, WallClock
+from posd.clock.clock import REMEDY
 from posd.config.values import is_address
 from posd.daemon import downtime
-from posd.daemon.in_force import InForce
-from posd.daemon.presence import Presence
-from posd.httpd.server import HttpListener
+from posd.daemon.parts import Daemon
 from posd.storage import changes, wal
 from posd.terminals.certificate_refusals import CertificateRefusals
-from posd.terminals.discovery import Discovery
-from posd.terminals.fleet import Fleet
 from posd.terminals.identity import AddressConflict
-from posd.upkeep.restore_guard import SEEN, RestoreGuard
+from posd.upkeep.restore_guard import SEEN
 
 #: Instruction after a file of the database was moved under the daemon.
 PUT_BACK = (
@@ -46,18 +39,7 @@ log = structlog.get_logger("posd.daemon")
 class HealthChecks(msgspec.Struct, eq=False):
     """Checks of posd and its machine."""
 
-    context: CallContext
-    #: The listener of the LAN is the first.
-    listeners: list[HttpListener]
-    discovery: Discovery | None
-    certificate: ServedCertificate
-    distrust: CertificateRefusals
-    presence: Presence
-    restore_guard: RestoreGuard
-    clock: WallClock
-    fleet: Fleet
-    in_force: InForce
-    database: Path
+    daemon: Daemon
     is_failing: bool = False
 
     async def run(self) -> None:
@@ -86,39 +68,39 @@ class HealthChecks(msgspec.Struct, eq=False):
             certificate=self._certificate_check(),
             discovery=self._browsing(),
             clock=self._clock(),
-            configuration=self.in_force.check(),
+            configuration=self.daemon.in_force.check(),
             restore=self._restore(),
             identity=self._identity(),
         )
 
     async def _storage(self) -> Check:
         try:
-            await self.context.read(changes.newest_seq)
+            await self.daemon.context.read(changes.newest_seq)
         except Problem as problem:
             return Check("failing", problem.detail, "check the disk of this machine")
-        if self.context.write_error is not None:
-            await self.context.probe_write()  # an idle shop writes nothing that would show the recovery
-        if (moved := self.context.moved) is not None:
+        if self.daemon.context.write_error is not None:
+            await self.daemon.context.probe_write()  # an idle shop writes nothing that would show the recovery
+        if (moved := self.daemon.context.moved) is not None:
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
-        if self.context.write_error is not None:
-            return Check("failing", f"the last write failed: {self.context.write_error}", self._free())
-        if self.context.quotas.short_of(FREE_FOR_PAYMENTS):
+        if self.daemon.context.write_error is not None:
+            return Check("failing", f"the last write failed: {self.daemon.context.write_error}", self._free())
+        if self.daemon.context.quotas.short_of(FREE_FOR_PAYMENTS):
             words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
             return Check("failing", words, self._free())
-        if self.context.quotas.short_of(FREE_FOR_EXTRAS):
+        if self.daemon.context.quotas.short_of(FREE_FOR_EXTRAS):
             words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
             return Check("degraded", words, self._free())
-        if (large := wal.trouble(self.database)) is not None:
+        if (large := wal.trouble(self.daemon.config.database.path)) is not None:
             return Check("degraded", *large)
         return _well("the database can be read, and the last write succeeded")
 
     def _free(self) -> str:
         """Return the command that shows the large files on the disk."""
-        disk = self.context.quotas.disk
+        disk = self.daemon.context.quotas.disk
         return f"free the disk: {shlex.join(('sudo', 'du', '-xah', '--threshold=100M', disk))}" if disk else FREE
 
     def _local_api(self) -> Check:
-        lost = {path: item for item in self.listeners if (path := item.lost_path) is not None}
+        lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
         if lost:
             of_tills = any(not item.state["admin"] and not item.state["feed"] for item in lost.values())
             words = f"no client can connect to {', '.join(lost)}: the socket was removed or replaced"
@@ -126,7 +108,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well("the local sockets are in place")
 
     async def _listener(self) -> Check:
-        lan = self.listeners[0]
+        lan = self.daemon.listeners[0]
         if not lan.listening:
             return Check("failing", "the webhook listener does not accept connections", "restart posd")
         if (error := lan.accept_error) is not None:
@@ -135,43 +117,44 @@ class HealthChecks(msgspec.Struct, eq=False):
                 f"the webhook listener cannot accept connections now ({error})",
                 "look at what else runs on this machine",
             )
-        if (found := await self.presence.look()) is not None:
+        if (found := await self.daemon.presence.look()) is not None:
             absence, left = found
             return Check("degraded", downtime.words(absence, len(left)), downtime.todo(left))
         return _well(f"listening on port {lan.port}, {lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
-        state, words, todo = self.certificate.check()
-        hosts = self.fleet.addresses.hosts()
-        complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.fleet.serials)
-        if (refused := self.distrust.words(hosts, complete=complete)) is not None:
+        state, words, todo = self.daemon.certificate.check()
+        hosts = self.daemon.fleet.hosts()
+        complete = {serial for host, serial in hosts.items() if is_address(host)} >= set(self.daemon.fleet.serials)
+        if (refused := self.daemon.distrust.words(hosts, complete=complete)) is not None:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
             todo = todo or "see what each of these devices needs (posd tls status)"
-        info = self.certificate.served.info
-        served = documents.Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self.listeners[0].port)
-        return CertificateCheck(state, words, todo, served, _refused_by(self.distrust))
+        info = self.daemon.certificate.served.info
+        served = documents.Served(
+            info.fingerprint_sha256, not_after=iso(info.not_after), port=self.daemon.listeners[0].port
+        )
+        return CertificateCheck(state, words, todo, served, _refused_by(self.daemon.distrust))
 
     def _browsing(self) -> Check:
-        if self.discovery is None:
+        if self.daemon.discovery is None:
             return _well("switched off; terminals need a base_url in the configuration")
-        if not self.discovery.running:
+        if not self.daemon.discovery.running:
             return Check(
                 "degraded",
-                f"{self.discovery.trouble}; terminals with a base_url work",
+                f"{self.daemon.discovery.trouble}; terminals with a base_url work",
                 "check the network of this machine",
             )
         return _well("listening for announcements")
 
     def _identity(self) -> Check:
-        addresses = self.fleet.addresses
-        disputes = {serial: found for serial in self.fleet.serials if (found := addresses.conflict(serial)) is not None}
-        if disputes:
-            words = "; ".join(item.what for item in disputes.values())
+        conflicts = [terminal.conflict for terminal in self.daemon.fleet if terminal.conflict is not None]
+        if conflicts:
+            words = "; ".join(item.what for item in conflicts)
             # Queries at the other device are still allowed: only starts and aborts are held back.
-            asked = all(item.kind is AddressConflict.SERIAL for item in disputes.values())
+            asked = all(item.kind is AddressConflict.SERIAL for item in conflicts)
             sent = "no payment is sent there" if asked else "nothing is sent there"
-            return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in disputes.values()))
-        if rivals := [serial for serial in self.fleet.serials if addresses.has_rivals(serial)]:
+            return Check("degraded", f"{words}: {sent}", " ".join(item.todo for item in conflicts))
+        if rivals := [terminal.serial for terminal in self.daemon.fleet if terminal.has_rivals]:
             return _well(
                 f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
                 "sent nothing (posd terminals)"
@@ -179,13 +162,13 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well("no device contradicts another about which terminal it is")
 
     def _clock(self) -> Check:
-        if (doubt := self.clock.doubt) is not None:
+        if (doubt := self.daemon.clock.doubt) is not None:
             waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until it is believed"
             return Check("degraded", f"{doubt}. {waits}", REMEDY)
-        return _well(iso(self.clock.reading.wall))
+        return _well(iso(self.daemon.clock.reading.wall))
 
     def _restore(self) -> Check:
-        restore_guard = self.restore_guard
+        restore_guard = self.daemon.restore_guard
         if words := restore_guard.words:
             if restore_guard.refuses:
                 words += " No payment is started under a new id until a person has looked."

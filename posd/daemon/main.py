@@ -1,4 +1,4 @@
-"""Life of the daemon: start, signals, stop. `daemon.build` builds the parts."""
+"""Life of the daemon: start, signals, stop. `daemon.parts` and `daemon.build` build the parts."""
 
 import asyncio
 import gc
@@ -9,7 +9,6 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,14 @@ import structlog
 from posd import __version__, tls
 from posd.api.certificate import ServedCertificate
 from posd.api.maintenance import tell_restores
-from posd.api.metrics import EventCounters
 from posd.base import files
 from posd.base.redaction import REDACTOR
 from posd.config import Config, ConfigError, ConfigProblem
-from posd.daemon import build, metrics, sockets, systemd, watchdog
-from posd.daemon.build import CannotStart
+from posd.daemon import metrics, sockets, systemd
+from posd.daemon.build import LocalApi
 from posd.daemon.in_force import InForce
-from posd.daemon.memory import MemoryTrimmer, use_one_heap
-from posd.daemon.presence import Presence
+from posd.daemon.memory import use_one_heap
+from posd.daemon.parts import CannotStart, Daemon, StartedBase, certificate_pair, wall_clock
 from posd.daemon.reload import Reloader, keep
 from posd.daemon.surroundings import Surroundings
 from posd.daemon.systemd import notify
@@ -38,7 +36,7 @@ from posd.payments import recovery
 from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
-from posd.records import commissions, terminal_addresses
+from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.records.model import Phase
 from posd.storage import database_id
@@ -155,80 +153,69 @@ async def _start(
     refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
     store = await Store.open(config.database.path, config.database.lock, now)
     stack.push_async_callback(store.close)
-    clock = await build.wall_clock(config, surroundings, store)
-    pair = partial(build.pair, surroundings=surroundings)
+    clock = await wall_clock(config, surroundings, store)
+    pair = partial(certificate_pair, surroundings=surroundings)
     known_ca = KnownCa(store, tls.files(config.database.tls_directory), now)
     certificate = await ServedCertificate.open(pair(config), now, sure=lambda: clock.sure, known_ca=known_ca)
-    clock.listen(certificate.look)
-
-    around = build.terminals(config, surroundings, clock)
-    stack.push_async_callback(around.fleet.close)
+    daemon = Daemon(StartedBase(config, surroundings, store, clock, certificate, in_force, noise))
+    stack.push_async_callback(daemon.fleet.close)
     listening = surroundings.tcp_socket(config.webhooks.host, config.webhooks.port, "webhooks.listen")
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     REDACTOR.set_keys(keys)
     callback_urls = _callback_urls(config, surroundings, listening.getsockname()[1], keys)
-    quotas = build.quotas(config)
-    base = build.CoreParts(config, surroundings, store, clock, around, callback_urls, keys, noise, quotas, in_force)
-    paying = build.payments(base)
-    prints = build.printing(base, paying.restore_guard.missing_records)
-    door = build.webhook_door(base, certificate, paying, prints, listening)
-    presence = build.presence(base, door)
-    tally = EventCounters(store.hub, around.fleet)
-    liveness = build.liveness(base, paying)
+    daemon.build(listening, callback_urls)
+    open_payments, open_jobs = await _recover(daemon)
+    stack.callback(daemon.restore_guard.end)
+    daemon.counters.adopt(open_payments, (job.print_job_id for job in open_jobs))
+    daemon.reconciler.adopt(open_payments)
+    daemon.fleet.remember(*await _stored_of_terminals(store, config.database.path, open_payments))
+    daemon.fleet.network_changed()  # the state of each terminal is unknown: it is probed
+    daemon.spooler.adopt(open_jobs)
 
-    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying, now)
-    stack.callback(paying.restore_guard.end)
-    tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
-    paying.reconciler.adopt(open_payments)
-    around.fleet.addresses.remember(await _trusted(store, config.database.path, open_payments))
-    around.fleet.remember(await _commissions(store, config.database.path))
-    around.fleet.addresses.network_changed()  # the state of each terminal is unknown: it is probed
-    prints.spooler.adopt(open_jobs)
-
-    doors = build.local_doors(base, paying, prints, door, presence, tally, inherited)
+    local = LocalApi(daemon, keys, inherited)
     inherited.close()
     _at_the_stop(
         stack,
-        doors.retention.stop,
-        doors.backups.stop,
+        local.retention.stop,
+        local.backups.stop,
         store.hub.drain,  # ends the waits of tills
-        paying.reconciler.close,
-        prints.spooler.close,
-        partial(prints.printing.drain, PRINT_GRACE_SECONDS),
-        partial(paying.payments.drain, CALL_GRACE_SECONDS),
-        prints.printing.close,
-        partial(_close, doors.listeners),
+        daemon.reconciler.close,
+        daemon.spooler.close,
+        partial(daemon.printing.drain, PRINT_GRACE_SECONDS),
+        partial(daemon.payments.drain, CALL_GRACE_SECONDS),
+        daemon.printing.close,
+        partial(_close, daemon.listeners),
     )
-    for listener in doors.listeners:
+    for listener in daemon.listeners:
         listener.start()
-    at = f"{config.webhooks.host}:{door.listener.port}"
+    at = f"{config.webhooks.host}:{daemon.listener.port}"
     notify(STATUS=f"starting: waiting until {at} answers")
-    await systemd.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
+    await systemd.until_it_answers(config.webhooks.host, daemon.listener.port, certificate, callback_urls)
 
-    status = partial(systemd.status, at, around.fleet, paying.reconciler, in_force)
-    reloading = Reloader(config, in_force, around.fleet, callback_urls, certificate, pair, status)
+    status = partial(systemd.status, at, daemon.fleet, daemon.reconciler, in_force)
+    reloading = Reloader(config, in_force, daemon.fleet, callback_urls, certificate, pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
-    _at_the_stop(stack, presence.end, clock.keep)
-    textfile = metrics.textfile(config.metrics, doors.metrics)
+    _at_the_stop(stack, daemon.presence.end, clock.keep)
+    textfile = metrics.textfile(config.metrics, local.metrics)
     for name, work in (
         ("database-file", partial(store.watch, surroundings.told)),
-        ("witness", paying.restore_guard.run),
+        ("witness", daemon.restore_guard.run),
         ("clock", clock.run),
-        ("presence", presence.run),
+        ("presence", daemon.presence.run),
         ("metrics-textfile", textfile.run if textfile else None),
-        ("reconciler", paying.reconciler.run),
-        ("print-spooler", prints.spooler.run),
+        ("reconciler", daemon.reconciler.run),
+        ("print-spooler", daemon.spooler.run),
         ("certificate", certificate.run),
-        ("interfaces", around.interfaces.run),
-        ("liveness", liveness.run),
-        ("address-changes", paying.address_changes.run),
-        ("identity-conflicts", paying.identity_conflicts.run),
-        ("unread", paying.unread.run),
-        ("health", doors.health.run),
-        ("retention", doors.retention.run),
-        ("discovery", around.discovery.run if around.discovery else None),
-        ("memory", MemoryTrimmer(store).run),
+        ("interfaces", daemon.interfaces.run),
+        ("liveness", daemon.liveness.run),
+        ("address-changes", daemon.address_changes.run),
+        ("identity-conflicts", daemon.identity_conflicts.run),
+        ("unread", daemon.unread.run),
+        ("health", local.health.run),
+        ("retention", local.retention.run),
+        ("discovery", daemon.discovery.run if daemon.discovery else None),
+        ("memory", daemon.memory.run),
     ):
         if work is not None:
             _in_background(stack, name, work())
@@ -239,13 +226,13 @@ async def _start(
         listen=at,
         directory=str(config.local_api.directory),
         database=str(config.database.path),
-        fleet=list(around.fleet.serials),
+        fleet=list(daemon.fleet.serials),
     )
     notify(READY="1", STATUS=status())
-    _in_background(stack, "watchdog", watchdog.run(store.alive, status))
+    _in_background(stack, "watchdog", systemd.watch(store.alive, status))
     if not refused:
         await keep(config)
-    await around.fleet.warm_up()
+    await daemon.fleet.warm_up()
     give_memory_back()  # frees the memory of the start: about a megabyte
     gc.freeze()  # permanent objects are excluded from garbage collection, which blocks everything for a moment
     gc.enable()
@@ -286,40 +273,34 @@ def _make_state_directory(directory: Path) -> None:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
 
 
-async def _recover(
-    store: Store, path: Path, presence: Presence, paying: build.PaymentParts, now: Callable[[], datetime]
-) -> tuple[list[Transaction], list[PrintJob]]:
+async def _recover(daemon: Daemon) -> tuple[list[Transaction], list[PrintJob]]:
     """Load the state of an earlier daemon; return open payments and print jobs.
 
     Raise StoreError for an unreadable row.
     """
+    store, now = daemon.store, daemon.now
     try:
-        await presence.begin()  # first, because the newest record is the last sign of life
-        await paying.restore_guard.begin()
-        await paying.unread.begin()
+        await daemon.presence.begin()  # first, because the newest record is the last sign of life
+        await daemon.restore_guard.begin()
+        await daemon.unread.begin()
         await tell_restores(store)
         return await recovery.recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
-        raise unusable(path, error) from error  # the last three: a row that was damaged on the disk
+        # the last three: a row that was damaged on the disk
+        raise unusable(daemon.config.database.path, error) from error
 
 
-async def _trusted(store: Store, path: Path, open_payments: list[Transaction]) -> dict[str, Trusted]:
-    """Return where each terminal was trusted last, else the address of its open payment.
+async def _stored_of_terminals(
+    store: Store, path: Path, open_payments: list[Transaction]
+) -> tuple[dict[str, Trusted], dict[str, Commission]]:
+    """Return where each terminal was trusted last, else the address of its open payment; and the commissions.
 
     Raise StoreError for an unreadable row.
     """
     sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
     asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
     try:
-        return asked | await store.read(terminal_addresses.read)
-    except (StorageUnavailable, ValueError, TypeError) as error:
-        raise unusable(path, error) from error
-
-
-async def _commissions(store: Store, path: Path) -> dict[str, Commission]:
-    """Return the commissions of the terminals. Raise StoreError for an unreadable row."""
-    try:
-        return await store.read(commissions.read)
+        return asked | await store.read(terminals.trusted_ones), await store.read(terminals.commissions)
     except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
         raise unusable(path, error) from error
 

@@ -41,9 +41,9 @@ class MemoryTrimmer:
         self._store = store
         self._changes = 0
         self._many = asyncio.Event()
-        store.hub.listen(self._changed, RecordedChange)
 
-    def _changed(self, changes: Sequence[RecordedChange]) -> None:
+    def changed(self, changes: Sequence[RecordedChange]) -> None:
+        """Count the changes of a commit."""
         self._changes += len(changes)
         if self._changes >= MANY:
             self._many.set()

@@ -17,43 +17,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api.certificate import ServedCertificate
 from posd.api.figures import DatabaseGauges, read
-from posd.api.metrics import FAMILIES, OTHER, EventCounters
+from posd.api.metrics import FAMILIES, OTHER
 from posd.api.service import STATES, each
-from posd.api.webhooks import WebhookApp
-from posd.base import process_metrics
 from posd.base.clocks import tick
-from posd.base.exposition import CONTENT_TYPE, Sample, Samples, refusal, render
+from posd.base.exposition import CONTENT_TYPE, Sample, Samples, process_values, refusal, render
+from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
-from posd.calls.context import CallContext
-from posd.clock.clock import WallClock
-from posd.clock.kernel import ProcessMoment
 from posd.config.schema import MetricsConfig
 from posd.daemon.health import HealthChecks
-from posd.daemon.in_force import InForce
-from posd.daemon.presence import Presence
+from posd.daemon.parts import Daemon
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import HttpListener
 from posd.logs import output
 from posd.payments.handlers import TransactionCalls
-from posd.payments.inbox import Inbox
 from posd.payments.model import AttentionCode
-from posd.payments.search import Searching
 from posd.payments.start import REFUSALS
-from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintAttentionCode
-from posd.printing.poll import PrintPoller
 from posd.records.model import Phase
-from posd.records.quotas import LimitCounters
-from posd.storage.backup import BackupFolder
 from posd.storage.connection import schema_version
-from posd.storage.store import Store
-from posd.terminals.certificate_refusals import CertificateRefusals
-from posd.terminals.fleet import Fleet
-from posd.upkeep.restore_guard import RestoreGuard
 
 #: Kinds of misuse of the listener by a device. An alert sees no increase of a series that begins with 1.
 MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
@@ -63,37 +47,16 @@ OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 class Metrics(msgspec.Struct, eq=False):
     """Text of all metrics, from the parts of the daemon; `inboxes` by channel."""
 
-    context: CallContext
-    store: Store
-    database: Path
-    backups: BackupFolder
-    fleet: Fleet
+    daemon: Daemon
     health: HealthChecks
-    presence: Presence
-    restore_guard: RestoreGuard
-    clock: WallClock
-    in_force: InForce
-    tally: EventCounters
     calls: TransactionCalls
-    webhooks: WebhookApp
-    inboxes: Mapping[str, Inbox | PrintInbox]
-    searching: Searching
-    spooler: PrintPoller
-    noise: RejectedTraffic
-    reached: LimitCounters
-    certificate: ServedCertificate
-    distrust: CertificateRefusals
-    listeners: list[HttpListener]
-    now: Callable[[], datetime]
-    #: Start of this process.
-    started: ProcessMoment
     _figures: DatabaseGauges | None = None
     #: The same on the wall clock at the start, in seconds since 1970. Prometheus takes another value for another
     #: process.
     _started_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self._started_at = self.started.at(self.now()).timestamp()
+        self._started_at = self.daemon.started.at(self.daemon.now()).timestamp()
 
     async def get_metrics(self, _request: Request) -> Response:
         """Return the response to `GET /metrics`."""
@@ -103,19 +66,22 @@ class Metrics(msgspec.Struct, eq=False):
         """Return all metrics as text."""
         health = await self.health.checks()
         try:
-            self._figures = await self.context.read(partial(read, known=self._figures))
+            self._figures = await self.daemon.context.read(partial(read, known=self._figures))
         except Problem:
             self._figures = None
-        absence = await self.presence.look()
+        absence = await self.daemon.presence.look()
         away = len(absence[1]) if absence is not None else 0
-        states, newest = {name: check.status for name, check in each(health).items()}, await self.backups.newest()
+        states, newest = (
+            {name: check.status for name, check in each(health).items()},
+            await self.daemon.backups.newest(),
+        )
         return render(FAMILIES, self._all(states, away, newest[0] if newest is not None else None))
 
     def _all(self, health: Mapping[str, str], away: int, backup_at: float | None) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
         yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
-        yield "posd_clock_unsure", [((), not self.clock.sure)]
-        yield "posd_config_refused", [((), bool(self.in_force.refused))]
+        yield "posd_clock_unsure", [((), not self.daemon.clock.sure)]
+        yield "posd_config_refused", [((), bool(self.daemon.in_force.refused))]
         yield from self._payments()
         yield from self._webhooks(away)
         yield from self._certificate()
@@ -123,72 +89,73 @@ class Metrics(msgspec.Struct, eq=False):
         yield from self._storage()
         if self._figures is not None:
             yield from self._stored(self._figures)
-        yield from _files(self.database)
+        yield from _files(self.daemon.config.database.path)
         if backup_at is not None:
             yield "posd_backup_last_success_timestamp_seconds", [((), backup_at)]
-        yield from process_metrics.values("posd", self._started_at, output.writer.dropped)
+        yield from process_values("posd", self._started_at, output.writer.dropped)
 
     def _payments(self) -> Iterator[Samples]:
-        tally, calls = self.tally, self.calls
+        tally, calls = self.daemon.counters, self.calls
         yield "posd_payments_started_total", list(tally.started.items())
         yield "posd_payments_ended_total", list(tally.ended.items())
         yield "posd_start_refusals_total", _each((*REFUSALS, "internal_error"), calls.refused)
         yield "posd_payment_acknowledgement_seconds", [((), calls.acknowledged)]
         yield "posd_payment_outcome_seconds", [((result,), item) for result, item in tally.outcome_seconds.items()]
-        yield "posd_searches_total", _by_word(self.searching.results)
+        yield "posd_searches_total", _by_word(self.daemon.searching.results)
         yield "posd_aborts_total", _by_word(tally.aborts)
         yield "posd_print_jobs_ended_total", list(tally.prints_ended.items())
-        yield "posd_print_polls_total", _by_word(self.spooler.polls)
+        yield "posd_print_polls_total", _by_word(self.daemon.spooler.polls)
 
     def _webhooks(self, away: int) -> Iterator[Samples]:
-        replies = self.webhooks.replies.items()
+        replies = self.daemon.webhooks.replies.items()
         yield "posd_webhook_replies_total", [((channel, str(code)), count) for (channel, code), count in replies]
-        yield "posd_webhook_seconds", [((channel,), item) for channel, item in self.webhooks.seconds.items()]
-        repeated = [((channel,), inbox.callbacks.repeated) for channel, inbox in self.inboxes.items()]
+        yield "posd_webhook_seconds", [((channel,), item) for channel, item in self.daemon.webhooks.seconds.items()]
+        inboxes = ((Channel.TRANSACTION, self.daemon.inbox), (Channel.PRINT, self.daemon.print_inbox))
+        repeated = [((channel,), inbox.callbacks.repeated) for channel, inbox in inboxes]
         yield "posd_webhooks_repeated_total", repeated
-        yield "posd_listener_noise_total", _each(MISUSE, self.noise.counts)
-        yield "posd_limit_reached_total", _by_word(self.reached.counts)
-        yield "posd_listener_absences_total", [((), self.presence.absences)]
+        yield "posd_listener_noise_total", _each(MISUSE, self.daemon.noise.counts)
+        yield "posd_limit_reached_total", _by_word(self.daemon.quotas.reached.counts)
+        yield "posd_listener_absences_total", [((), self.daemon.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
-        yield "posd_connections", [((item.name,), item.connections) for item in self.listeners]
-        yield "posd_streams_open", _by_word(self.context.streams.open)
-        yield "posd_streams_ended_total", list(self.context.streams.ended.items())
+        yield "posd_connections", [((item.name,), item.connections) for item in self.daemon.listeners]
+        yield "posd_streams_open", _by_word(self.daemon.context.streams.open)
+        yield "posd_streams_ended_total", list(self.daemon.context.streams.ended.items())
 
     def _certificate(self) -> Iterator[Samples]:
-        end = self.certificate.served.info.not_after.timestamp()
+        end = self.daemon.certificate.served.info.not_after.timestamp()
         yield "posd_certificate_expiry_timestamp_seconds", [((), end)]
-        yield "posd_certificate_trouble", [((), self.certificate.trouble is not None)]
-        ours, refusals = self.fleet.addresses.hosts(), Counter[str]()
-        for address, item in self.distrust.recent().items():
+        yield "posd_certificate_trouble", [((), self.daemon.certificate.trouble is not None)]
+        ours, refusals = self.daemon.fleet.hosts(), Counter[str]()
+        for address, item in self.daemon.distrust.recent().items():
             refusals[address if address in ours else OTHER] += item.count
         yield "posd_certificate_refusals", _by_word(refusals)
 
     def _terminals(self) -> Iterator[Samples]:
-        documents = list(self.fleet.documents({}, everything=False))
+        documents = list(self.daemon.fleet.documents({}, everything=False))
         yield "posd_terminal_reachable", [((item.serial,), bool(item.reachable)) for item in documents]
         seen = ((item.serial, item.last_seen) for item in documents)
         last_seen = [((serial,), parse_iso(at).timestamp() if at else 0) for serial, at in seen]
         yield "posd_terminal_last_seen_timestamp_seconds", last_seen
         conflicts = [((item.serial,), item.identity.conflict) for item in documents]
         yield "posd_terminal_identity_conflict", conflicts
-        if (discovery := self.health.discovery) is not None:
+        if (discovery := self.daemon.discovery) is not None:
             yield "posd_discovery_ignored_total", [((), discovery.ignored)]
 
     def _storage(self) -> Iterator[Samples]:
-        writer = self.store.writer
+        writer = self.daemon.store.writer
         yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]
         yield "posd_storage_commit_functions", [((), writer.commit_functions)]
         yield "posd_storage_checkpoint_seconds", [((), writer.checkpoints.seconds)]
         yield "posd_storage_waiting_writes", [((), writer.waiting)]
-        yield "posd_restore_unseen", [((), self.restore_guard.refuses)]
-        yield "posd_witness_write_failed", [((), self.restore_guard.witness_error is not None)]
-        yield "posd_storage_write_failed", [((), self.store.write_error is not None)]
+        yield "posd_restore_unseen", [((), self.daemon.restore_guard.refuses)]
+        yield "posd_witness_write_failed", [((), self.daemon.restore_guard.witness_error is not None)]
+        yield "posd_storage_write_failed", [((), self.daemon.store.write_error is not None)]
         yield "posd_storage_read_failed", [((), self._figures is None)]
 
     def _stored(self, found: DatabaseGauges) -> Iterator[Samples]:
         yield "posd_payments_open", _each(OPEN_PHASES, found.open)
         oldest = min(found.oldest.values(), default=None)
-        now = self.now()
+        now = self.daemon.now()
         yield "posd_payments_open_oldest_seconds", [((), _age(oldest, now))]
         yield "posd_payments_in_doubt_oldest_seconds", [((), _age(found.oldest.get(Phase.IN_DOUBT), now))]
         yield "posd_attention", _each(AttentionCode, found.attention)
@@ -248,7 +215,7 @@ def metrics_listeners(
             sock,
             name="metrics",
             noise=noise,
-            now=metrics.now,
+            now=metrics.daemon.now,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
             max_connections=MAX_CONNECTIONS,
         )

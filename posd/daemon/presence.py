@@ -84,7 +84,6 @@ class Presence:
         self._seen: EndedAbsence | None = None
         #: Number of too long absences since the start of the process.
         self.absences = 0
-        store.hub.listen(self._changed, TransactionChanged)
 
     async def begin(self) -> None:
         """Read what an earlier process left: open payments, last sign of life. Raise StorageUnavailable."""
@@ -219,7 +218,7 @@ class Presence:
                 left[identity] = searched
         return left
 
-    def _changed(self, changed: Sequence[TransactionChanged]) -> None:
+    def changed(self, changed: Sequence[TransactionChanged]) -> None:
         for change in changed:
             if change.phase == Phase.FINAL:
                 self._open.discard(change.id)

@@ -66,7 +66,7 @@ class Reloader:
     async def _reload(self) -> None:
         try:
             new = await asyncio.to_thread(load, self.running.file)
-            made = await asyncio.to_thread(self.fleet.made, new.terminals)
+            resolved = await asyncio.to_thread(self.fleet.resolve_settings, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "what was in force before goes on; correct it (posd config check), and reload again"
             log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
@@ -76,7 +76,7 @@ class Reloader:
         output.set_level(new.logging.level)
         self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
         self.certificate.use(self.pair(new))
-        self.fleet.adopt(made, new.profiles)
+        self.fleet.adopt(resolved, new.profiles)
         keys = needs_restart(self.running, new)
         self.in_force.load(new, keys)
         await keep(new)

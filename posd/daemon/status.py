@@ -13,14 +13,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api.documents import Health, Version
+from posd.api.documents import Counters, DaemonStatus, Disk, Health, LastPayment, TerminalStatus, Version
 from posd.api.figures import DatabaseGauges, read
-from posd.api.service import CHECK_SECONDS, overall
-from posd.api.status import Counters, DaemonStatus, Disk, LastPayment, TerminalStatus
+from posd.api.service import overall
+from posd.api.terminals import CHECK_SECONDS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
-from posd.daemon.metrics import Metrics
+from posd.daemon.health import HealthChecks
+from posd.daemon.parts import Daemon
 from posd.payments.rows import leases
 from posd.records.model import Phase
 
@@ -62,16 +63,17 @@ def stored(db: sqlite3.Connection, serials: Sequence[str]) -> StoredStatus:
 class StatusCalls:
     """Handler of /v1/status."""
 
-    def __init__(self, parts: Metrics, version: Version) -> None:
-        self._parts = parts
+    def __init__(self, daemon: Daemon, health: HealthChecks, version: Version) -> None:
+        self._daemon = daemon
+        self._health = health
         self._version = version
 
     async def get_status(self, request: Request) -> Response:
         """Return the response to `GET /status`; with `check=true`, probe terminals without a recent probe first."""
-        parts, fleet = self._parts, self._parts.fleet
+        parts, fleet = self._daemon, self._daemon.fleet
         if request.state.query["check"]:
-            await fleet.addresses.check_stale(CHECK_SECONDS)
-        checks = await parts.health.checks()
+            await fleet.check_stale(CHECK_SECONDS)
+        checks = await self._health.checks()
         try:
             found = await parts.context.read(partial(stored, serials=list(fleet.serials)))
         except Problem:
@@ -91,7 +93,7 @@ class StatusCalls:
                 certificate=checks.certificate,
                 restore=checks.restore,
                 relay=None,
-                disk=_disk(parts.database),
+                disk=_disk(parts.config.database.path),
                 backup_at=None if newest is None else iso(datetime.fromtimestamp(newest[0], UTC)),
                 counters=None if found is None else _counters(found.figures),
                 terminals=[

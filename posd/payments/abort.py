@@ -7,9 +7,8 @@ The outcome is still awaited: it is a cancellation, or an approval that was fast
 Source: terminal API, Lifecycle.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 
 import structlog
@@ -20,16 +19,14 @@ from posd.payments import rows
 from posd.payments.abort_reply import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
-from posd.payments.record import CallsInFlight, free_if_ended, record
+from posd.payments.record import free_if_ended, record
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.records.quotas import Quotas
+from posd.records.service import RecordService
 from posd.records.start import identity_conflict
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, cut, size_of
-from posd.terminals.fleet import Fleet
 
 #: The codes of the problems with which an abort is refused, beside those of an id that is not known.
 REFUSED = (
@@ -48,22 +45,8 @@ MAX_REPLY_BYTES = 4 * 1024
 log = structlog.get_logger("posd.aborts")
 
 
-class Aborts:
+class Aborts(RecordService):
     """Use case of the till: abort. The reconciler uses it as a probe."""
-
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        outstanding: CallsInFlight,
-        now: Callable[[], datetime],
-        quotas: Quotas | None = None,
-    ) -> None:
-        self._quotas = quotas or Quotas()
-        self._store = store
-        self._fleet = fleet
-        self._outstanding = outstanding
-        self._now = now
 
     async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
         """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
@@ -71,7 +54,7 @@ class Aborts:
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
             _require_open(after)  # it may have ended while the abort was under way: that says more
-            dispute = self._fleet.addresses.conflict(after.terminal)
+            dispute = self._fleet.conflict(after.terminal)
             if answer is AbortAnswer.UNREACHABLE and dispute is not None:
                 raise identity_conflict(dispute, "cannot abort")
             code, words = REFUSALS[answer]
@@ -83,9 +66,8 @@ class Aborts:
         """Whether an abort may be asked for it: by its state, and by the row of its type in the profile."""
         if not transaction.abortable:
             return False
-        if transaction.terminal not in self._fleet or transaction.type is None:
-            return True
-        return self._fleet.rows(transaction.terminal)[transaction.type].abortable
+        terminal = self._fleet.get(transaction.terminal)
+        return terminal is None or transaction.type is None or terminal.rows[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
         """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
@@ -138,22 +120,22 @@ class Aborts:
         return answer, after
 
     async def _send(self, transaction: Transaction) -> Attempt:
-        terminal = transaction.terminal
-        newest = await self._fleet.addresses.choose(terminal) if terminal in self._fleet else None
-        if (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+        terminal = self._fleet.get(transaction.terminal)
+        base_url = await terminal.choose() if terminal is not None else None
+        if terminal is not None and (dispute := terminal.conflict) is not None:
             return NotSent(dispute.detail)  # it carries no id: another terminal there would end what it runs
-        if newest is None:
-            return NotSent(f"no address of terminal {terminal} is known")
+        if terminal is None or base_url is None:
+            return NotSent(f"no address of terminal {transaction.terminal} is known")
         # None: it was rebuilt from its events. Where it was sent is not known, and the lease has to do.
         sent_to = transaction.sent_to
-        same = True if sent_to is None else self._fleet.contact.same_device(terminal, sent_to, newest[0])
+        same = True if sent_to is None else terminal.same_device(sent_to, base_url)
         if same is False:
             return NotSent(
-                f"terminal {terminal} is at {newest[0]} now, and nothing shows that this is the device that was sent "
-                f"the payment at {sent_to}"
+                f"terminal {terminal.serial} is at {base_url} now, and nothing shows that this is the device that was "
+                f"sent the payment at {sent_to}"
             )
-        request = self._fleet.request(terminal, "abort", newest[0])
-        return await self._fleet.contact.call(request, same_as=same if isinstance(same, str) else None)
+        request = terminal.request("abort", base_url)
+        return await terminal.call(request, same_as=same if isinstance(same, str) else None)
 
     def _fence(self, unit: WriteTransaction, client_transaction_id: str, request: AbortRequested) -> Transaction:
         """Return the transaction if an abort may be sent for it, and note in its journal that it is."""

@@ -11,18 +11,16 @@ lost address delays them by no more than one pause.
 """
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 import structlog
 
 from posd.payments import rows
 from posd.payments.entries import AddressBack, AddressLost
-from posd.payments.record import CallsInFlight, record
+from posd.payments.record import record
 from posd.records.model import Phase
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.interfaces import Interfaces
 
@@ -32,18 +30,17 @@ RETRY_STORING_SECONDS = 1.0
 log = structlog.get_logger("posd.addresses")
 
 
-class AddressChanges:
+class AddressChanges(RecordService):
     """Marks the payments whose callbacks cannot come. Run `run` as a task; cancel it to stop."""
 
-    def __init__(
-        self, store: Store, interfaces: Interfaces, outstanding: CallsInFlight, now: Callable[[], datetime]
-    ) -> None:
-        self._store = store
+    def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
+        super().__init__(parts)
         self._interfaces = interfaces
-        self._outstanding = outstanding
-        self._now = now
         self._wake = asyncio.Event()
-        interfaces.listen(self._wake.set)
+
+    def compare(self) -> None:
+        """Compare the addresses of open payments with those of this machine, because these have changed."""
+        self._wake.set()
 
     def called_back_at(self, host: str) -> None:
         """React to a recorded payment with that callback address, which may be gone since it was chosen."""

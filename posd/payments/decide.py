@@ -4,8 +4,6 @@ A payment that a restore lost is recorded by a person's word as well (resolve): 
 The name that the caller gives is kept beside the user id of the process at the other end of the socket.
 """
 
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 from posd.base.problems import Problem
@@ -13,29 +11,23 @@ from posd.base.times import iso
 from posd.payments import rows
 from posd.payments.entries import Dismissed, Released
 from posd.payments.model import OperationType, Transaction
-from posd.payments.record import CallsInFlight, begin, record
+from posd.payments.record import begin, record
 from posd.payments.request import Decision, PaymentFacts, contradicted
 from posd.records import pruned
 from posd.records.decide import decide, require_attention
 from posd.records.model import Phase
 from posd.records.request import RequestFault, check
-from posd.records.start import Missing, not_here, require_same
-from posd.storage.store import Store
+from posd.records.service import RecordService, ServiceParts
+from posd.records.start import not_here, require_same
 from posd.storage.writer import WriteTransaction
-from posd.terminals.fleet import Fleet
 
 
-class Operators:
+class Operators(RecordService):
     """Use cases of people."""
 
-    def __init__(
-        self, store: Store, fleet: Fleet, outstanding: CallsInFlight, now: Callable[[], datetime], missing: Missing
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._missing = missing
-        self._outstanding = outstanding
-        self._now = now
+    def __init__(self, parts: ServiceParts) -> None:
+        super().__init__(parts)
+        self._missing = parts.missing
 
     async def decide(
         self, client_transaction_id: str, decision: Decision, facts: PaymentFacts | None = None
@@ -78,7 +70,7 @@ class Operators:
         terminal, at = self._fleet.resolve(facts.terminal), iso(self._now())
         lost = Transaction(
             client_transaction_id=identity,
-            terminal=terminal,
+            terminal=terminal.serial,
             type=facts.type or OperationType.CHARGE,
             created_at=at,
             updated_at=at,
@@ -87,7 +79,7 @@ class Operators:
             amount=facts.amount,
             original=facts.original,
             derives_from=facts.original if facts.original and rows.get(unit.db, facts.original) else None,
-            answer_unit=self._fleet.answer_unit(terminal),
+            answer_unit=terminal.units.answered,
         )
         begin(unit, lost, "orphan")
         return lost

@@ -4,6 +4,7 @@ The event's raw bytes and its effect are one commit, and the answer comes after 
 a code that the terminal retries, what it cannot with one that it does not (terminal API, Delivery).
 """
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -12,6 +13,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from posd.base.apart import APART_BYTES, read_apart
 from posd.base.ids import Channel
 from posd.base.limits import Limit
 from posd.base.times import iso
@@ -20,24 +22,77 @@ from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import CallbackBrokeOff, Overrun, apply
 from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts
-from posd.payments.parsed_bodies import BodyNotParsed, EventReadings
-from posd.payments.record import CallsInFlight, Received, begin, move, record, with_unit
+from posd.payments.record import Received, begin, move, record, with_unit
 from posd.payments.transitions import New, RepeatedEvent, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody
 from posd.records.model import Phase
 from posd.records.quarantine import QuarantineEntry, StillUnusable
-from posd.records.quotas import Quotas
 from posd.records.quotas import sender as sender_of
 from posd.records.received_callback import ReceivedCallback, UnreadableCallback
 from posd.records.replies import CallbackResult
 from posd.records.retention import Pruned
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.auth.webhooks import Headers
-from posd.terminals.fleet import Fleet
+
+# Transaction events as they are read from their bytes.
+#
+# A large body is parsed beside the loop, never inside a commit, and once: a terminal that has not received the answer
+# sends the same bytes again, and they are known by their digest.
+
+#: Large bodies whose reading is remembered. One takes about a kilobyte.
+MAX_READINGS = 128
+
+
+class BodyNotParsed(Exception):
+    """A body is too large to be read inside a commit: it has to be read before."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+
+class EventReadings:
+    """What bodies say; what large ones say is remembered by their digest."""
+
+    def __init__(self) -> None:
+        self._readings: dict[bytes, TransactionEvent | str] = {}  # or why it is no event
+
+    async def read(self, body: bytes, sender: str) -> TransactionEvent:
+        """Read an event; `sender` has one large body read at a time. Raise NotAnEvent."""
+        if len(body) <= APART_BYTES:
+            return read_event(body)
+        digest = hashlib.sha256(body).digest()
+        reading = self._readings.pop(digest, "") or await read_apart(_read, body, sender)
+        self._readings[digest] = reading  # the newest is the last
+        if len(self._readings) > MAX_READINGS:
+            del self._readings[next(iter(self._readings))]
+        return _event(reading)
+
+    def within_commit(self, body: bytes) -> TransactionEvent:
+        """Return an event that was read, or is small. Raise BodyNotParsed, NotAnEvent."""
+        if len(body) <= APART_BYTES:
+            return read_event(body)
+        if (reading := self._readings.get(hashlib.sha256(body).digest())) is None:
+            raise BodyNotParsed(body)
+        return _event(reading)
+
+
+def _read(body: bytes) -> TransactionEvent | str:
+    try:
+        return read_event(body)
+    except NotAnEvent as error:
+        return str(error)  # the error itself would keep the body, and all that was read of it
+
+
+def _event(reading: TransactionEvent | str) -> TransactionEvent:
+    if isinstance(reading, str):
+        raise NotAnEvent(reading)
+    return reading
+
 
 #: Transactions whose events are counted in memory: those of which events come now, one of each terminal.
 MAX_COUNTED = 256
@@ -45,32 +100,24 @@ MAX_COUNTED = 256
 log = structlog.get_logger("posd.inbox")
 
 
-class Inbox:
+class Inbox(RecordService):
     """Takes callbacks whose token was checked."""
 
     def __init__(
         self,
-        store: Store,
-        fleet: Fleet,
+        parts: ServiceParts,
         merchant_id: str,
-        outstanding: CallsInFlight,
-        now: Callable[[], datetime],
+        approval_checks: ApprovalChecks,
         on_unusable: Callable[[str], None] = lambda _identity: None,
-        quotas: Quotas | None = None,
-        approval_checks: ApprovalChecks | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
-        self._quotas = quotas or Quotas()
+        super().__init__(parts)
+        self._merchant_id = merchant_id
+        self._checks = approval_checks
         self._recorded: dict[str, int] = {}
         self._readings = EventReadings()
-        self._checks = approval_checks or ApprovalChecks("", lambda: True)
-        self._store = store
-        self._fleet = fleet
-        self._merchant_id = merchant_id
-        self._outstanding = outstanding
-        self._now = now
-        write_down = partial(record, outstanding=outstanding)
-        self.callbacks = CallbackInbox(rows.PAYMENT, store, self._quotas, write_down, on_unusable, comes_once=False)
+        write_down = partial(record, outstanding=parts.outstanding)
+        self.callbacks = CallbackInbox(rows.PAYMENT, parts, write_down, on_unusable, comes_once=False)
 
     async def receive(
         self, client_transaction_id: str, body: bytes, peer: str, headers: Headers = ()

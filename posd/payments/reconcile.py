@@ -11,9 +11,9 @@ outage or a restart with hundreds open; first what a person asks for, or a till 
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -39,15 +39,16 @@ from posd.payments.entries import (
 from posd.payments.lifecycle import STATUSES, Status
 from posd.payments.missing_proof import DoubtFacts, MissingProof, ProofContext, concluded, explained
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
-from posd.payments.record import CallsInFlight, Received, TransactionChanged, record
+from posd.payments.record import Received, TransactionChanged, record
 from posd.payments.schedule import NotStartedProof, ReconcileLimits, TransactionWatch
 from posd.payments.search import AskedDevice, Searching
 from posd.payments.search_reply import RESULTS, Answer
 from posd.records import pruned
 from posd.records.model import Phase
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
+from posd.terminals.location import AddressChange
 
 NEVER = float("inf")
 
@@ -90,31 +91,15 @@ class _Watched(msgspec.Struct):
     timer: asyncio.TimerHandle | None = None
 
 
-class Reconciler:
+class Reconciler(RecordService):
     """Asks for open transactions. `adopt` what is open, `run` it as a task, `close` it."""
 
-    def __init__(
-        self,
-        store: Store,
-        searching: Searching,
-        aborts: Aborts,
-        outstanding: CallsInFlight,
-        settings: ReconcileSettings,
-        now: Callable[[], datetime],
-        chance: Callable[[], float],
-        conflict: Callable[[str], bool] = lambda _serial: False,
-    ) -> None:
-        """`chance`: from 0 to 1, another each time, so that searches are out of step. `conflict` tells whether several
-        devices claim to be the terminal of a serial.
-        """
-        self._conflict = conflict
-        self._store = store
+    def __init__(self, parts: ServiceParts, searching: Searching, aborts: Aborts, settings: ReconcileSettings) -> None:
+        super().__init__(parts)
         self._searching = searching
         self._aborts = aborts
-        self._outstanding = outstanding
         self._settings = settings
-        self._now = now
-        self._chance = chance
+        self._chance = parts.chance
         self._watched: dict[str, _Watched] = {}
         self._of_terminal: dict[str, dict[str, None]] = {}  # those of each terminal that are watched
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -123,9 +108,6 @@ class Reconciler:
         self._fleet_turns = CallTurns(MAX_CALLS)
         self._running = False
         self._closing = False
-        #: Called with the terminal of a transaction that has opened.
-        self.on_open: Callable[[str], None] = lambda _terminal: None
-        store.hub.listen(self._changed, TransactionChanged)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
         """Schedule what an earlier daemon left open: each is queried at once."""
@@ -170,9 +152,7 @@ class Reconciler:
 
     def _want_soon(self, item: _Watched, now: float) -> None:
         """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
-        at = max(
-            now, item.asked + CAUSED_PAUSE_SECONDS, now + self._searching.quotas.calls.seconds_until(item.identity)
-        )
+        at = max(now, item.asked + CAUSED_PAUSE_SECONDS, now + self._quotas.calls.seconds_until(item.identity))
         item.watch = schedule.search_now(item.watch, at)
 
     async def reconcile(self, client_transaction_id: str) -> Transaction:
@@ -194,7 +174,7 @@ class Reconciler:
     def _require_calls(self, identity: str) -> None:
         """Raise Problem where it was asked for too often; what is open is asked for when its time comes."""
         try:
-            self._searching.quotas.require_calls(identity, "cannot ask now")
+            self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
             self.unusable(identity)
             raise
@@ -255,7 +235,7 @@ class Reconciler:
         if calls:
             await asyncio.wait(calls)
 
-    def _changed(self, changes: Sequence[TransactionChanged]) -> None:
+    def changed(self, changes: Sequence[TransactionChanged]) -> None:
         """Process changes after their COMMIT, on the loop."""
         for change in changes:
             self._take(change)
@@ -280,7 +260,7 @@ class Reconciler:
         item.watch = changed(item.watch, after.phase, after.status, now)
         item.attention = frozenset(change.attention)
         if opened:
-            self.on_open(after.terminal)
+            self._fleet.state.tell(after.terminal, AddressChange.OPENED)
         match cause:
             case AbortRequested(probe=probe):
                 item.abort_asked, item.probing = now, probe
@@ -331,7 +311,7 @@ class Reconciler:
         )
         self._of_terminal.setdefault(watch.terminal, {})[identity] = None
         if watch.phase is not Phase.FINAL:
-            self.on_open(watch.terminal)
+            self._fleet.state.tell(watch.terminal, AddressChange.OPENED)
 
     def _forget(self, identity: str) -> None:
         item = self._watched.pop(identity, None)
@@ -409,7 +389,7 @@ class Reconciler:
         wanted, item.asked = item.watch.wanted, monotonic()
         item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
         if wanted:
-            self._searching.quotas.calls.take(identity)
+            self._quotas.calls.take(identity)
         return wanted
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
@@ -457,7 +437,7 @@ class Reconciler:
             and transaction.phase is Phase.IN_DOUBT
             and not transaction.heard
             and self._searching.reached(transaction, device)
-            and not self._conflict(transaction.terminal)
+            and self._fleet.conflict(transaction.terminal) is None
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
@@ -510,7 +490,7 @@ class Reconciler:
             search_confirmed=self._searching.confirmed_row(terminal, "search"),
             abort_confirmed=self._searching.confirmed_row(terminal, "abort"),
             search_proven=proven,
-            conflict=self._conflict(terminal),
+            conflict=self._fleet.conflict(terminal) is not None,
             reachable=reachable,
             idle=item is not None and item.rounds.second_abort is not None,
         )

@@ -4,9 +4,7 @@ Each function runs inside a commit. A listener of the hub gets a `TransactionCha
 before and after it and its cause; `tell`, which logs, is one of them.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -33,34 +31,12 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction, approved
 from posd.payments.search_reply import SearchFailed, SearchHit
 from posd.payments.wire import StartAccepted, TransactionEvent, read_event
-from posd.records import terminal_addresses
+from posd.records import terminals
 from posd.records.entries import Quarantined
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.storage import changes
 from posd.storage.writer import RecordedChange, WriteTransaction
-
-
-class CallsInFlight:
-    """Counts calls by transaction. Changed on the loop, read by the writer's functions too."""
-
-    def __init__(self) -> None:
-        self._calls: Counter[str] = Counter()
-
-    @contextmanager
-    def call(self, client_transaction_id: str) -> Iterator[None]:
-        """Hold a call open for as long as the block runs."""
-        self._calls[client_transaction_id] += 1
-        try:
-            yield
-        finally:
-            self._calls[client_transaction_id] -= 1
-            if not self._calls[client_transaction_id]:
-                del self._calls[client_transaction_id]
-
-    def of(self, client_transaction_id: str) -> int:
-        """Return how many calls of that transaction are under way."""
-        return self._calls.get(client_transaction_id, 0)
-
 
 #: `kind` of a payment's lines in the feed.
 KIND = "transaction"
@@ -143,7 +119,7 @@ def move(
     changed = rows.update(unit, before, after)
     other = _serial(before, cause) if changed.mismatched and not before.mismatched else None
     if other is not None and changed.sent_to is not None:
-        terminal_addresses.record_other_identity(unit, changed.terminal, changed.sent_to, other)
+        terminals.record_other_identity(unit, changed.terminal, changed.sent_to, other)
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)

@@ -9,10 +9,11 @@ from posd.base.times import iso
 from posd.payments import journal, rows
 from posd.payments.entries import Interrupted
 from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight, record
+from posd.payments.record import record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
 from posd.records.recovery import take_over
+from posd.records.service import CallsInFlight
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

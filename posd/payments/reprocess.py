@@ -18,12 +18,13 @@ from posd.payments.inbox import Inbox
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Outcome, Result, Transaction
-from posd.payments.record import CallsInFlight, Rederived, move
+from posd.payments.record import Rederived, move
 from posd.payments.transitions import RepeatedEvent, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records.entries import TakenOver
 from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Derivable, Differing, ReprocessResult
+from posd.records.service import CallsInFlight
 from posd.storage.writer import WriteTransaction
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.

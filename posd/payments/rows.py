@@ -13,10 +13,9 @@ from posd.payments import journal
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, AttentionCode, LastSearch, OperationType, Outcome, Transaction
 from posd.records import pages, pruned
-from posd.records.kind import RecordKind
 from posd.records.model import Phase
 from posd.records.pages import Condition, joined
-from posd.records.table import RecordColumn, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 TRANSACTIONS = RecordTable(

@@ -2,8 +2,6 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import TypeGuard
 
@@ -12,18 +10,15 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.config.profile import OperationRow
 from posd.payments import rows
 from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
-from posd.payments.record import CallsInFlight, record, with_unit
+from posd.payments.record import record, with_unit
 from posd.payments.search_reply import FINAL_WORDS, RESULTS, Answer, SearchFailed, SearchHit, read_reply, request_body
 from posd.payments.wire import NotAnEvent, TransactionEvent
-from posd.records.quotas import Quotas
-from posd.storage.store import Store
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.writer import WriteTransaction
-from posd.terminals.fleet import Fleet
 
 #: Why what bears our id is not believed.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
@@ -41,26 +36,13 @@ class AskedDevice(msgspec.Struct):
     certificate: str | None = None
 
 
-class Searching:
+class Searching(RecordService):
     """Sends searches. One at a time a terminal: the reconciler sees to that."""
 
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        merchant_id: str,
-        outstanding: CallsInFlight,
-        now: Callable[[], datetime],
-        approval_checks: ApprovalChecks | None = None,
-        quotas: Quotas | None = None,
-    ) -> None:
-        self.quotas = quotas or Quotas()
-        self._checks = approval_checks or ApprovalChecks("", lambda: True)
-        self._store = store
-        self._fleet = fleet
+    def __init__(self, parts: ServiceParts, merchant_id: str, approval_checks: ApprovalChecks) -> None:
+        super().__init__(parts)
         self._merchant_id = merchant_id
-        self._outstanding = outstanding
-        self._now = now
+        self._checks = approval_checks
         #: How often a terminal was asked since the start of the process, by what came.
         self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
@@ -70,11 +52,13 @@ class Searching:
 
     def confirmed_row(self, terminal: str, operation: str) -> bool:
         """Whether a person has vouched for that operation of that terminal."""
-        return terminal in self._fleet and self._fleet.vouched(terminal, operation)
+        known = self._fleet.get(terminal)
+        return known is not None and known.vouched(operation)
 
     def reachable(self, terminal: str) -> bool:
         """Whether the last call or look at a terminal got through, or none has been tried."""
-        return terminal in self._fleet and self._fleet.addresses.may_answer(terminal)
+        known = self._fleet.get(terminal)
+        return known is not None and known.may_answer
 
     def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
         """Whether this search has found another transaction of the terminal than this one."""
@@ -82,12 +66,9 @@ class Searching:
             db, terminal, self._name(terminal), client_transaction_id
         )
 
-    def _row(self, terminal: str) -> OperationRow:
-        return self._fleet.rows(terminal)["search"]
-
     def _name(self, terminal: str) -> str:
         """What identifies this search among others: method, path, pointer, and whether it is a page."""
-        row = self._row(terminal)
+        row = self._fleet.of(terminal).rows["search"]
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice) -> bool:
@@ -95,8 +76,8 @@ class Searching:
         return (
             asked.base_url is not None
             and transaction.sent_to is not None
-            and self._fleet.contact.was_same_device(
-                transaction.terminal, transaction.sent_to, asked.base_url, asked.certificate
+            and self._fleet.of(transaction.terminal).was_same_device(
+                transaction.sent_to, asked.base_url, asked.certificate
             )
         )
 
@@ -112,7 +93,7 @@ class Searching:
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
         if isinstance(answer, SearchHit) and after is not None and _kept(after):
-            self.quotas.keep_event(terminal, answer.size)
+            self._quotas.keep_event(terminal, answer.size)
         crash_point("search.recorded")
         log.info(
             "payment.search",
@@ -144,23 +125,23 @@ class Searching:
 
     async def ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
         """Ask, and record nothing; note in `asked` who it is that answers: what is announced may be another device."""
-        if terminal not in self._fleet:
+        if (known := self._fleet.get(terminal)) is None:
             return SearchFailed(f"terminal {terminal} is not in the fleet")
-        address = await self._fleet.addresses.choose(terminal)
-        if address is None and (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+        base_url = await known.choose()
+        if base_url is None and (dispute := known.conflict) is not None:
             return SearchFailed(f"it was not asked: {dispute.detail}")
-        if address is None:
+        if base_url is None:
             return SearchFailed(f"no address of terminal {terminal} is known")
-        row = self._row(terminal)
+        row = known.rows["search"]
         body = request_body(client_transaction_id) if row.method == "POST" else None
-        request = self._fleet.request(terminal, "search", address[0], body, client_transaction_id=client_transaction_id)
+        request = known.request("search", base_url, body, client_transaction_id=client_transaction_id)
 
         def connected(certificate: str | None) -> None:
-            asked.base_url, asked.certificate = address[0], certificate
-            self._fleet.addresses.note_certificate(terminal, address[0], certificate)
+            asked.base_url, asked.certificate = base_url, certificate
+            known.note_certificate(base_url, certificate)
 
         crash_point("search.before_send")
-        attempt = await self._fleet.contact.call(request, connected=connected)
+        attempt = await known.call(request, connected=connected)
         crash_point("search.replied")
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id, paged=row.paged), terminal)
 
@@ -215,7 +196,7 @@ class Searching:
         ends = before.outcome is None and any(
             isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in answer.events
         )
-        return not ends and self.quotas.limit_of_event(before.terminal, answer.size) is not None
+        return not ends and self._quotas.limit_of_event(before.terminal, answer.size) is not None
 
     def _remember(self, unit: WriteTransaction, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))

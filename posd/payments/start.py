@@ -11,8 +11,7 @@
 Each call runs as a task of its own: a till that hangs up changes nothing.
 """
 
-import sqlite3
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Container
 from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
@@ -26,28 +25,26 @@ from posd.base.limits import FREE_FOR_PAYMENTS
 from posd.base.money import AmountUnit, digits_of
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.clock import kernel
 from posd.config.profile import OperationRow
 from posd.payments import chains, rows
 from posd.payments.amounts import NOTHING_MORE, AmountRules, on_wire, unfit
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import Attempted, JudgedStart
 from posd.payments.model import OperationType, Transaction, amount_total, may_be_paid
-from posd.payments.record import CallsInFlight, begin, record
+from posd.payments.record import begin, record
 from posd.payments.request import StartRequest, amount_faults, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES
-from posd.records import pruned, terminal_addresses
+from posd.records import pruned, terminals
 from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.model import Phase
-from posd.records.quotas import Quotas
 from posd.records.request import RequestFault, check, unsignable
-from posd.records.start import Destination, Missing, StartRules, Starts, destination, unavailable
+from posd.records.service import CallsInFlight, RecordService, ServiceParts
+from posd.records.start import Destination, StartRules, Starts, destination, unavailable
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, Replied, SendWithheld, cut, size_of
-from posd.terminals.contact import TerminalRequest
-from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Trusted
+from posd.terminals.terminal import FleetTerminal, TerminalRequest
 
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20
@@ -99,6 +96,7 @@ class StartRoute(msgspec.Struct, frozen=True):
     for which the request was checked.
     """
 
+    terminal: FleetTerminal
     to: Destination
     callback: Callback
     until: SendDeadline | None = None
@@ -106,47 +104,30 @@ class StartRoute(msgspec.Struct, frozen=True):
     amount_unit: AmountUnit = "main"
 
 
-class Payments:
+class Payments(RecordService):
     """Use case of the till: start."""
 
     def __init__(
         self,
-        store: Store,
-        fleet: Fleet,
+        parts: ServiceParts,
         callback_urls: CallbackUrls,
-        outstanding: CallsInFlight,
         zone: tzinfo,
-        now: Callable[[], datetime],
-        on_called_back_at: Callable[[str], None] = lambda _host: None,
-        refuse_unseen: Callable[[], None] = lambda: None,
-        quotas: Quotas | None = None,
+        approval_checks: ApprovalChecks,
         amounts: AmountRules = NOTHING_MORE,
-        clock_doubt: Callable[[], str | None] = lambda: None,
-        elapsed: Callable[[], float] = kernel.elapsed,
-        missing: Missing = lambda: None,
-        currencies: Callable[[sqlite3.Connection, str], Collection[str]] = lambda _db, _terminal: (),
+        on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is. `amounts`: what the configuration admits.
 
-        `clock_doubt`: why the wall clock is not to be believed now, None where it is.
-        `elapsed`: seconds since the boot, sleep included. `currencies`: those that a terminal is known to charge in.
-
-        `refuse_unseen`: raises Problem where an id that is not known may have been sent before.
-        `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
+        `approval_checks` knows the currencies of a terminal. `on_called_back_at`: called with the address of this
+        machine in a callback URL, once that is recorded.
         """
-        self._store = store
-        self._fleet = fleet
+        super().__init__(parts)
+        self._parts = parts
         self._callback_urls = callback_urls
-        self._outstanding = outstanding
         self._zone = zone
-        self._now = now
-        self._on_called_back_at = on_called_back_at
-        self._refuse_unseen = refuse_unseen
-        self._quotas = quotas or Quotas()
+        self._approval_checks = approval_checks
         self._amounts = amounts
-        self._clock_doubt = clock_doubt
-        self._elapsed = elapsed
-        self._currencies = currencies
+        self._on_called_back_at = on_called_back_at
         rules = StartRules(
             kind=rows.PAYMENT,
             request=StartRequest(),
@@ -162,7 +143,7 @@ class Payments:
             used_for="request",
             new_id_for="payment",
         )
-        self._starts = Starts(rules, store, self._quotas, missing)
+        self._starts = Starts(rules, parts)
         #: Starts a transaction, or answers for one that is known.
         self.start = self._starts.start
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
@@ -185,19 +166,19 @@ class Payments:
         """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal or await self._terminal_of_original(identity, request))
-        units = self._fleet.units(terminal)  # once: a reload may come before the commit
-        decimals = await self._decimals(identity, terminal)
+        units = terminal.units  # once: a reload may come before the commit
+        decimals = await self._decimals(identity, terminal.serial)
         check(amount_faults(unfit(request.amount, units.sent, decimals)), "cannot start")
         self._refuse_beyond_maximum(request)
         self._require_sendable(terminal, request, units.sent)
         until = self._until(request.not_after)
-        row = self._fleet.rows(terminal)[request.type]
+        row = terminal.rows[request.type]
         way = await self._way(identity, terminal, until, row, units.sent)
         self._starts.refuse_draining()  # which may have begun meanwhile
         at = iso(self._now())
         draft = Transaction(
             client_transaction_id=identity,
-            terminal=terminal,
+            terminal=terminal.serial,
             type=request.type,
             created_at=at,
             updated_at=at,
@@ -219,7 +200,7 @@ class Payments:
         """Return how many digits after the point an amount may have: as configured, else by the currency."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
-        return digits_of(await self._starts.look(identity, lambda db: self._currencies(db, terminal)))
+        return digits_of(await self._starts.look(identity, lambda db: self._approval_checks.currencies(db, terminal)))
 
     def _refuse_beyond_maximum(self, request: StartRequest) -> None:
         """Raise Problem where the sum is above what the configuration allows, whichever way the money goes."""
@@ -234,18 +215,18 @@ class Payments:
                 transactions=[],
             )
 
-    def _require_sendable(self, terminal: str, request: StartRequest, unit: AmountUnit) -> None:
+    def _require_sendable(self, terminal: FleetTerminal, request: StartRequest, unit: AmountUnit) -> None:
         """Raise Problem where the terminal cannot be sent this: what is signed, or not at this time."""
-        auth = self._fleet.auth(terminal)
+        auth = terminal.config.auth
         if auth == "none":
             return
         parts = {"amount": on_wire(request.amount, unit), "metadata": request.metadata, "options": request.options}
         check(unsignable(parts, reserved=("options",) if auth == "hash-encrypt" else ()), "cannot start")
-        if (doubt := self._clock_doubt()) is not None:
+        if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
-                f"cannot start: {doubt}, and calls to terminal {terminal} are signed with the time, which it compares "
-                "with its own clock. Nothing was sent. Set the clock right, or have it confirmed (posd clock)",
+                f"cannot start: {doubt}, and calls to terminal {terminal.serial} are signed with the time, which it "
+                "compares with its own clock. Nothing was sent. Set the clock right, or have it confirmed (posd clock)",
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:
@@ -260,21 +241,21 @@ class Payments:
         """Raise Problem expired where it has passed, clock_unsure where that cannot be told."""
         if moment is None:
             return None
-        if (doubt := self._clock_doubt()) is not None:
+        if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
                 f"cannot start by `not_after`: {doubt}. Nothing was sent. Leave `not_after` out, or have the clock "
                 "confirmed (posd clock)",
             )
-        until = SendDeadline(moment, self._elapsed() + (moment - self._now()).total_seconds())
+        until = SendDeadline(moment, self._parts.elapsed() + (moment - self._now()).total_seconds())
         self._refuse_late(until)
         return until
 
     def _refuse_late(self, until: SendDeadline) -> None:
         """Raise Problem where it may be sent no more."""
         now = self._now()
-        if until.passed(now, self._elapsed()):
-            self._refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
+        if until.passed(now, self._parts.elapsed()):
+            self._parts.refuse_unseen()  # an earlier call may have sent it: a new id could charge twice
             raise Problem(
                 "expired",
                 f"cannot start: it was to be sent until {iso(until.moment)}, and now it is {iso(now)}. Nothing was "
@@ -285,18 +266,23 @@ class Payments:
             )
 
     async def _way(
-        self, identity: str, terminal: str, until: SendDeadline | None, row: OperationRow, amount_unit: AmountUnit
+        self,
+        identity: str,
+        terminal: FleetTerminal,
+        until: SendDeadline | None,
+        row: OperationRow,
+        unit: AmountUnit,
     ) -> StartRoute:
         """Return where its request would go, and where its events would come to."""
-        to = await destination(self._fleet, terminal, "cannot start")
+        to = await destination(terminal, "cannot start")
         callback = Callback("", None)
         if to.base_url is not None:
-            mode = self._fleet.access_mode(terminal)
+            mode = terminal.access_mode
             try:
                 callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
             except Problem as problem:
                 to = Destination(None, problem=problem)
-        return StartRoute(to, callback, until, row.errors_in_2xx, amount_unit)
+        return StartRoute(terminal, to, callback, until, row.errors_in_2xx, unit)
 
     async def _run(self, drafted: tuple[Transaction, StartRoute]) -> tuple[Transaction, bool]:
         """Do steps 3 to 5; return the transaction as recorded, and whether this call started it. Raise Problem."""
@@ -350,7 +336,7 @@ class Payments:
         if request is None:
             del self._newest[draft.client_transaction_id]
         elif way.to.trusted is not None:
-            self._fleet.addresses.trust(transaction.terminal, way.to.trusted)
+            request.terminal.trust(way.to.trusted)
         crash_point("start.intended")
         if request is not None and transaction.callback_host is not None:
             self._on_called_back_at(transaction.callback_host)
@@ -370,12 +356,12 @@ class Payments:
         transaction, chain = chains.place(unit, draft, self._zone, self._amounts)
         request = self._request(transaction, way)  # nothing of it can fail once the intent is on disk
         _refuse_sale(unit, transaction, chain)  # sale_conflict
-        self._refuse_unseen()  # restore_unseen
+        self._parts.refuse_unseen()  # restore_unseen
         _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
         if way.to.problem is not None:
             raise way.to.problem  # identity_conflict, terminal_offline
         if way.to.trusted is not None:
-            terminal_addresses.put(unit, transaction.terminal, way.to.trusted)
+            terminals.put(unit, transaction.terminal, way.to.trusted)
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
@@ -384,25 +370,25 @@ class Payments:
         """Return the one request that starts it."""
         operation = transaction.type or OperationType.CHARGE
         body = start_body(transaction, way.callback.url, way.amount_unit)
-        return self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
+        return way.terminal.request(operation, transaction.sent_to or "", body)
 
     # 4. The request is sent, once.
 
     async def _send(self, transaction: Transaction, request: TerminalRequest, until: SendDeadline | None) -> Attempt:
-        contact = self._fleet.contact
+        terminal = request.terminal
 
         def connected(certificate: str | None) -> None:
             """The last moment before bytes of it are on the network."""
-            if until is not None and until.passed(self._now(), self._elapsed()):
+            if until is not None and until.passed(self._now(), self._parts.elapsed()):
                 raise SendWithheld(f"its not_after, {iso(until.moment)}, had passed when the terminal could take it")
-            contact.note_start(request.terminal, request.base_url, certificate)
+            terminal.note_start(request.base_url, certificate)
 
         crash_point("start.before_send")
-        attempt = await contact.call(request, written=partial(_written, transaction), connected=connected)
+        attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
         if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal is final: it is judged by all of it
             attempt = cut(attempt, MAX_REPLY_BYTES)
-        self._quotas.keep_event(request.terminal, size_of(attempt))
+        self._quotas.keep_event(terminal.serial, size_of(attempt))
         return attempt
 
     # 5. The answer is judged, and what it proves is recorded.
@@ -411,12 +397,13 @@ class Payments:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         start = JudgedStart.of(attempted, transaction.client_transaction_id)
         identity, sent_to = transaction.client_transaction_id, transaction.sent_to
-        proved = self._fleet.addresses.proved(transaction.terminal, sent_to) if sent_to is not None else None
+        terminal = self._fleet.of(transaction.terminal)
+        proved = terminal.proved(sent_to) if sent_to is not None else None
         concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, start=start, now=self._now(), proved=proved)
         )
         if proved is not None:
-            self._fleet.addresses.trust(transaction.terminal, proved)
+            terminal.trust(proved)
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
         crash_point("start.concluded")
@@ -437,7 +424,7 @@ class Payments:
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None
         if proved is not None:
-            terminal_addresses.proved(unit, transaction.terminal, proved)
+            terminals.proved(unit, transaction.terminal, proved)
         return record(unit, before, start, now, self._outstanding)
 
 

@@ -7,8 +7,7 @@ minutes begin anew then, by the monotonic clock: a wrong wall clock changes noth
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -16,9 +15,9 @@ import structlog
 from posd.payments import rows
 from posd.payments.entries import Dismissed, OutcomeRead, OutcomeUnread
 from posd.payments.model import AttentionCode, approved
-from posd.payments.record import CallsInFlight, TransactionChanged, approval_came, record
+from posd.payments.record import TransactionChanged, approval_came, record
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 
 #: How long a till may take until it reads an approval, over its own restart too, in seconds.
@@ -29,19 +28,16 @@ RETRY_STORING_SECONDS = 1.0
 log = structlog.get_logger("posd.payments")
 
 
-class UnreadApprovals:
+class UnreadApprovals(RecordService):
     """Approvals that no program has read. `begin` at the start, `run` as a task; on the loop only."""
 
-    def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
-        self._store = store
-        self._outstanding = outstanding
-        self._now = now
+    def __init__(self, parts: ServiceParts) -> None:
+        super().__init__(parts)
         #: What is unread, each with the timer that ends its ten minutes.
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._changing: asyncio.Queue[str] = asyncio.Queue()  # whose attention is to be raised or cleared
         self._read: set[str] = set()  # what leaves the table with the next commit
         self._any_read = asyncio.Event()
-        store.hub.listen(self._changed, TransactionChanged)
 
     async def begin(self) -> None:
         """Load what an earlier daemon left unread. Raise StorageUnavailable."""
@@ -66,7 +62,8 @@ class UnreadApprovals:
             tasks.create_task(self._change())
             tasks.create_task(self._forget())
 
-    def _changed(self, changes: Sequence[TransactionChanged]) -> None:
+    def changed(self, changes: Sequence[TransactionChanged]) -> None:
+        """Process the changes of a commit, on the loop."""
         for change in changes:
             if approval_came(change.before, change.after, change.cause):
                 self._wait(change.id, UNREAD_SECONDS)

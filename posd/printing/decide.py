@@ -1,7 +1,5 @@
 """What a person decides about a print job (local API: resolve, acknowledge): audited, and never a proof."""
 
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 from posd.base.problems import Problem
@@ -13,17 +11,16 @@ from posd.printing.start import Printing
 from posd.records import pruned
 from posd.records.decide import decide, require_attention
 from posd.records.model import Phase
-from posd.storage.store import Store
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.writer import WriteTransaction
 
 
-class PrintOperators:
+class PrintOperators(RecordService):
     """Use cases of people."""
 
-    def __init__(self, store: Store, printing: Printing, now: Callable[[], datetime]) -> None:
-        self._store = store
+    def __init__(self, parts: ServiceParts, printing: Printing) -> None:
+        super().__init__(parts)
         self._printing = printing
-        self._now = now
 
     async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
         """Apply a person's decision; return the job as it then stands. Raise Problem."""

@@ -13,7 +13,6 @@ and the codes only say what happened.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 import structlog
@@ -27,34 +26,22 @@ from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
 from posd.records.inbox import CallbackInbox, CallbackReceipt, RefusedBody
 from posd.records.quarantine import QuarantineEntry, StillUnusable
-from posd.records.quotas import Quotas
 from posd.records.received_callback import ReceivedCallback, UnreadableCallback
 from posd.records.replies import CallbackResult
-from posd.storage.store import Store
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.writer import WriteTransaction
 from posd.terminals.auth.webhooks import Headers
-from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_inbox")
 
 
-class PrintInbox:
+class PrintInbox(RecordService):
     """Takes print webhooks whose token was checked."""
 
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        now: Callable[[], datetime],
-        on_unusable: Callable[[str], None] = lambda _identity: None,
-        quotas: Quotas | None = None,
-    ) -> None:
+    def __init__(self, parts: ServiceParts, on_unusable: Callable[[str], None] = lambda _identity: None) -> None:
         """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
-        self._fleet = fleet
-        self._now = now
-        self._store = store
-        quotas = quotas or Quotas()
-        self.callbacks = CallbackInbox(rows.PRINT_JOB, store, quotas, record.record, on_unusable, comes_once=True)
+        super().__init__(parts)
+        self.callbacks = CallbackInbox(rows.PRINT_JOB, parts, record.record, on_unusable, comes_once=True)
 
     async def receive(self, print_job_id: str, body: bytes, peer: str, headers: Headers = ()) -> CallbackReceipt:
         """Process the body of a webhook; return its result and the answer."""

@@ -10,7 +10,7 @@ Source: terminal API, Printing.
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -28,11 +28,10 @@ from posd.printing.schedule import NEVER, PollLimits, PollPause, PollPlan
 from posd.printing.turns import PrintTurns
 from posd.printing.wire import Answer, NoAnswer, PollAnswered, read_poll
 from posd.records.model import Phase
+from posd.records.service import RecordService, ServiceParts
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import RecordedChange, WriteTransaction
 from posd.terminals.attempt import NotSent
-from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_spooler")
 
@@ -46,25 +45,14 @@ class _PollQueue:
         self.asking: asyncio.Task[None] | None = None
 
 
-class PrintPoller:
+class PrintPoller(RecordService):
     """Asks for open print jobs. `adopt` what is open, `run` it as a task, `close` it."""
 
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        turns: PrintTurns,
-        limits: PollLimits,
-        now: Callable[[], datetime],
-        chance: Callable[[], float],
-    ) -> None:
-        """`chance`: from 0 to 1, another each time, so that polls are out of step."""
-        self._store = store
-        self._fleet = fleet
+    def __init__(self, parts: ServiceParts, turns: PrintTurns, limits: PollLimits) -> None:
+        super().__init__(parts)
         self._turns = turns
         self._limits = limits
-        self._now = now
-        self._chance = chance
+        self._chance = parts.chance
         self._plans: dict[str, PollPlan] = {}
         self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
         self._lines: dict[str, _PollQueue] = {}
@@ -74,7 +62,6 @@ class PrintPoller:
         self._closing = False
         #: How often a terminal was asked since the start of the process, by whether it answered.
         self.polls = Counter({"answer": 0, "no_answer": 0})
-        store.hub.listen(self._changed, record.PrintJobChanged)
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
         """Schedule what an earlier daemon left open: each is queried at once, one after the other."""
@@ -131,12 +118,12 @@ class PrintPoller:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _changed(self, changes: Sequence[RecordedChange]) -> None:
+    def changed(self, changes: Sequence[RecordedChange]) -> None:
         """Process changes after their COMMIT, on the loop."""
         for change in changes:
-            self._take(change)
+            self._plan_after(change)
 
-    def _take(self, change: RecordedChange) -> None:
+    def _plan_after(self, change: RecordedChange) -> None:
         if change.phase == Phase.FINAL:
             self._plans.pop(change.id, None)
             self._terminals.pop(change.id, None)
@@ -224,14 +211,15 @@ class PrintPoller:
 
     async def _call(self, job: PrintJob, terminal: str) -> tuple[Answer, bool]:
         """Ask, and record what came; return it, and whether the terminal could be reached."""
-        address = await self._fleet.addresses.choose(terminal)
-        if address is None:
+        known = self._fleet.of(terminal)
+        base_url = await known.choose()
+        if base_url is None:
             return NoAnswer(f"no address of terminal {terminal} is known"), False
-        row = self._fleet.rows(terminal)["print-job"]
+        row = known.rows["print-job"]
         body = b"{}" if row.method == "POST" else None
-        request = self._fleet.request(terminal, "print-job", address[0], body, print_job_id=job.asked_as)
+        request = known.request("print-job", base_url, body, print_job_id=job.asked_as)
         crash_point("print_poll.before_send")
-        attempt = await self._fleet.contact.call(request)
+        attempt = await known.call(request)
         crash_point("print_poll.replied")
         reached = not isinstance(attempt, NotSent)
         answer = read_poll(attempt, job)

@@ -12,9 +12,8 @@ from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
 from posd.records import pages, pruned
 from posd.records.entries import tag
-from posd.records.kind import RecordKind
 from posd.records.model import Phase
-from posd.records.table import RecordColumn, RecordTable, as_json, raw_json
+from posd.records.table import RecordColumn, RecordKind, RecordTable, as_json, raw_json
 from posd.storage.writer import WriteTransaction
 
 PRINT_JOBS = RecordTable(

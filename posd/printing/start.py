@@ -10,7 +10,6 @@ one call to that terminal may take, or at once where very many do: then in the p
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
@@ -32,10 +31,9 @@ from posd.printing.wire import judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.quotas import Quotas
 from posd.records.request import RequestFault, check, unsignable
+from posd.records.service import RecordService, ServiceParts
 from posd.records.start import (
-    Missing,
     StartRules,
     Starts,
     destination,
@@ -43,10 +41,8 @@ from posd.records.start import (
     unavailable,
 )
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
-from posd.terminals.fleet import Fleet
 
 # The commits of a print job that is sent: its intent, its turn, and what the attempt proves.
 
@@ -112,25 +108,13 @@ REFUSALS = (
 log = structlog.get_logger("posd.printing")
 
 
-class Printing:
+class Printing(RecordService):
     """Use case of the till: print."""
 
-    def __init__(
-        self,
-        store: Store,
-        fleet: Fleet,
-        callback_urls: CallbackUrls,
-        turns: PrintTurns,
-        now: Callable[[], datetime],
-        quotas: Quotas | None = None,
-        missing: Missing = lambda: None,
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
+    def __init__(self, parts: ServiceParts, callback_urls: CallbackUrls, turns: PrintTurns) -> None:
+        super().__init__(parts)
         self._callback_urls = callback_urls
         self._turns = turns
-        self._now = now
-        quotas = quotas or Quotas()
         rules = StartRules(
             kind=rows.PRINT_JOB,
             request=PrintRequest(),
@@ -140,13 +124,13 @@ class Printing:
             run=self._begin,
             differing=differing_fields,
             free=FREE_FOR_EXTRAS,
-            quota=quotas.print_jobs,
+            quota=parts.quotas.print_jobs,
             cannot="cannot print",
             nothing="nothing was printed",
             used_for="print job",
             new_id_for="document",
         )
-        self._starts = Starts(rules, store, quotas, missing)
+        self._starts = Starts(rules, parts)
         self._uncertain: set[str] = set()  # in lower case; posd cannot tell whether their intent is on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
@@ -175,7 +159,7 @@ class Printing:
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
             return job
-        await asyncio.wait({delivery}, timeout=self._fleet.contact.longest(job.terminal))
+        await asyncio.wait({delivery}, timeout=self._fleet.of(job.terminal).longest_call)
         return (delivery.result() if delivery.done() else None) or job
 
     def _find(self, db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
@@ -192,11 +176,12 @@ class Printing:
         Raise Problem: nothing is recorded.
         """
         check(faults, "cannot print")
-        serial = self._fleet.resolve(request.terminal)
-        if (auth := self._fleet.auth(serial)) != "none":
-            beside = auth == "hash-encrypt" and not self._fleet.rows(serial)["print"].document_member
+        terminal = self._fleet.resolve(request.terminal)
+        serial = terminal.serial
+        if (auth := terminal.config.auth) != "none":
+            beside = auth == "hash-encrypt" and not terminal.rows["print"].document_member
             check(unsignable({"document": request.document}, ("document",) if beside else ()), "cannot print")
-        to = await destination(self._fleet, serial, "cannot print")
+        to = await destination(terminal, "cannot print")
         self._starts.refuse_draining()  # which may have begun meanwhile
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
@@ -257,7 +242,7 @@ class Printing:
         """Return where its terminal calls back. Raise Problem terminal_offline."""
         assert job.terminal is not None  # noqa: S101 - what is to be sent has both
         assert job.sent_to is not None  # noqa: S101
-        mode = self._fleet.access_mode(job.terminal)
+        mode = self._fleet.of(job.terminal).access_mode
         return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
     async def _resolve_uncertain(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
@@ -307,11 +292,11 @@ class Printing:
             return NotSent(STOPPING)
         if ticket.failure is not None:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
+        known = self._fleet.of(terminal)
         if job is None:
-            chosen = await self._fleet.addresses.choose(terminal)  # it may have moved while the job waited
-            if (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+            sent_to = await known.choose()  # it may have moved while the job waited
+            if (dispute := known.conflict) is not None:
                 return NotSent(identity_conflict(dispute, "it was not sent").detail)
-            sent_to = chosen[0] if chosen else None
             try:
                 job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))
                 if job is None:
@@ -321,11 +306,11 @@ class Printing:
                 return NotSent(f"that its turn had come could not be recorded: {error}")
             except Problem as problem:
                 return NotSent(problem.detail)
-        body = print_body(job, url, self._fleet.rows(terminal)["print"].document_member)
-        request = self._fleet.request(terminal, "print", job.sent_to or "", body)
+        body = print_body(job, url, known.rows["print"].document_member)
+        request = known.request("print", job.sent_to or "", body)
         log.info("print.started", print_job=identity, terminal=terminal)
         crash_point("print.before_send")
-        attempt = await self._fleet.contact.call(request, written=partial(crash_point, "print.written"))
+        attempt = await known.call(request, written=partial(crash_point, "print.written"))
         crash_point("print.replied")
         if isinstance(attempt, NotSent):
             ticket.failed(attempt.reason)

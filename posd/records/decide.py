@@ -7,9 +7,8 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.records.entries import DecisionEntry, tag
-from posd.records.kind import RecordKind
 from posd.records.model import RecordState
-from posd.records.table import R
+from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction

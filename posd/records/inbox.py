@@ -16,17 +16,17 @@ from posd.base.crashpoints import crash_point
 from posd.base.limits import Limit
 from posd.records import quarantine
 from posd.records.entries import Quarantined, Reapplied
-from posd.records.kind import RecordKind
 from posd.records.model import Phase
 from posd.records.quarantine import QuarantineEntry
-from posd.records.quotas import Quotas
 from posd.records.quotas import sender as sender_of
-from posd.records.received_callback import FirstHeaders, ReceivedCallback, UnreadableCallback
+from posd.records.received_callback import ReceivedCallback, UnreadableCallback
+from posd.records.received_callback import log as webhook_log
 from posd.records.replies import CallbackResult
-from posd.records.table import R
+from posd.records.service import ServiceParts
+from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
+from posd.terminals.auth.webhooks import Headers, names
 
 log = structlog.get_logger("posd.inbox")
 
@@ -62,8 +62,7 @@ class CallbackInbox(Generic[R]):
     def __init__(
         self,
         kind: RecordKind[R],
-        store: Store,
-        quotas: Quotas,
+        parts: ServiceParts,
         record: Callable[[WriteTransaction, R, Quarantined | Reapplied, datetime], R],
         on_unusable: Callable[[str], None],
         *,
@@ -75,13 +74,19 @@ class CallbackInbox(Generic[R]):
         """
         self.kind = kind
         self.on_unusable = on_unusable
-        self._store = store
-        self._quotas = quotas
+        self._store = parts.store
+        self._quotas = parts.quotas
         self._record = record
         self._comes_once = comes_once
-        self._first_headers = FirstHeaders(kind.channel)
+        self._known_headers: set[str] = set()  # terminals whose headers were logged since the start of the process
         #: Callbacks that came again since the start of the process: the terminal had not received the answer.
         self.repeated = 0
+
+    def _log_headers(self, terminal: str | None, headers: Headers) -> None:
+        """Log the names of the headers of the first callback of a terminal: a person looks for a signature."""
+        if terminal and terminal not in self._known_headers:
+            self._known_headers.add(terminal)
+            webhook_log.info("webhook.headers", terminal=terminal, kind=self.kind.channel, detail=names(headers))
 
     async def commit(
         self, identity: str, came: ReceivedCallback, crash: str, commit: Awaitable[CallbackReceipt]
@@ -96,7 +101,7 @@ class CallbackInbox(Generic[R]):
             return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)
         crash_point(f"{crash}.committed")
         if receipt.updates_terminal:
-            self._first_headers.tell(receipt.terminal, came.headers)
+            self._log_headers(receipt.terminal, came.headers)
         self.repeated += receipt.result in (CallbackResult.REPEATED, CallbackResult.REMOVED)
         if receipt.reason is not None:
             status = receipt.result.status

@@ -13,10 +13,9 @@ import structlog
 from posd.base import limits
 from posd.base.ids import Channel
 from posd.base.times import iso
-from posd.records.kind import RecordKind
 from posd.records.pages import fill
 from posd.records.received_callback import ReceivedCallback
-from posd.records.table import R
+from posd.records.table import R, RecordKind
 from posd.storage import marks
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction

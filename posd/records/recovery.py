@@ -6,8 +6,7 @@ from operator import attrgetter
 import structlog
 
 from posd.base.crashpoints import crash_point
-from posd.records.kind import RecordKind
-from posd.records.table import R
+from posd.records.table import R, RecordKind
 from posd.storage.store import Store
 from posd.storage.writer import WriteTransaction
 

@@ -17,17 +17,17 @@ import structlog
 from posd.base.limits import START_BYTES, Limit
 from posd.base.problems import NOT_OF_UNKNOWN_ID, Problem
 from posd.httpd.peers import SocketPeer
-from posd.records.kind import RecordKind
 from posd.records.model import Phase
-from posd.records.quotas import Quotas, SenderQuotas
+from posd.records.quotas import SenderQuotas
 from posd.records.request import MalformedJson, RequestFault, malformed
-from posd.records.table import R
+from posd.records.service import Missing as Missing
+from posd.records.service import ServiceParts
+from posd.records.table import R, RecordKind
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import MissingRecords
-from posd.storage.store import Store
 from posd.terminals.attempt import Attempt, Replied
-from posd.terminals.fleet import Fleet
 from posd.terminals.identity import OpenConflict, Trusted
+from posd.terminals.terminal import FleetTerminal
 
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -107,13 +107,13 @@ class StartRules(msgspec.Struct, Generic[R, Q, D], frozen=True, kw_only=True):
 class Starts(Generic[R, Q, D]):
     """The starts of one kind of record: of one id one runs after the other, and a known id is answered as recorded."""
 
-    def __init__(self, rules: StartRules[R, Q, D], store: Store, quotas: Quotas, missing: "Missing") -> None:
+    def __init__(self, rules: StartRules[R, Q, D], parts: ServiceParts) -> None:
         self.running = RunningCalls()
         self.draining = False
         self._rules = rules
-        self._store = store
-        self._quotas = quotas
-        self._missing = missing
+        self._store = parts.store
+        self._quotas = parts.quotas
+        self._missing = parts.missing
 
     async def start(
         self, identity: str, body: bytes, refusal: Problem | None = None, sender: SocketPeer | None = None
@@ -249,19 +249,19 @@ class Destination(msgspec.Struct, frozen=True):
     problem: Problem | None = None
 
 
-async def destination(fleet: Fleet, serial: str, cannot: str) -> Destination:
+async def destination(terminal: FleetTerminal, cannot: str) -> Destination:
     """Return where a request to a terminal goes now; `cannot` says what cannot be done."""
-    chosen = await fleet.addresses.choose(serial)
-    if (dispute := fleet.addresses.conflict(serial)) is not None:
+    base_url = await terminal.choose()
+    if (dispute := terminal.conflict) is not None:
         return Destination(None, problem=identity_conflict(dispute, cannot))
-    if chosen is not None:
-        return Destination(chosen[0], fleet.addresses.to_trust(serial, chosen[0]))
+    if base_url is not None:
+        return Destination(base_url, terminal.to_trust(base_url))
     return Destination(
         None,
         problem=Problem(
             "terminal_offline",
-            f"{cannot}: no address of terminal {serial} is known; check that it is switched on and in this network "
-            "(posd terminals), or give it a base_url in the configuration",
+            f"{cannot}: no address of terminal {terminal.serial} is known; check that it is switched on and in this "
+            "network (posd terminals), or give it a base_url in the configuration",
         ),
     )
 
@@ -282,10 +282,6 @@ def unavailable(error: object) -> Problem:
         f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
         "if it stays so, check the disk",
     )
-
-
-#: Returns the time of which records may be missing, None where none are.
-Missing = Callable[[], MissingRecords | None]
 
 
 def unknown_id(missing: MissingRecords | None) -> dict[str, Any]:

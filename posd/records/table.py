@@ -8,8 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from posd.base.ids import Channel
 from posd.base.json_types import encode
 from posd.records.model import RecordState
+from posd.records.pruned import PrunedRecords
 from posd.storage.errors import StaleState
 from posd.storage.writer import WriteTransaction
 
@@ -113,3 +115,25 @@ class RecordTable(Generic[R]):
             f"UPDATE {self._name} SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608
             f" WHERE {self._id} = ? AND phase = ? AND revision = ?"
         )
+
+
+# What differs between payments and print jobs, where both are handled in one way.
+
+
+class RecordKind(msgspec.Struct, Generic[R], frozen=True):
+    """One kind of record.
+
+    `word` begins the names of its log events, `name` is that of its id in log lines and its `kind` in the feed, `noun`
+    is what it is called in sentences.
+    """
+
+    channel: Channel
+    table: RecordTable[R]
+    pruned: PrunedRecords[Any]
+    word: str
+    name: str
+    noun: str
+
+    def named(self, identity: str) -> dict[str, str]:
+        """Return the field of a log line that says which one it is about."""
+        return {self.name: identity}

@@ -4,6 +4,8 @@ import asyncio
 import math
 import random
 import time
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,13 +14,16 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from posd import __version__
+from posd.base.exposition import Samples, counter, gauge, process_families, process_values, render, table
 from posd.base.times import iso
 from posd.client.errors import Problem, Unreachable
+from posd.config import Config
 from posd.config.schema import RelayConfig
-from posd.relay import messages, rules
+from posd.logs import output
+from posd.relay import messages, process, rules, scrape
 from posd.relay.feed import FeedClient
 from posd.relay.messages import UNREACHABLE, AnyMessage, Begin, Changes, Lost, Page, Position, StateMessage
-from posd.relay.metrics import RelayCounters
 from posd.relay.process import Pauses
 from posd.relay.rules import CaughtUp, NotResumable, SendBegin, SendChanges, SendLost
 from posd.relay.stream import (
@@ -30,6 +35,73 @@ from posd.relay.stream import (
     SubjectMoved,
     connected,
 )
+
+# Counts of the relay, and its metrics. docs/reference/metrics.md shows the same table.
+
+#: In the order of display.
+FAMILIES = table(
+    gauge("posd_relay_build_info", "The version that runs.", "version"),
+    gauge("posd_relay_connected", "1 while there is a connection to one of head office's servers."),
+    counter("posd_relay_messages_total", "Messages that the stream has acknowledged.", "kind"),
+    counter("posd_relay_changes_total", "Changes of the feed that are in them."),
+    counter("posd_relay_bytes_total", "Their size."),
+    counter("posd_relay_lost_changes_total", "Changes that were no longer in the feed and were never sent."),
+    counter("posd_relay_overtaken_total", "Times another message of this lane came first, and it went on behind that."),
+    counter("posd_relay_failures_total", "Times something was away, and it began anew after a pause.", "away"),
+    gauge(
+        "posd_relay_waiting_changes",
+        "Changes that were not sent when the feed was read last; absent: it was not read yet.",
+    ),
+    gauge(
+        "posd_relay_state_timestamp_seconds",
+        "When the stream last took the word that all was sent, in seconds since 1970; absent: not since the start.",
+    ),
+    *process_families("posd_relay"),
+)
+
+#: Kinds of messages, and of unreachable parts.
+KINDS = ("begin", "changes", "lost", "state")
+AWAY = ("posd", "stream")
+
+
+def _none_of(names: tuple[str, ...]) -> Counter[str]:
+    return Counter(dict.fromkeys(names, 0))
+
+
+@dataclass(slots=True)
+class RelayCounters:
+    """Counts since the start of the process; times in seconds since 1970."""
+
+    started: float = field(default_factory=time.time)
+    connected: bool = False
+    messages: Counter[str] = field(default_factory=lambda: _none_of(KINDS))
+    changes: int = 0
+    bytes: int = 0
+    lost: int = 0
+    overtaken: int = 0
+    failures: Counter[str] = field(default_factory=lambda: _none_of(AWAY))
+    waiting: int | None = None
+    state_at: float | None = None
+
+    async def text(self) -> str:
+        """Return all metrics as text."""
+        return render(FAMILIES, self._all())
+
+    def _all(self) -> Iterator[Samples]:
+        yield "posd_relay_build_info", [((__version__,), 1)]
+        yield "posd_relay_connected", [((), self.connected)]
+        yield "posd_relay_messages_total", [((kind,), count) for kind, count in self.messages.items()]
+        yield "posd_relay_changes_total", [((), self.changes)]
+        yield "posd_relay_bytes_total", [((), self.bytes)]
+        yield "posd_relay_lost_changes_total", [((), self.lost)]
+        yield "posd_relay_overtaken_total", [((), self.overtaken)]
+        yield "posd_relay_failures_total", [((away,), count) for away, count in self.failures.items()]
+        if self.waiting is not None:
+            yield "posd_relay_waiting_changes", [((), self.waiting)]
+        if self.state_at is not None:
+            yield "posd_relay_state_timestamp_seconds", [((), round(self.state_at, 2))]
+        yield from process_values("posd_relay", self.started, output.writer.dropped)
+
 
 log = structlog.get_logger("posd.relay")
 
@@ -316,3 +388,43 @@ class Relay:
                 await asyncio.sleep(LINGER_SECONDS)
         except TimeoutError:
             pass
+
+
+# The relay as a process: until a signal, or once.
+
+EXIT_DONE = 0
+EXIT_REFUSED = 1
+EXIT_CONFIGURATION = 2
+EXIT_UNREACHABLE = 3
+
+
+def run(config: Config, lane: str, *, once: bool, restart_at: int | None, begin: bool) -> int:
+    """Run the relay of a lane; return the exit code. `restart_at` and `begin` as in `Relay`."""
+    return process.run(
+        _run(config, LaneIdentity(config.merchant.id, lane), once, restart_at, begin), config.logging.level
+    )
+
+
+async def _run(config: Config, lane: LaneIdentity, once: bool, restart_at: int | None, begin: bool) -> int:
+    feed = FeedClient(config.local_api.feed_socket, limit=config.relay.batch, metadata=config.relay.metadata)
+    relay = Relay(config.relay, lane, feed, restart_at, begin)
+    try:
+        if once:
+            await relay.once()
+        else:
+            async with scrape.served(config.relay.metrics_listen, relay.counts.text):
+                await relay.run()
+    except asyncio.CancelledError:  # cancelled by a signal
+        log.info("relay.stopped")
+    except RelayStopped as error:
+        log.error("relay.refused", error=str(error), detail=error.todo)  # noqa: TRY400 - it is the whole story
+        return EXIT_REFUSED
+    except ServerTooOld as error:
+        log.error("relay.refused", error=str(error), detail="Upgrade the servers, or use one alone")  # noqa: TRY400
+        return EXIT_CONFIGURATION
+    except (StreamAway, Unreachable, Problem) as error:
+        log.error("relay.away", error=str(error), detail=getattr(error, "todo", None))  # noqa: TRY400
+        return EXIT_UNREACHABLE
+    finally:
+        await feed.close()
+    return EXIT_DONE

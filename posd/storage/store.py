@@ -13,14 +13,11 @@ from typing import TypeVar
 import aiosqlite
 
 from posd.base.clocks import wall
-from posd.storage import folder
 from posd.storage.changes import Hub
 from posd.storage.connection import connect_reader, lock, lock_file, make_database
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.folder import Told
 from posd.storage.writer import (
     DatabaseWriter,
-    WriteTransaction,
     broken,
     connect,
     run_on_db_thread,
@@ -37,7 +34,10 @@ class Store:
         self, path: Path, writer: DatabaseWriter, reader: aiosqlite.Connection, hub: Hub, locks: Sequence[int]
     ) -> None:
         self._path = path
-        self._writer = writer
+        self.writer = writer
+        #: See `DatabaseWriter`.
+        self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
+        self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
         self._near: sqlite3.Connection | None = None  # for look-ups; opened by the first
         self._locks = locks
@@ -63,35 +63,10 @@ class Store:
             raise
         return cls(path, writer, reader, hub, held)
 
-    async def write(self, function: Callable[[WriteTransaction], T]) -> T:
-        """Run a function in the next COMMIT (see Writer.write)."""
-        return await self._writer.write(function)
-
-    async def ride(self, function: Callable[[WriteTransaction], T]) -> T:
-        """Run a function in the next COMMIT of another write (see Writer.ride)."""
-        return await self._writer.ride(function)
-
-    async def alive(self) -> None:
-        """Return once the committing thread has replied. Raise StorageUnavailable if it has ended."""
-        await self._writer.alive()
-
-    async def watch(self, told: Told = folder.told) -> None:
-        """Check the place of the files regularly (see Writer.watch)."""
-        await self._writer.watch(told)
-
-    def check_placed(self) -> None:
-        """Raise StorageUnavailable if the path names other files than the open ones (see `open_files`)."""
-        self._writer.check_placed()
-
     @property
     def write_error(self) -> str | None:
         """Error of the newest commit, None if it succeeded."""
-        return self._writer.error if self._writer.running else "the writer has ended; restart posd"
-
-    @property
-    def writer(self) -> DatabaseWriter:
-        """The writer, for its measurements."""
-        return self._writer
+        return self.writer.error if self.writer.running else "the writer has ended; restart posd"
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on one consistent state of the database, in the caller's context. Raise StorageUnavailable."""
@@ -101,7 +76,7 @@ class Store:
         try:
             return await run_on_db_thread(reader, partial(copy_context().run, _snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
-            self._writer.damage.tell(error)
+            self.writer.damage.tell(error)
             if broken(error):
                 await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
@@ -128,7 +103,7 @@ class Store:
             finally:
                 await reader.close()
         except sqlite3.DatabaseError as error:
-            self._writer.damage.tell(error)
+            self.writer.damage.tell(error)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
         return None
 
@@ -149,10 +124,6 @@ class Store:
                 self._near.close()
                 self._near = None
         return await self.read(function)  # waits for the lock, and raises the error
-
-    async def empty_log(self) -> bool:
-        """Write back and empty the log (see Writer.empty_log)."""
-        return await self._writer.empty_log()
 
     async def release_memory(self) -> None:
         """Free the page caches of the connections; the system caches the file as well. Raise as `write` and `read`."""
@@ -182,7 +153,7 @@ class Store:
             if self._near is not None:
                 self._near.close()
             await self._reader.close()  # first: the last connection to close removes the WAL, if it can write
-        await self._writer.close()
+        await self.writer.close()
         _give_up(self._locks)
 
 

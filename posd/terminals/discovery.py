@@ -21,10 +21,10 @@ from zeroconf.const import _TYPE_A, _TYPE_AAAA
 
 from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
-from posd.terminals.addresses import NOT_ANNOUNCED
 from posd.terminals.announcements import Announcement, AnnouncementRules, MalformedAnnouncement, read_announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces, InterfaceSnapshot
+from posd.terminals.location import NOT_ANNOUNCED
 
 # Interfaces for mDNS, chosen from the present ones: no I/O.
 #
@@ -125,7 +125,7 @@ class Discovery:
         #: Why mDNS does not run, or not everywhere, in words; else None.
         self.trouble: str | None = "it has not started yet"
         interfaces.listen(self._wake.set)
-        fleet.addresses.expect_announcements()
+        fleet.expect_announcements()
 
     @property
     def running(self) -> bool:
@@ -158,7 +158,7 @@ class Discovery:
                 await zeroconf.zeroconf.async_wait_for_start()
             zeroconf.zeroconf.async_add_listener(records, None)
             browser = Browser(zeroconf.zeroconf, list(self._config.service_types), handlers=[self._on_change])
-            self._fleet.addresses.expect_announcements()
+            self._fleet.expect_announcements()
             log.info("discovery.started", service_types=list(self._config.service_types), interfaces=names(selection))
             while select(self._interfaces.state, self._config.interfaces) == selection and not records.too_many:
                 await self._changed(None)
@@ -167,7 +167,7 @@ class Discovery:
             for task in self._resolving.values():
                 task.cancel()
             await closed(browser, zeroconf)
-        self._fleet.addresses.mark_stale()
+        self._fleet.mark_stale()
         if records.too_many:
             self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
             await asyncio.sleep(RETRY_SECONDS)
@@ -182,7 +182,7 @@ class Discovery:
     def _say(self, trouble: str | None) -> None:
         """Set the trouble of mDNS; log each new one once."""
         self.trouble = trouble
-        self._fleet.addresses.no_address = NOT_ANNOUNCED if trouble is None else trouble
+        self._fleet.state.no_address = NOT_ANNOUNCED if trouble is None else trouble
         if trouble is not None and trouble != self._told:
             log.warning(
                 "discovery.unavailable",
@@ -198,7 +198,7 @@ class Discovery:
         if key in self._resolving:
             self._resolving.pop(key).cancel()  # its result is outdated
         if state_change is ServiceStateChange.Removed:
-            gone = self._fleet.addresses.withdraw(key)
+            gone = self._fleet.withdraw(key)
             if gone is not None and gone.serial in self._fleet:
                 (log.info if self._worth_a_line(gone.serial) else log.debug)(
                     "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
@@ -251,7 +251,7 @@ class Discovery:
         except MalformedAnnouncement as error:
             self._ignore(str(error))
             return 0
-        if self._fleet.addresses.announce(found):
+        if self._fleet.announce(found):
             in_fleet = found.serial in self._fleet
             (log.info if in_fleet and self._worth_a_line(found.serial) else log.debug)(
                 "discovery.found", terminal=found.serial, host=found.hosts[0], port=found.port, in_fleet=in_fleet

@@ -7,8 +7,8 @@ from functools import partial
 import msgspec
 
 from posd.base.clocks import monotonic
-from posd.terminals.addresses import AddressChange
 from posd.terminals.fleet import Fleet
+from posd.terminals.location import AddressChange
 
 # Times of probes, from the state of a terminal: no I/O.
 #
@@ -115,15 +115,17 @@ class Liveness:
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(MAX_LOOKS)
         self._running = False
-        self._fit()
-        fleet.addresses.on_news = self._take
-        fleet.on_change = self._fit
+        fleet.listen(self._heard, AddressChange.HEARD)
+        fleet.listen(self._wanted, AddressChange.WANTED)
+        fleet.listen(self._reached, AddressChange.REACHED)
+        fleet.listen(self._missed, AddressChange.MISSED)
+        fleet.listen(self.changed, AddressChange.CHANGED, AddressChange.OPENED)
 
     async def run(self) -> None:
         """Probe the terminals that are due, until cancelled."""
         self._running = True
         try:
-            for serial in self._pulses:
+            for serial in self._fleet.serials:
                 self.changed(serial)
             await asyncio.Event().wait()
         finally:
@@ -147,26 +149,22 @@ class Liveness:
             timer.cancel()
         self._timers[serial] = asyncio.get_running_loop().call_at(at, self._ended, serial)
 
-    def _fit(self) -> None:
-        """Create the state of each new terminal of the fleet; drop that of removed ones."""
-        start = monotonic() - SPACING_SECONDS
-        serials = self._fleet.serials
-        pauses = {serial: self._pause() for serial in serials}
-        self._pulses = {serial: self._pulses.get(serial, ProbeState(start)) for serial in serials}
-        self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
-        for serial in serials:
-            self.changed(serial)
-
     def _pause(self) -> float:
         return self._seconds * (1 - SPREAD * self._chance())
 
+    def _state(self, serial: str) -> ProbeState:
+        """Return the state of a terminal; a new one is probed without delay."""
+        if serial not in self._pulses:
+            self._pulses[serial], self._every[serial] = ProbeState(monotonic() - SPACING_SECONDS), self._pause()
+        return self._pulses[serial]
+
     def _due(self, serial: str) -> float | None:
         """Return the time of a terminal's next probe, or None if it has no device on this network or no reason."""
-        item, addresses = self._pulses.get(serial), self._fleet.addresses
-        if item is None or not addresses.can_be_looked_at(serial):
+        terminal = self._fleet.get(serial)
+        if terminal is None or not terminal.can_be_probed:
             return None
-        contested = addresses.conflict(serial) is not None
-        return due(item, busy=self._busy(serial), every=self._every[serial], contested=contested)
+        state, contested = self._state(serial), terminal.conflict is not None
+        return due(state, busy=self._busy(serial), every=self._every[serial], contested=contested)
 
     def _ended(self, serial: str) -> None:
         """Probe a terminal whose timer has ended, if the probe is still due."""
@@ -182,25 +180,25 @@ class Liveness:
 
     async def _look(self, serial: str) -> None:
         async with self._turns:
-            await self._fleet.addresses.check(serial)
+            await self._fleet.of(serial).check()
 
     def _looked(self, serial: str, _look: "asyncio.Task[None]") -> None:
         del self._looks[serial]
         self.changed(serial)
 
-    def _take(self, serial: str, news: AddressChange) -> None:
-        """Apply news of a terminal from the fleet, on the loop."""
-        item = self._pulses.get(serial)
-        if item is None:  # a probe of a terminal that has left the fleet
-            return
-        match news:
-            case AddressChange.HEARD:
-                self._pulses[serial] = heard(item, monotonic())
-                return  # this only postpones the next probe
-            case AddressChange.WANTED:
-                self._pulses[serial] = probe_now(item)
-            case AddressChange.REACHED | AddressChange.MISSED:
-                self._pulses[serial] = looked(item, monotonic(), reached=news is AddressChange.REACHED)
-            case AddressChange.CHANGED:
-                pass
+    # News of a terminal from the fleet, on the loop.
+
+    def _heard(self, serial: str) -> None:
+        self._pulses[serial] = heard(self._state(serial), monotonic())  # this only postpones the next probe
+
+    def _wanted(self, serial: str) -> None:
+        self._pulses[serial] = probe_now(self._state(serial))
+        self.changed(serial)
+
+    def _reached(self, serial: str) -> None:
+        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=True)
+        self.changed(serial)
+
+    def _missed(self, serial: str) -> None:
+        self._pulses[serial] = looked(self._state(serial), monotonic(), reached=False)
         self.changed(serial)

@@ -9,51 +9,45 @@ imported at first use. The daemon never uses it.
 
 from typing import TYPE_CHECKING, Any
 
-from posd.tls.files import PUBLIC_CA, SubjectError, TlsError, TlsFiles, ca_for_terminals, files, given, publish_ca
-from posd.tls.required_names import (
-    HOST_NAME,
+from posd.tls.check import (
     RENEWAL_DAYS,
     CertificateInfo,
     Subjects,
+    Validity,
     called_as,
-    following_from,
     local_addresses,
     local_names,
     missing,
     renewal_reasons,
     server_hostname,
 )
+from posd.tls.files import PUBLIC_CA, SubjectError, TlsError, TlsFiles, ca_for_terminals, files, publish_ca
 from posd.tls.served import (
-    CertificateExpired,
-    CertificateNotYetValid,
+    OutsideDates,
     ServingContext,
     load,
     new_ca_signs_from,
-    server_context,
 )
 
 if TYPE_CHECKING:
     from posd.tls.issue import describe, describe_der, init, renew
 
 __all__ = [
-    "HOST_NAME",
     "PUBLIC_CA",
     "RENEWAL_DAYS",
-    "CertificateExpired",
     "CertificateInfo",
-    "CertificateNotYetValid",
+    "OutsideDates",
     "ServingContext",
     "SubjectError",
     "Subjects",
     "TlsError",
     "TlsFiles",
+    "Validity",
     "ca_for_terminals",
     "called_as",
     "describe",
     "describe_der",
     "files",
-    "following_from",
-    "given",
     "init",
     "load",
     "local_addresses",
@@ -63,7 +57,6 @@ __all__ = [
     "publish_ca",
     "renew",
     "renewal_reasons",
-    "server_context",
     "server_hostname",
 ]
 

@@ -29,8 +29,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from posd.base.files import replace
 from posd.base.times import released
+from posd.tls.check import RENEWAL_DAYS, Subjects
 from posd.tls.files import TlsError, TlsFiles, fingerprint, there
-from posd.tls.required_names import RENEWAL_DAYS, Subjects
 
 #: Lifetime of a CA, which bounds the use of a stolen key. The operator installs the new CA on the terminals within the
 #: overlap.

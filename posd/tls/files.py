@@ -12,7 +12,7 @@ import msgspec
 
 from posd.base.files import LockHeld, replace
 from posd.base.files import lock as lock_file
-from posd.tls.required_names import Subjects
+from posd.tls.check import Subjects
 
 #: Cure for an unusable file or pair.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"

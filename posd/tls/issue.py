@@ -21,6 +21,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from posd.base.files import replace
 from posd.tls import authority, served
 from posd.tls.authority import BACKDATED, MAX_COMMON_NAME, OVERLAP_DAYS, Authority, Issuer, key_pem, pem
+from posd.tls.check import (
+    HOST_NAME,
+    RENEWAL_DAYS,
+    CertificateInfo,
+    Subjects,
+    Validity,
+    is_address,
+    local_addresses,
+    local_names,
+    missing,
+)
 from posd.tls.files import (
     CURE,
     SubjectError,
@@ -33,17 +44,6 @@ from posd.tls.files import (
     there,
     write_given,
     writing,
-)
-from posd.tls.required_names import (
-    HOST_NAME,
-    RENEWAL_DAYS,
-    CertificateInfo,
-    Subjects,
-    following_from,
-    is_address,
-    local_addresses,
-    local_names,
-    missing,
 )
 
 #: Lifetime of a server certificate: strict clients accept 398 days; one day of margin.
@@ -299,18 +299,13 @@ class CertificateReport:
     ca: CertificateInfo | None
     findings: tuple[Finding, ...] = field(default=())
 
-    @property
-    def well(self) -> bool:
-        """Whether nothing has to be done."""
-        return all(finding.level == "ok" for finding in self.findings)
-
 
 def report(
     certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime
 ) -> CertificateReport:
     """Check the configured pair of the daemon, and the CA and key of `own` (None: the shop's own PKI).
 
-    `wanted`: names by which terminals call this machine (`required_names.called_as`). Blocking. Raise TlsError without
+    `wanted`: names by which terminals call this machine (`check.called_as`). Blocking. Raise TlsError without
     access.
     """
     if own is not None and not (there(certificate) or there(own.ca_certificate)):
@@ -353,12 +348,11 @@ def _certificate(info: CertificateInfo, own: TlsFiles | None, wanted: Subjects, 
 
 def _end(what: str, info: CertificateInfo, now: datetime, soon: int, cure: str) -> Finding:
     """Return the finding about an end; `soon`: days before it from which something has to be done."""
-    days = info.days_left(now)
-    if days < 0:
+    validity = info.validity(now, soon)
+    if validity is Validity.EXPIRED:
         return Finding("failure", what, f"has ended on {info.not_after:%Y-%m-%d}", cure)
-    if days < soon:
-        return Finding("warning", what, f"ends in {days} days", cure)
-    return Finding("ok", what, f"ends in {days} days")
+    words = f"ends in {info.days_left(now)} days"
+    return Finding("warning", what, words, cure) if validity is Validity.ENDS else Finding("ok", what, words)
 
 
 def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
@@ -398,7 +392,7 @@ def _authority(certificate: Path, ca: CertificateInfo | None, own: TlsFiles, now
         )
         return
     if there(own.next_ca_certificate):
-        words = f"a new CA waits: it signs from {following_from(ca):%Y-%m-%d} on, and terminals without it then refuse"
+        words = f"a new CA waits: it signs from {ca.next_ca_from:%Y-%m-%d} on, and terminals without it then refuse"
         cure = "put it on every terminal (posd tls ca > ca.crt); once all have it: posd tls renew --end-old-ca"
         yield Finding("warning", "new CA", words, cure)
     elif not authority.is_limited(x509.load_pem_x509_certificate(own.ca_certificate.read_bytes())):

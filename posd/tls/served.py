@@ -12,27 +12,27 @@ import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from posd.base import tls_contexts
+from posd.tls.check import RENEWAL_DAYS, CertificateInfo, Validity, canonical
 from posd.tls.files import CURE, TlsError, TlsFiles, read
-from posd.tls.required_names import RENEWAL_DAYS, CertificateInfo, canonical
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 #: Abbreviations of RFC 4514 for OpenSSL's names.
 _SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
 
 
-class CertificateExpired(TlsError):
-    """Certificate that has ended."""
+class OutsideDates(TlsError):
+    """Certificate that has ended, or is from the future."""
 
-
-class CertificateNotYetValid(TlsError):
-    """Certificate of a later time: made under a fast clock, or the present clock is slow."""
+    def __init__(self, words: str, validity: Validity) -> None:
+        super().__init__(words)
+        self.validity = validity
 
 
 class ServingContext(msgspec.Struct, frozen=True):
@@ -42,16 +42,11 @@ class ServingContext(msgspec.Struct, frozen=True):
     info: CertificateInfo
 
 
-def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
-    """Return the context of `load`, valid now. Raise TlsError."""
-    return load(certificate, private_key, datetime.now(UTC)).context
-
-
 def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingContext:
     """Load a certificate with its key into a new server context (TLS 1.2 or newer, HTTP/1.1 by ALPN), and test it.
 
     Raise TlsError if a file is missing or unreadable, the two do not match, or the certificate is not for servers.
-    Raise CertificateExpired or CertificateNotYetValid if it is not valid at `at` (None: dates are not checked).
+    Raise OutsideDates if it is not valid at `at` (None: dates are not checked).
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -79,16 +74,15 @@ def load(certificate: Path, private_key: Path, at: datetime | None) -> ServingCo
 
 
 def _judge(info: CertificateInfo, certificate: Path, at: datetime) -> None:
-    """Raise CertificateExpired or CertificateNotYetValid if a certificate is not valid at that moment."""
-    day = at.date().isoformat()
-    if at > info.not_after:
-        raise CertificateExpired(
-            f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid pair "
-            "of the shop's own PKI there"
-        )
-    if at < info.not_before:
-        reason = f"is not valid yet (today is {day}; is the clock of this machine right?)"
-        raise CertificateNotYetValid(f"certificate {certificate}: {reason}; {CURE}")
+    """Raise OutsideDates if a certificate is not valid at that moment."""
+    day, validity = at.date().isoformat(), info.validity(at)
+    words = {
+        Validity.EXPIRED: f"has expired (today is {day}); renew it (posd tls renew), or put a valid pair of the shop's "
+        "own PKI there",
+        Validity.FUTURE: f"is not valid yet (today is {day}; is the clock of this machine right?); {CURE}",
+    }
+    if validity in words:
+        raise OutsideDates(f"certificate {certificate}: {words[validity]}", validity)
 
 
 def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:

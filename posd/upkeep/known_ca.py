@@ -95,11 +95,10 @@ class KnownCa:
 
     def _look_at_files(self, found: KnownFingerprints | None) -> tuple[str | None, KnownFingerprints | None]:
         """Return the trouble with the CA, and the CA that may become the known one."""
-        made = self._made
-        present = fingerprint(made.ca_certificate)
-        if (words := lost(found, made)) is not None or present is None:
+        present = fingerprint(self._made.ca_certificate)
+        if (words := lost(found, self._made)) is not None or present is None:
             return words, None
-        return None, KnownFingerprints(present, fingerprint(made.next_ca_certificate))
+        return None, KnownFingerprints(present, fingerprint(self._made.next_ca_certificate))
 
 
 def _record(unit: WriteTransaction, at: str, new: KnownFingerprints) -> None:

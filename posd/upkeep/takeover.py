@@ -20,13 +20,14 @@ from posd.base.times import iso
 from posd.payments import journal, reprocess
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight, Rederived, begin, move, note, record
+from posd.payments.record import Rederived, begin, move, note, record
 from posd.payments.wire import read_event
 from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
 from posd.printing.model import PrintJob
 from posd.records.entries import TakenOver
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import database_id
 from posd.storage.connection import connect_reader

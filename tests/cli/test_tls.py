@@ -240,7 +240,7 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
     assert set(old.names) <= set(new.names)
     assert set(new.addresses) == {*old.addresses, *tls.local_addresses()}
     assert stat.S_IMODE(made.private_key.stat().st_mode) == 0o600
-    tls.server_context(made.certificate, made.private_key)
+    tls.load(made.certificate, made.private_key, None)
 
 
 def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does_not(config: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from posd.client.amounts import MEMBERS, check_amount
+from posd.client.calls import MEMBERS, check_amount
 from posd.client.documents import encode
 from posd.payments import amounts
 from posd.payments.request import read_start

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from posd.collect.collector import Collector
-from posd.collect.metrics import CollectorCounters
+from posd.collect.collector import Collector, CollectorCounters
 from posd.config import load
 from tests.cli.processes import Done, posd
 from tests.collect.hostile import HostileLanes, Sent

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psycopg
 
-from posd.collect import metrics, questions
+from posd.collect import collector as metrics
+from posd.collect import questions
 from posd.collect.store import CollectorStore, parsed
 from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
@@ -122,6 +123,6 @@ async def test_no_lane_makes_up_a_word() -> None:
     assert fleet.health == {"ok": 0, "degraded": 0, "failing": 0, "unreachable": 0, "other": 1}
     assert fleet.attention["other"] == codes["made_up"]
     assert fleet.attention["in_doubt"] == codes["in_doubt"]
-    text = metrics.text(metrics.CollectorCounters(), None, fleet)
+    text = metrics.metrics_text(metrics.CollectorCounters(), None, fleet)
     assert "evil" not in text
     assert "made_up" not in text

@@ -66,7 +66,7 @@ async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed:
         wire = Relay(wire_socket, own, "127.0.0.1", int(terminal.base_url.rsplit(":", 1)[1]))
         trust = create_default_context(cafile=str(made.ca_certificate))
         callbacks = Relay(
-            callbacks_socket, tls.server_context(made.certificate, made.private_key), "127.0.0.1", port, trust
+            callbacks_socket, tls.load(made.certificate, made.private_key, None).context, "127.0.0.1", port, trust
         )
         parts.push_async_callback(callbacks.stop)
         parts.push_async_callback(wire.stop)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from posd.api.metrics import FAMILIES
-from posd.collect import metrics as collector
+from posd.collect import collector
 from posd.collect.questions import FleetSummary
-from posd.relay.metrics import RelayCounters
+from posd.relay.relay import RelayCounters
 from tests.e2e.test_metrics import families
 from tests.e2e.test_reload import reloaded
 from tests.support.daemon import running
@@ -60,7 +60,7 @@ def answers(series: dict[str, str], label: str, kind: str, words: list[str], alt
 async def test_every_rule_has_its_series_from_the_first_scrape_on(tmp_path: Path) -> None:
     async with running(tmp_path, '[[terminals]]\nserial = "SN-1"\n') as posd:
         daemon = await families(posd)
-    office = await RelayCounters().text() + collector.text(
+    office = await RelayCounters().text() + collector.metrics_text(
         collector.CollectorCounters(), 0, FleetSummary(0, 0, 0, 0, 0, 0, 0, 0, {}, {})
     )
     missing = {

@@ -36,8 +36,7 @@ MAY = {
     "posd.storage.open_files": "it is compared with the time of a folder, which is the kernel's",
     "posd.terminals.interfaces": "the network itself",
     "posd.tls.authority": "the command line's alone",
-    "posd.tls.required_names": "the network itself",
-    "posd.tls.served": "a short form that the daemon does not use",
+    "posd.tls.check": "the network itself",
 }
 #: Folders and files that are no part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")

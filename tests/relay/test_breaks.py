@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from posd.config.schema import RelayConfig
-from posd.relay.credentials import read
-from posd.relay.stream import StreamAway, connected
+from posd.relay.stream import StreamAway, connected, read_credentials
 from tests.cli.processes import posd
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
@@ -258,7 +257,7 @@ async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) ->
         f"operator: {token(operator, names[operator], names[operator], 'operator')}\nsystem_account: {names[system]}\n"
         f"resolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
     )
-    found = read(credentials)
+    found = read_credentials(credentials)
     options = {"user_jwt_cb": found.jwt.encode, "signature_cb": found.sign}
     async with nats_server(tmp_path, more, options=options) as server:
         await server.make_stream()

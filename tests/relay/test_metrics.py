@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from posd.relay import metrics, scrape
+from posd.relay import relay as metrics
+from posd.relay import scrape
 from posd.relay.messages import encode
 from tests.relay.lane import Lane, sent
 from tests.relay.nats_server import NatsServer, nats_server

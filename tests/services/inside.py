@@ -15,14 +15,15 @@ from structlog.typing import EventDict
 from posd.config import load
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight
 from posd.payments.start import Payments
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.start import Printing
 from posd.printing.turns import PrintTurns
 from posd.records.callback_urls import CallbackUrls
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
@@ -65,7 +66,7 @@ class Inside:
         """Let the terminal be at one of its ports alone."""
         number = int(self.terminal.base_urls[port].rsplit(":", 1)[1])
         at = "2026-01-02T03:04:05.000Z"
-        self.fleet.addresses.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
+        self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
 
     async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
         """Let a till print behind one that is being sent; return its call when its intent is on the disk."""
@@ -106,11 +107,12 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
-        fleet, outstanding, turns = Fleet(config.terminals, config.profiles), CallsInFlight(), PrintTurns()
+        fleet, turns = Fleet(config.terminals, config.profiles), PrintTurns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, urls, outstanding, UTC, now)
-        aborts = Aborts(store, fleet, outstanding, now)
-        printing = Printing(store, fleet, urls, turns, now)
+        parts = ServiceParts(store, fleet, now)
+        payments = Payments(parts, urls, UTC, ApprovalChecks("", lambda: True))
+        aborts = Aborts(parts)
+        printing = Printing(parts, urls, turns)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
         inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, turns, printing, foreign)
         if announced:

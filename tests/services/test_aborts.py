@@ -14,10 +14,11 @@ from posd.base.problems import Problem
 from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.inbox import Inbox
-from posd.payments.record import CallsInFlight
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -38,10 +39,11 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
-        payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
-        inbox = Inbox(store, fleet, "", outstanding, now)
-        aborts = Aborts(store, fleet, outstanding, now)
+        fleet = Fleet(config.terminals, config.profiles)
+        parts, checks = ServiceParts(store, fleet, now), ApprovalChecks("", lambda: True)
+        payments = Payments(parts, CallbackUrls((b"k" * 32,), "", 1), UTC, checks)
+        inbox = Inbox(parts, "", checks)
+        aborts = Aborts(parts)
         await payments.start(identity, BODY)
         asked = await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer")
         assert asked.result.status == 200
@@ -57,7 +59,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
                 inbox.receive(identity, body(identity, "APPROVAL", "APPROVAL_REQUESTED"), "peer")
             )
             await asyncio.sleep(0)
-            assert len(store._writer._waiting) == 2
+            assert len(store.writer._waiting) == 2
             other.execute("ROLLBACK")
         assert await busy
         assert (await final).result.status == 200

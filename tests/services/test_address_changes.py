@@ -16,11 +16,13 @@ from structlog.typing import EventDict
 from posd.payments import journal, record, rows
 from posd.payments.address_changes import AddressChanges
 from posd.payments.model import AttentionCode, Result, Transaction
-from posd.payments.record import CallsInFlight, Recorded, begin, move
+from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight, ServiceParts
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange
+from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 
 #: An address of every machine, and one of none (RFC 5737).
@@ -89,8 +91,9 @@ async def world(home: Path) -> AsyncIterator[World]:
     news = asyncio.Event()
     store.hub.listen(lambda _changes: news.set(), RecordedChange)
     store.hub.listen_later(record.tell, record.TransactionChanged)
+    interfaces = Interfaces()
     try:
-        yield World(home, store, AddressChanges(store, Interfaces(), CallsInFlight(), now), news)
+        yield World(home, store, AddressChanges(ServiceParts(store, Fleet(()), now), interfaces), news)
     finally:
         await store.close()
 

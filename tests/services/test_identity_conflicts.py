@@ -8,11 +8,13 @@ from pathlib import Path
 from posd.base.times import iso
 from posd.config import load
 from posd.payments.identity_conflicts import IdentityConflicts
-from posd.payments.record import CallsInFlight
-from posd.records import terminal_addresses
+from posd.payments.record import TransactionChanged
+from posd.records import terminals
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
+from posd.terminals.location import AddressChange
 from tests.support.daemon import toml
 
 SERIAL, OTHER, URL = "SN-1", "SN-2", "https://127.0.0.1:6869"
@@ -27,17 +29,19 @@ async def test_what_a_device_says_while_its_last_word_is_written_is_written_too(
     config = load(tmp_path / "config.toml")
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     fleet, trusted = Fleet(config.terminals, config.profiles), Trusted(URL, Proof.NONE, iso(now()))
-    await store.write(partial(terminal_addresses.put, terminal=SERIAL, trusted=trusted))
-    fleet.addresses.remember({SERIAL: trusted})
-    conflicts = IdentityConflicts(store, fleet, CallsInFlight(), now)
+    await store.write(partial(terminals.put, terminal=SERIAL, trusted=trusted))
+    fleet.remember({SERIAL: trusted}, {})
+    conflicts = IdentityConflicts(ServiceParts(store, fleet, now))
+    fleet.listen(conflicts.probed, AddressChange.PROBED)
+    store.hub.listen(conflicts.changed, TransactionChanged)
 
     marking = asyncio.create_task(conflicts.run())
     await store.read(lambda _db: None)  # what is open was read before, by the same connection
-    fleet.addresses.record_other_identity(SERIAL, URL, OTHER)
+    fleet.of(SERIAL).record_other_identity(URL, OTHER)
     await asyncio.sleep(0)  # its word is on its way to the disk
-    await store.write(lambda _unit: fleet.addresses.record_other_identity(SERIAL, URL, None))
+    await store.write(lambda _unit: fleet.of(SERIAL).record_other_identity(URL, None))
     async with asyncio.timeout(10):
-        while (await store.read(terminal_addresses.read))[SERIAL].other_serial is not None:
+        while (await store.read(terminals.trusted_ones))[SERIAL].other_serial is not None:
             await store.write(lambda _unit: None)
     marking.cancel()
     await asyncio.wait({marking})

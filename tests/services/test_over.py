@@ -19,14 +19,14 @@ from posd.payments.decide import Operators
 from posd.payments.entries import Resolved
 from posd.payments.inbox import Inbox
 from posd.payments.model import Result
-from posd.payments.record import CallsInFlight
 from posd.payments.start import Payments
 from posd.printing.inbox import PrintInbox
 from posd.printing.start import Printing
 from posd.printing.turns import PrintTurns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.inbox import CallbackReceipt
-from posd.records.quotas import Quotas, sender
+from posd.records.quotas import sender
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -60,7 +60,7 @@ class World:
 
     @property
     def last_seen(self) -> str | None:
-        return self.fleet.document(self.terminal.serial, {}).last_seen
+        return self.fleet.of(self.terminal.serial).last_seen
 
 
 @pytest.fixture
@@ -69,17 +69,18 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding, quotas = Fleet(config.terminals, config.profiles), CallsInFlight(), Quotas()
+        fleet = Fleet(config.terminals, config.profiles)
+        parts = ServiceParts(store, fleet, now)
         urls, approval_checks = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
         yield World(
             terminal,
             store,
             fleet,
-            Inbox(store, fleet, "", outstanding, now, quotas=quotas, approval_checks=approval_checks),
-            Payments(store, fleet, urls, outstanding, UTC, now),
-            Operators(store, fleet, outstanding, now, lambda: None),
-            Printing(store, fleet, urls, PrintTurns(), now),
-            PrintInbox(store, fleet, now, quotas=quotas),
+            Inbox(parts, "", approval_checks),
+            Payments(parts, urls, UTC, approval_checks),
+            Operators(parts),
+            Printing(parts, urls, PrintTurns()),
+            PrintInbox(parts),
             approval_checks,
         )
         await store.close()

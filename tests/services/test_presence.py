@@ -16,8 +16,9 @@ from posd.daemon import presence
 from posd.daemon.downtime import Absence, DowntimeCause
 from posd.daemon.presence import BEAT_SECONDS, Presence, PresenceClock
 from posd.payments.model import OperationType, Outcome, Result, Transaction
-from posd.payments.record import CallsInFlight, Recorded, begin, move
+from posd.payments.record import Recorded, TransactionChanged, begin, move
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.storage.store import Store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -50,6 +51,7 @@ class Machine:
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
         clock = PresenceClock(lambda: self.wall, lambda: self.awake, lambda: self.elapsed)
         presence = Presence(store, self.alive, lambda: self.accepting, clock)
+        store.hub.listen(presence.changed, TransactionChanged)
         try:
             await presence.begin()
             yield store, presence

@@ -17,6 +17,7 @@ from posd.printing.poll import PrintPoller
 from posd.printing.schedule import CAUSED_PAUSE_SECONDS, PollLimits
 from posd.printing.turns import PrintTurns
 from posd.records.model import Phase
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -49,7 +50,9 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[PrintPoller]
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     await store.write(lambda unit: record.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profiles)
-    spooler = PrintPoller(store, fleet, PrintTurns(), PollLimits(3600, 3600, 3600), now, random.random)
+    parts = ServiceParts(store, fleet, now, chance=random.random)
+    spooler = PrintPoller(parts, PrintTurns(), PollLimits(3600, 3600, 3600))
+    store.hub.listen(spooler.changed, record.PrintJobChanged)
     try:
         yield spooler
     finally:

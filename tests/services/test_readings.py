@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from posd.base.apart import APART_BYTES, read_apart
-from posd.payments import parsed_bodies
-from posd.payments.parsed_bodies import MAX_READINGS, BodyNotParsed, EventReadings
+from posd.payments import inbox
+from posd.payments.inbox import MAX_READINGS, BodyNotParsed, EventReadings
 from posd.payments.wire import NotAnEvent, read_event
 from tests.core.scenarios import IDENTITY
 from tests.support.events import body
@@ -33,7 +33,7 @@ def counting(read: Callable[[bytes], object], seen: list[bytes]) -> Callable[[by
 
 async def test_the_same_large_bytes_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
-    monkeypatch.setattr(parsed_bodies, "read_event", counting(read_event, seen))
+    monkeypatch.setattr(inbox, "read_event", counting(read_event, seen))
     memory = EventReadings()
     assert [await memory.read(LARGE, "peer") for _ in range(3)] == [read_event(LARGE)] * 3
     assert memory.within_commit(LARGE) == read_event(LARGE)

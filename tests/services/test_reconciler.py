@@ -16,14 +16,16 @@ from structlog.testing import capture_logs
 from posd.config import load
 from posd.payments import journal
 from posd.payments.abort import Aborts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.entries import NothingHeard
 from posd.payments.model import AttentionCode
 from posd.payments.reconcile import Reconciler, ReconcileSettings
-from posd.payments.record import CallsInFlight, begin
+from posd.payments.record import TransactionChanged, begin
 from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
 from posd.payments.wire import read_event
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -48,11 +50,13 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
     (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-TEST"\n{address}'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
-    searching = Searching(store, fleet, "", outstanding, now)
-    aborts = Aborts(store, fleet, outstanding, now)
+    fleet = Fleet(config.terminals, config.profiles)
+    parts = ServiceParts(store, fleet, now, chance=random.random)
+    searching = Searching(parts, "", ApprovalChecks("", lambda: True))
+    aborts = Aborts(parts)
     settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=60, probe_with_abort=False)
-    reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
+    reconciler = Reconciler(parts, searching, aborts, settings)
+    store.hub.listen(reconciler.changed, TransactionChanged)
     identities = [str(uuid4()) for _ in range(payments)]
     for identity in identities:
         event = read_event(body(identity, "TERMINAL_ACKNOWLEDGED"))

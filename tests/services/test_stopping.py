@@ -18,7 +18,7 @@ async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path
     silent = await asyncio.start_server(lambda _reader, _writer: looked.set(), "127.0.0.1", 0)
     async with composed(tmp_path, announced=True) as inside:
         port, at = silent.sockets[0].getsockname()[1], "2026-01-02T03:04:05.000Z"
-        inside.fleet.addresses.announce(Announcement("b", inside.terminal.serial, ("127.0.0.1",), port, None, None, at))
+        inside.fleet.announce(Announcement("b", inside.terminal.serial, ("127.0.0.1",), port, None, None, at))
         await (inside.payments if what == "payments" else inside.printing).drain(0)
         starting = asyncio.create_task(
             inside.payments.start(str(uuid4()), CHARGE)
@@ -37,10 +37,9 @@ async def test_a_start_that_comes_while_posd_stops_looks_at_no_terminal(tmp_path
 
 async def test_a_stop_does_not_wait_for_a_terminal_to_be_announced(tmp_path: Path) -> None:
     async with composed(tmp_path, announced=True) as inside:
-        addresses = inside.fleet.addresses
-        addresses.withdraw("a")
-        addresses._first_until = float("inf")  # for ever, if a stop did not end it
-        choosing = asyncio.create_task(addresses.choose(inside.terminal.serial))
+        inside.fleet.withdraw("a")
+        inside.fleet.state.announced_until = float("inf")  # for ever, if a stop did not end it
+        choosing = asyncio.create_task(inside.fleet.of(inside.terminal.serial).choose())
         await asyncio.sleep(0)  # it waits from its first step on
         inside.fleet.cancel_calls()
         assert await choosing is None

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from posd.base.problems import Problem
 from posd.payments import transitions
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight, begin
+from posd.payments.record import begin
 from posd.payments.start import Payments
 from posd.payments.transitions import rebuild
 from posd.payments.wire import read_event
@@ -21,6 +22,7 @@ from posd.printing.model import PrintJob
 from posd.records import start as starting
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
+from posd.records.service import ServiceParts
 from posd.storage import connection
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk
@@ -145,10 +147,11 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
     assert inside.terminal.starts_of(identity) == 1
 
 
-def another_till(inside: Inside, **parts: Any) -> Payments:
+def another_till(inside: Inside, checks: ApprovalChecks | None = None, **parts: Any) -> Payments:
     """Return the same use case with other parts around it."""
     urls = CallbackUrls((b"k" * 32,), "", 1)
-    return Payments(inside.store, inside.fleet, urls, CallsInFlight(), UTC, **parts)
+    checks = checks or ApprovalChecks("", lambda: True)
+    return Payments(ServiceParts(inside.store, inside.fleet, **parts), urls, UTC, checks)
 
 
 async def test_no_start_is_recorded_in_a_file_that_lost_its_name_after_the_look_up(inside: Inside) -> None:
@@ -159,7 +162,9 @@ async def test_no_start_is_recorded_in_a_file_that_lost_its_name_after_the_look_
             inside.database.rename(aside)
         return ()
 
-    payments = another_till(inside, now=lambda: datetime.now(UTC), currencies=move_meanwhile)
+    checks = ApprovalChecks("", lambda: True)
+    checks.currencies = move_meanwhile
+    payments = another_till(inside, checks, now=lambda: datetime.now(UTC))
     with pytest.raises(Problem) as refused:
         await payments.start(identity, CHARGE)
     assert (refused.value.code, inside.terminal.requests) == ("storage_unavailable", [])

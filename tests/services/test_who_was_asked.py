@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -11,13 +10,15 @@ from posd.base.times import iso
 from posd.config import load
 from posd.payments import rows
 from posd.payments.abort import Aborts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.reconcile import Reconciler, ReconcileSettings
-from posd.payments.record import CallsInFlight
+from posd.payments.record import TransactionChanged
 from posd.payments.schedule import ReconcileLimits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
@@ -48,31 +49,33 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         (tmp_path / "config.toml").write_text(toml(tmp_path, CONFIRMED + entry))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
-        payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
-        searching = Searching(store, fleet, "", outstanding, now)
-        aborts = Aborts(store, fleet, outstanding, now)
+        fleet = Fleet(config.terminals, config.profiles)
+        parts, checks = ServiceParts(store, fleet, now), ApprovalChecks("", lambda: True)
+        payments = Payments(parts, CallbackUrls((b"k" * 32,), "", 1), UTC, checks)
+        searching = Searching(parts, "", checks)
+        aborts = Aborts(parts)
         settings = ReconcileSettings(ReconcileLimits(3600, 3600, 3600), settle=0, probe_with_abort=True)
-        reconciler = Reconciler(store, searching, aborts, outstanding, settings, now, random.random)
+        reconciler = Reconciler(parts, searching, aborts, settings)
+        store.hub.listen(reconciler.changed, TransactionChanged)
 
         async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:
-            fleet.addresses.announce(announced("other", other))
+            fleet.announce(announced("other", other))
             await answering(409)(request, writer)
 
         async def knows_nothing(request: Request, writer: asyncio.StreamWriter) -> None:
-            fleet.addresses.withdraw("other")
+            fleet.withdraw("other")
             await answering(200, b"[]")(request, writer)
 
         right.start, right.abort, other.search = hanging_up, nothing_runs, knows_nothing
         search = "POST /terminal/v1/transaction_search_online"
         await store.write(lambda unit: rows.remember_search(unit, SERIAL, search, str(uuid4()), iso(now())))
-        fleet.addresses.announce(announced("right", right))
+        fleet.announce(announced("right", right))
         started, _ = await payments.start(identity, BODY)
         assert (started.phase, started.sent_to) == (Phase.IN_DOUBT, right.base_url)
 
         after = started
         for _ in range(3):
-            fleet.addresses.announce(announced("other", other))
+            fleet.announce(announced("other", other))
             after = await reconciler.reconcile(identity)
         assert right.searches == []
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)

@@ -54,6 +54,6 @@ class Heard(Discovery):
         while True:
             name, info = await heard.get()
             if info is None:
-                self._fleet.addresses.withdraw(name)
+                self._fleet.withdraw(name)
             else:
                 self._take(info)

@@ -567,7 +567,7 @@ _ALL: Final = (
         Change(
             print_start.Printing._attempt,
             'crash_point("print.replied")',
-            "if isinstance(attempt, ReplyLost):\n        attempt = await self._fleet.contact.call(request)",
+            "if isinstance(attempt, ReplyLost):\n        attempt = await known.call(request)",
         ),
     ),
     Break(

@@ -14,12 +14,13 @@ from posd.payments import journal, rows
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.lifecycle import Status
 from posd.payments.model import OperationType, Transaction
-from posd.payments.record import CallsInFlight, Recorded, begin, move, record
+from posd.payments.record import Recorded, begin, move, record
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
 from posd.records.model import Phase
 from posd.records.received_callback import ReceivedCallback
+from posd.records.service import CallsInFlight
 from posd.storage.connection import open_database
 from posd.storage.writer import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied

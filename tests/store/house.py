@@ -26,13 +26,14 @@ from posd.config import Config, load
 from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.decide import Operators
 from posd.payments.entries import Entry, Unlikely, apply
 from posd.payments.inbox import Inbox
 from posd.payments.journal import Journaled, StoredEvent
 from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler, ReconcileSettings
-from posd.payments.record import CallsInFlight
+from posd.payments.record import TransactionChanged
 from posd.payments.recovery import recover
 from posd.payments.reprocess import TransactionReport, payment_records, report
 from posd.payments.schedule import ReconcileLimits
@@ -44,12 +45,11 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.quarantine import Reprocessing
 from posd.records.quotas import Quotas
+from posd.records.service import ServiceParts
 from posd.storage import changes
 from posd.storage.store import Store
 from posd.storage.writer import RecordedChange
 from posd.terminals.attempt import Attempt, NotSent, ReplyLost
-from posd.terminals.client import TerminalAccess
-from posd.terminals.contact import Contact
 from posd.terminals.fleet import Fleet
 
 SERIALS = ("SN-0", "SN-1")
@@ -122,19 +122,18 @@ class Network:
         """End a call that was held back."""
         self.held.pop(identity).set_result(attempt)
 
-    def hurry(self) -> None:
-        """End all of them as `TerminalAccess.hurry` does."""
+    busy = False
+
+    def judge_dates(self, _judged: bool) -> None:
+        """Nothing has a date here."""
+
+    def proves(self, _certificate: str | None) -> bool:
+        return False
+
+    def cancel_calls(self) -> None:
+        """End all of them as `TerminalAccess.cancel_calls` does."""
         for identity in list(self.held):
             self.reply(identity, ReplyLost("posd was stopped before the terminal answered"))
-
-
-class WiredContact(Contact):
-    """Calls whose devices are the network of the test."""
-
-    network: Network
-
-    def device(self, serial: str) -> TerminalAccess:
-        return self.network  # type: ignore[return-value]
 
 
 class WiredFleet(Fleet):
@@ -142,11 +141,8 @@ class WiredFleet(Fleet):
 
     def __init__(self, config: Config, network: Network) -> None:
         super().__init__(config.terminals, config.profiles)
-        self.contact = WiredContact(self._members, self.addresses)
-        self.contact.network = self.network = network
-
-    def hurry(self) -> None:
-        self.network.hurry()
+        for terminal in self:
+            terminal.settings.device = network  # type: ignore[assignment]
 
 
 class Clock:
@@ -166,18 +162,21 @@ class House:
     def __init__(self, home: Path, network: Network, clock: Clock, store: Store) -> None:
         config = load(home / "config.toml")
         self.home, self.network, self.clock, self.store = home, network, clock, store
-        self.outstanding = CallsInFlight()
         self.fleet = WiredFleet(config, network)
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
-        self.payments = Payments(store, self.fleet, urls, self.outstanding, UTC, clock)
-        self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
         # Each look at the limit of calls is an hour later: how much is asked for is not what is tried here.
         quotas = Quotas(clock=itertools.count(0.0, 3600.0).__next__)
-        self.aborts = Aborts(store, self.fleet, self.outstanding, clock, quotas=quotas)
-        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock, quotas=quotas)
+        self.parts = ServiceParts(store, self.fleet, clock, quotas=quotas, chance=random.random)
+        self.outstanding = self.parts.outstanding
+        checks = ApprovalChecks("", lambda: True)
+        self.payments = Payments(self.parts, urls, UTC, checks)
+        self.inbox = Inbox(self.parts, config.merchant.id, checks)
+        self.aborts = Aborts(self.parts)
+        searching = Searching(self.parts, config.merchant.id, checks)
         settings = ReconcileSettings(ReconcileLimits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
-        self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock, random.random)
-        self.operators = Operators(store, self.fleet, self.outstanding, clock, lambda: None)
+        self.reconciler = Reconciler(self.parts, searching, self.aborts, settings)
+        store.hub.listen(self.reconciler.changed, TransactionChanged)
+        self.operators = Operators(self.parts)
         self.heard: list[RecordedChange] = []
         store.hub.listen(self.heard.extend, RecordedChange)
 
@@ -192,7 +191,7 @@ class House:
 
     async def reprocess(self, merchant: str) -> TransactionReport:
         """Reprocess under a configuration with that merchant."""
-        inbox = Inbox(self.store, self.fleet, merchant, self.outstanding, self.clock)
+        inbox = Inbox(self.parts, merchant, ApprovalChecks("", lambda: True))
         done, quarantined = await Reprocessing(self.store, [payment_records(inbox, self.outstanding)]).run()
         return report(done[Channel.TRANSACTION], quarantined)
 

@@ -17,13 +17,14 @@ from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Result
-from posd.payments.record import CallsInFlight, Recorded, move
+from posd.payments.record import Recorded, move
 from posd.payments.wire import read_event
 from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
 from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.records.received_callback import ReceivedCallback
+from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.writer import WriteTransaction
 from posd.upkeep import retention_rows as retention

@@ -26,10 +26,11 @@ from posd.payments.entries import (
     apply,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
-from posd.payments.record import ALWAYS, CallsInFlight, Recorded, begin, move, record
+from posd.payments.record import ALWAYS, Recorded, begin, move, record
 from posd.payments.search_reply import SearchFailed, SearchHit, SearchMiss
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.storage import changes
 from posd.storage.errors import StaleState
 from posd.storage.store import Store

@@ -17,9 +17,10 @@ from posd.base.json_types import encode
 from posd.base.times import iso
 from posd.payments import lists
 from posd.payments.model import OperationType, Outcome, Result, Transaction
-from posd.payments.record import CallsInFlight, Recorded, begin, move
+from posd.payments.record import Recorded, begin, move
 from posd.records import pages
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.storage.connection import migrate
 from posd.storage.writer import WriteTransaction
 from tests.store.test_transactions import NOW, starting

@@ -52,7 +52,9 @@ async def change(store: Store, count: int) -> None:
 
 @contextmanager
 def running(store: Store) -> Iterator[None]:
-    task = asyncio.create_task(MemoryTrimmer(store).run())
+    trimmer = MemoryTrimmer(store)
+    store.hub.listen(trimmer.changed, RecordedChange)
+    task = asyncio.create_task(trimmer.run())
     try:
         yield
     finally:
@@ -73,6 +75,7 @@ async def test_memory_is_given_back_in_a_pause_after_many_changes(store: Store) 
 
 async def test_it_waits_for_many_changes(store: Store) -> None:
     held = MemoryTrimmer(store)
+    store.hub.listen(held.changed, RecordedChange)
     await change(store, MANY - 1)
     assert not held._many.is_set()
     await change(store, 1)

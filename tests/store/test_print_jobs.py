@@ -37,6 +37,7 @@ from posd.printing.reprocess import report as reported
 from posd.printing.wire import NoAnswer, PollAnswered
 from posd.records import pages
 from posd.records.quarantine import Reprocessing
+from posd.records.service import ServiceParts
 from posd.storage import changes
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
@@ -241,7 +242,7 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
     await store.write(
         lambda unit: unit.db.execute("UPDATE print_jobs SET status = 'FAILED', heard = 0 WHERE rowid = 1")
     )
-    printing = print_records(PrintInbox(store, Fleet(()), lambda: NOW))
+    printing = print_records(PrintInbox(ServiceParts(store, Fleet(()), lambda: NOW)))
     done = (await Reprocessing(store, [printing]).run())[0][Channel.PRINT]
     report = reported(done)
     assert (report.print_jobs, report.differing) == (2, 1)

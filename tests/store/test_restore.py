@@ -19,9 +19,10 @@ from posd.payments import journal, reprocess, rows
 from posd.payments.entries import Released
 from posd.payments.feed_outcomes import FeedOutcomes
 from posd.payments.model import AttentionCode, Result
-from posd.payments.record import CallsInFlight, record
+from posd.payments.record import record
 from posd.records import quarantine
 from posd.records.model import Phase
+from posd.records.service import CallsInFlight
 from posd.records.witness import StartedPayment
 from posd.storage import backup, changes, connection, database_id, marks
 from posd.storage.backup import NotABackup

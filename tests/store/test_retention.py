@@ -17,9 +17,10 @@ from posd.clock.clock import Stretch
 from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
-from posd.payments.record import CallsInFlight, record
+from posd.payments.record import record
 from posd.records import pruned, quarantine
 from posd.records.received_callback import ReceivedCallback
+from posd.records.service import CallsInFlight
 from posd.storage import changes, connection, marks
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store

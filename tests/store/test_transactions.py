@@ -16,12 +16,13 @@ from posd.payments import lists, rows
 from posd.payments import rows as transactions
 from posd.payments.lists import TransactionQuery
 from posd.payments.model import Transaction
-from posd.payments.record import CallsInFlight, Recorded, begin, move
+from posd.payments.record import Recorded, begin, move
 from posd.payments.transitions import RepeatedEvent, advance, conclude_start
 from posd.payments.wire import StartAccepted
 from posd.records import pages, quarantine
 from posd.records.model import Phase
 from posd.records.received_callback import ReceivedCallback
+from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.errors import StaleState
 from posd.storage.store import Store

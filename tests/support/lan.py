@@ -20,9 +20,10 @@ from posd.config import load
 from posd.daemon import sockets
 from posd.httpd.admission import AdmissionGate, RejectedTraffic
 from posd.httpd.server import HttpListener
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.inbox import Inbox
-from posd.payments.record import CallsInFlight
 from posd.records.callback_urls import CallbackUrls
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -98,7 +99,7 @@ async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any
         stack.push_async_callback(fleet.close)
         sock = sockets.tcp_socket("127.0.0.1", 0, "webhooks.listen")
         urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
-        inbox = Inbox(store, fleet, "", CallsInFlight(), lambda: datetime.now(UTC))
+        inbox = Inbox(ServiceParts(store, fleet, lambda: datetime.now(UTC)), "", ApprovalChecks("", lambda: True))
         noise = RejectedTraffic()
         listener = HttpListener(
             WebhookApp((transactions(inbox, 100_000),), urls, noise),
@@ -107,7 +108,7 @@ async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any
             noise=noise,
             now=wall,
             gate=gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic),
-            tls=tls.server_context(files.certificate, files.private_key),
+            tls=tls.load(files.certificate, files.private_key, None).context,
             **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits,
         )
         listener.start()

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from posd.collect import metrics
+from posd.collect import collector as metrics
 from posd.collect.questions import FleetSummary
-from posd.relay.metrics import RelayCounters
+from posd.relay.relay import RelayCounters
 from tests.e2e.test_metrics import scrape
 from tests.support.exposition import read
 from tests.support.outcomes import every_outcome
@@ -82,7 +82,7 @@ async def _fleet_metrics() -> str:
         RelayCounters(started=0.0, waiting=1, state_at=1.0),
         FleetSummary(1, 0, 0, 0, 0, 0, 0, 0, {"ok": 1}, {"stuck": 1}),
     )
-    return await relay.text() + metrics.text(metrics.CollectorCounters(), 1, fleet)
+    return await relay.text() + metrics.metrics_text(metrics.CollectorCounters(), 1, fleet)
 
 
 async def _loaded_metrics() -> str:

@@ -13,6 +13,7 @@ from posd.records.callback_urls import CallbackUrls
 from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import Replied
 from posd.terminals.fleet import Fleet
+from posd.terminals.location import AddressChange
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -54,11 +55,11 @@ async def test_the_keys_of_the_service_go_to_the_cloud_alone(
     tmp_path: Path, terminals: dict[str, ScriptedTerminal]
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
-    assert [fleet.access_mode(serial) for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
+    assert [fleet.of(serial).access_mode for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
     for serial, terminal in terminals.items():
-        address = fleet.addresses.base_url(serial)
-        assert address == (terminal.base_url, "config")
-        assert await fleet.contact.device(serial).call("GET", f"{address[0]}/x") == Replied(200, b"{}")
+        address = fleet.of(serial).base_url
+        assert (address, fleet.of(serial).source) == (terminal.base_url, "config")
+        assert await fleet.of(serial).device.call("GET", f"{address}/x") == Replied(200, b"{}")
     await fleet.close()
     sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}
     names = ("x-store", "x-lan", "authorization")
@@ -71,23 +72,25 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
     returned: list[str] = []
-    fleet.addresses.listen(returned.append)
+    fleet.listen(returned.append, AddressChange.RETURNED)
     before = list(fleet.documents({}, everything=True))
     for number in range(10):
         host = f"192.0.2.{number}"
         found = Announcement(f"n{number}", CLOUD, (host,), 6869, "B", "M", "2026-11-20T10:00:00.000Z")
-        assert not fleet.addresses.announce(found)
-        assert fleet.addresses.withdraw(found.name) is None
-        assert not fleet.addresses.announce(found)
-        assert fleet.addresses.base_url(CLOUD) == (terminals[CLOUD].base_url, "config")
+        assert not fleet.announce(found)
+        assert fleet.withdraw(found.name) is None
+        assert not fleet.announce(found)
+        assert fleet.of(CLOUD).base_url == terminals[CLOUD].base_url
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
     # What the service itself tells counts as ever.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for reachable in (False, True):
-        fleet.addresses.reached(CLOUD, reachable, "2026-11-20T10:00:02.000Z")
+        fleet.of(CLOUD).reached(reachable)
     (document,) = (item for item in fleet.documents({}, everything=False) if item.serial == CLOUD)
-    assert (document.brand, document.last_seen) == ("B2", "2026-11-20T10:00:02.000Z")
+    assert document.brand == "B2"
+    assert document.last_seen is not None
+    assert document.last_seen > "2026-11-20T10:00:01.000Z"
     assert returned == [CLOUD]
     await fleet.close()
 
@@ -97,8 +100,8 @@ async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
     seen = "2026-11-20T10:00:00.000Z"
-    assert fleet.addresses.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
-    assert not fleet.addresses.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
+    assert fleet.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
+    assert not fleet.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
     assert [item.serial for item in fleet.documents({}, everything=True)] == [LOCAL, CLOUD]
     await fleet.close()
 

@@ -275,7 +275,7 @@ async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
         server = f"good-{MARK}.local."
         good = records("good", port=6869, text=txt(b"serial=SN-1"), server=server)
         good.append(DNSAddress(server, _TYPE_A, _CLASS_IN, 120, bytes((127, 0, 0, 1))))
-        while fleet.addresses.base_url("SN-1") is None:
+        while fleet.of("SN-1").base_url is None:
             for packet in malformed(*(noise_of_one_name() for _ in range(10))) + malformed(*good):
                 send(network, packet)  # again and again: what is multicast can be lost
             await asyncio.sleep(0.01)

@@ -47,7 +47,7 @@ class Browsing:
 
     def known(self, serial: str) -> list[Announcement]:
         """Return what is announced of a serial."""
-        return [item for item in self.fleet.addresses.strangers.values() if item.serial == serial]
+        return [item for item in self.fleet.strangers.values() if item.serial == serial]
 
     async def until_known(self, serial: str, *records: Any, gone: bool = False) -> None:
         """Send records until a serial is known, or gone: what is multicast can be lost."""

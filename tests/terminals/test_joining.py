@@ -8,10 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from posd.config import load
-from posd.payments.record import CallsInFlight
+from posd.payments.approval_checks import ApprovalChecks
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
+from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -28,9 +29,11 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         (home / "config.toml").write_text(toml(home, terminal.toml))
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profiles), CallsInFlight()
+        fleet = Fleet(config.terminals, config.profiles)
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, urls, outstanding, UTC, lambda: datetime.now(UTC))
+        payments = Payments(
+            ServiceParts(store, fleet, lambda: datetime.now(UTC)), urls, UTC, ApprovalChecks("", lambda: True)
+        )
         content = json.dumps({"amount": AMOUNT}).encode()
         calls = [asyncio.create_task(payments.start(identity, content))]
         await asyncio.sleep(0)  # its look-up is the first in the reader's queue

@@ -10,11 +10,11 @@ import pytest
 
 from posd.config import load
 from posd.terminals import liveness as schedule
-from posd.terminals.addresses import AddressChange
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.liveness import MAX_LOOKS, Liveness
+from posd.terminals.location import AddressChange
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
@@ -85,24 +85,17 @@ async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) ->
 
 def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
     port = int(terminal.base_url.rsplit(":", 1)[1])
-    fleet.addresses.announce(Announcement("a", "SN-1", ("127.0.0.1",), port, None, None, AT))
+    fleet.announce(Announcement("a", "SN-1", ("127.0.0.1",), port, None, None, AT))
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
     """Wait until the fleet knows; every look tells its news."""
     told = asyncio.Event()
-    inner = fleet.addresses.on_news
-
-    def hear(serial: str, news: AddressChange) -> None:
-        inner(serial, news)
-        told.set()
-
-    fleet.addresses.on_news = hear
+    fleet.listen(lambda _serial: told.set(), *AddressChange)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while next(iter(fleet.documents({}, everything=False))).reachable is not reachable:
             told.clear()
             await told.wait()
-    fleet.addresses.on_news = inner
 
 
 async def test_what_is_announced_is_looked_at_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
@@ -120,9 +113,9 @@ async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
 ) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     returned = asyncio.Event()
-    fleet.addresses.listen(lambda _serial: returned.set())
+    fleet.listen(lambda _serial: returned.set(), AddressChange.RETURNED)
     async with looking(fleet):
-        fleet.addresses.reached("SN-1", False, AT, reason="it was a call")
+        fleet.of("SN-1").reached(False, reason="it was a call")
         assert next(iter(fleet.documents({}, everything=False))).reason == "it was a call"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await returned.wait()
@@ -178,7 +171,7 @@ async def test_an_address_that_becomes_known_makes_a_look_due(tmp_path: Path, te
     async with looking(fleet, busy={"SN-1"}) as liveness:
         await asyncio.sleep(0)  # it runs
         assert liveness._timers == {}
-        fleet.addresses.trust("SN-1", Trusted(terminal.base_url, Proof.NONE, AT))
+        fleet.of("SN-1").trust(Trusted(terminal.base_url, Proof.NONE, AT))
         await visits.at_least(2)
 
 
@@ -202,13 +195,13 @@ async def test_what_is_heard_moves_no_timer_and_puts_the_look_off(
 
 async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
-    news: list[AddressChange] = []
+    news: list[str] = []
     async with looking(fleet):
-        fleet.addresses.asked_for()
+        fleet.request_probes()
         await until_reachable(fleet, True)
-        fleet.addresses.on_news = lambda _serial, item: news.append(item)
+        fleet.listen(news.append, *AddressChange)
         for _ in range(100):
-            fleet.addresses.asked_for()
+            fleet.request_probes()
     assert news == []
 
 
@@ -218,14 +211,15 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
     fleet = fleet_of(tmp_path, terminal, configured=True, serials=serials)
     most = 0
 
-    def count(_serial: str, _news: AddressChange) -> None:
+    def count(_serial: str) -> None:
         nonlocal most
-        most = max(most, len(fleet.addresses._looks) + 1)  # and the one that tells its news has just ended
+        most = max(
+            most, sum(len(terminal._probes) for terminal in fleet) + 1
+        )  # and the one that tells its news has just ended
 
     async with looking(fleet):
-        inner = fleet.addresses.on_news
-        fleet.addresses.on_news = lambda serial, news: (count(serial, news), inner(serial, news))[1]
-        fleet.addresses.network_changed()
+        fleet.listen(count, AddressChange.REACHED, AddressChange.MISSED)
+        fleet.network_changed()
         await visits.at_least(len(serials))
     assert most == MAX_LOOKS
 
@@ -240,7 +234,7 @@ async def test_an_announcer_that_flaps_causes_no_storm(
         announce(fleet, terminal)
         await until_reachable(fleet, True)
         for _ in range(100):
-            fleet.addresses.withdraw("a")
+            fleet.withdraw("a")
             announce(fleet, terminal)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while liveness._looks:  # noqa: ASYNC110 - the first look has told its news and is about to end

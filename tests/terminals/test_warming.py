@@ -14,7 +14,7 @@ import pytest
 from posd.config import load
 from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.fleet import Fleet
-from posd.terminals.members import Member
+from posd.terminals.settings import TerminalSettings
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -43,10 +43,10 @@ def fleet(tmp_path: Path, terminal: ScriptedTerminal) -> Fleet:
 
 
 async def test_a_call_finds_its_client_with_and_without_warming_up(fleet: Fleet, terminal: ScriptedTerminal) -> None:
-    before = fleet.contact.device(SERIAL)
+    before = fleet.of(SERIAL).device
     assert isinstance(await before.call("GET", terminal.base_url), Replied)
     await fleet.warm_up()
-    assert fleet.contact.device(SERIAL) is before
+    assert fleet.of(SERIAL).device is before
     await fleet.close()
 
 
@@ -54,7 +54,7 @@ async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
     fleet: Fleet, terminal: ScriptedTerminal
 ) -> None:
     fleet.cancel_calls()
-    attempt = await fleet.contact.device(SERIAL).call("GET", terminal.base_url)
+    attempt = await fleet.of(SERIAL).device.call("GET", terminal.base_url)
     assert attempt == NotSent("posd was stopped before the terminal answered")
     assert terminal.requests == []
     await fleet.close()
@@ -90,6 +90,6 @@ def test_loop_and_thread_that_ask_at_once_have_one_client(tmp_path: Path) -> Non
             both.wait(0.2)
         return object()
 
-    member = Member(load(configuration(tmp_path, "")).terminals[0], make)
+    settings = TerminalSettings(load(configuration(tmp_path, "")).terminals[0], make)
     with ThreadPoolExecutor() as threads:
-        assert set(threads.map(lambda _: member.device, range(2))) == {member.device}
+        assert set(threads.map(lambda _: settings.device, range(2))) == {settings.device}

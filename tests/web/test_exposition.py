@@ -6,8 +6,8 @@ import pytest
 
 from posd.api.metrics import FAMILIES
 from posd.base.exposition import Family, Histogram, render
-from posd.collect import metrics as collector
-from posd.relay import metrics as relay
+from posd.collect import collector
+from posd.relay import relay
 from tests.support.exposition import read
 
 

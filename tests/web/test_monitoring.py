@@ -11,9 +11,9 @@ import pytest
 from posd.api import metrics as daemon
 from posd.base.exposition import Family
 from posd.cli.main import COMMANDS
-from posd.collect import metrics as collector
+from posd.collect import collector
 from posd.payments.model import AttentionCode
-from posd.relay import metrics as relay
+from posd.relay import relay
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()

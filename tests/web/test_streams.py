@@ -373,7 +373,7 @@ async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house
         source = messages(reader.reader)
         await anext(source)
         house.store._closed = True
-        await house.store._writer.write(partial(_record, count=1, reason="event"))
+        await house.store.writer.write(partial(_record, count=1, reason="event"))
         *_, last = [message async for message in source]  # a read that was under way may have brought the change
         house.store._closed = False
     assert (last.event, last.json["code"]) == ("problem", "storage_unavailable")

@@ -54,7 +54,7 @@ def check(shop: DoctorContext) -> Findings:
         at, key = (private_key, PRIVATE_KEY) if str(private_key) in words else (subject, CERTIFICATE)
         yield shop.tell("certificate.pair", at, key=key, words=words, remedy=remedy)
     else:
-        code = _dated(leaf, tls.RENEWAL_DAYS)
+        code = leaf.validity(datetime.now(UTC))
         key = CERTIFICATE if code == "expired" and made is None else ""
         remedy = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
         code = "refused" if key else code
@@ -75,16 +75,6 @@ def _reason(error: tls.TlsError) -> str:
     return str(error).partition("; ")[0]
 
 
-def _dated(found: tls.CertificateInfo, soon: int) -> str:
-    """Return the code of the finding about the dates of a certificate; `soon`: days before its end."""
-    now = datetime.now(UTC)
-    if found.not_after <= now:
-        return "expired"
-    if found.not_before > now:
-        return "future"
-    return "ends" if found.days_left(now) < soon else "valid"
-
-
 def _dates(found: tls.CertificateInfo, what: str) -> dict[str, Any]:
     starts, now = (times.moment(at, year=True) for at in (found.not_before, datetime.now(UTC)))
     days, day = found.days_left(datetime.now(UTC)), times.day(found.not_after)
@@ -101,11 +91,11 @@ def _ca(shop: DoctorContext, made: tls.TlsFiles) -> Findings:
         yield shop.tell("certificate.chain", "chain")
     else:
         yield shop.tell("certificate.another_ca", "chain", remedy=_renewal(shop))
-    code = _dated(ca, authority.OVERLAP_DAYS)
+    code: str = ca.validity(datetime.now(UTC), authority.OVERLAP_DAYS)
     remedy = {"valid": "", "future": "set_clock_of_ca", "expired": "new_ca"}.get(code, "following_ca")
     if code in ("valid", "ends") and made.next_ca_certificate.exists():
         code, remedy = "next_ca", ""
-    given = {"remedy": remedy, "from_day": times.day(tls.following_from(ca)), **_dates(ca, "CA")}
+    given = {"remedy": remedy, "from_day": times.day(ca.next_ca_from), **_dates(ca, "CA")}
     yield shop.tell(f"certificate.{code}", made.ca_certificate, **given)
 
 

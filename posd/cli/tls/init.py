@@ -195,7 +195,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
     if there(made.next_ca_certificate):
         say(
             output,
-            f"A new CA waits, and signs from {times.day(tls.following_from(ca))} on: put it on every terminal "
+            f"A new CA waits, and signs from {times.day(ca.next_ca_from)} on: put it on every terminal "
             "(posd tls ca > ca.crt). Once all have it: posd tls renew --end-old-ca",
         )
     serves = None if no_reload else _taken_up(ctx, config, info, output)

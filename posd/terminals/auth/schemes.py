@@ -1,11 +1,38 @@
 """The authentication of a terminal by its configuration."""
 
+import base64
+import hashlib
+import hmac
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
+from posd.base.canonical_json import canonical
 from posd.config import TerminalConfig
 from posd.terminals.auth.request import Authentication, OutgoingRequest
 from posd.terminals.auth.webhooks import Verifier
+
+# The scheme `hmac` of older terminals: the body is signed and stays unencrypted.
+#
+# Source: docs/guides/real-terminals.md, hmac.
+
+
+class HmacSha256:
+    """Signature with the business code."""
+
+    def __init__(self, business_code: str, now: Callable[[], float]) -> None:
+        """`now`: seconds since 1970."""
+        self._key = business_code.encode()
+        self._now = now
+
+    def __call__(self, request: OutgoingRequest) -> OutgoingRequest:
+        """Return the request with the signature of its body (empty without one) and the present time."""
+        body = None if request.body is None else canonical(request.body)
+        signature = hmac.digest(self._key, body or b"", hashlib.sha256)
+        signed = request.with_headers(
+            {"Authorization": base64.b64encode(signature).decode(), "timestamp": str(int(self._now() * 1000))}
+        )
+        return replace(signed, body=body)
 
 
 def none(request: OutgoingRequest) -> OutgoingRequest:
@@ -49,7 +76,7 @@ def of_webhooks(terminal: TerminalConfig) -> Verifier | None:
 
 def _scheme(terminal: TerminalConfig, business_code: str, now: Callable[[], float]) -> Authentication:
     if terminal.auth == "hmac":
-        from posd.terminals.auth.hmac_sha256 import HmacSha256
+        from posd.terminals.auth.schemes import HmacSha256
 
         return HmacSha256(business_code, now)
     from posd.terminals.auth.hash_encrypt import HashEncrypt  # imported late: it loads the encryption library

@@ -1,16 +1,29 @@
-"""Names and addresses that a certificate must carry, and reasons for a renewal. No I/O."""
+"""Judgement of a certificate: its dates, and the names and addresses that it must carry. No I/O.
+
+Serving, renewal, `GET /status`, `posd tls status` and `posd doctor` judge by these rules.
+"""
 
 import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 #: Days before its end from which a server certificate is renewed, or the operator informed.
 RENEWAL_DAYS = 30
+
+
+class Validity(StrEnum):
+    """Judgement of the dates of a certificate."""
+
+    VALID = "valid"
+    ENDS = "ends"  # it has to be renewed soon
+    EXPIRED = "expired"
+    FUTURE = "future"  # it was made under a fast clock, or the present clock is slow
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):
@@ -30,10 +43,18 @@ class CertificateInfo(msgspec.Struct, frozen=True):
         """Return the whole days until it ends; negative after its end."""
         return (self.not_after - now).days
 
+    def validity(self, now: datetime, soon: int = RENEWAL_DAYS) -> Validity:
+        """Judge the dates; `soon`: days before the end from which it has to be renewed."""
+        if now > self.not_after:
+            return Validity.EXPIRED
+        if now < self.not_before:
+            return Validity.FUTURE
+        return Validity.ENDS if self.days_left(now) < soon else Validity.VALID
 
-def following_from(ca: CertificateInfo) -> datetime:
-    """Return the time from which the next CA signs: a later certificate of this one would be renewed at once."""
-    return ca.not_after - timedelta(days=RENEWAL_DAYS)
+    @property
+    def next_ca_from(self) -> datetime:
+        """Time from which the next CA signs: a later certificate of this one would be renewed at once."""
+        return self.not_after - timedelta(days=RENEWAL_DAYS)
 
 
 class Subjects(msgspec.Struct, frozen=True):
@@ -80,14 +101,12 @@ def _named(name: str, has: set[str]) -> bool:
 
 def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> tuple[str, ...]:
     """Return the reasons for a renewal of a certificate, if any."""
-    reasons = []
-    days = info.days_left(now)
-    if days < 0:
-        reasons.append(f"it has expired on {info.not_after:%Y-%m-%d}")
-    elif days < RENEWAL_DAYS:
-        reasons.append(f"it ends in {days} days")
-    if info.not_before > now:
-        reasons.append(f"it is from the future: valid only from {info.not_before:%Y-%m-%d} on")
+    of_dates = {
+        Validity.EXPIRED: f"it has expired on {info.not_after:%Y-%m-%d}",
+        Validity.ENDS: f"it ends in {info.days_left(now)} days",
+        Validity.FUTURE: f"it is from the future: valid only from {info.not_before:%Y-%m-%d} on",
+    }
+    reasons = [words for validity, words in of_dates.items() if validity is info.validity(now)]
     if lacking := missing(info, wanted):
         reasons.append(f"it is not for {lacking}")
     return tuple(reasons)

@@ -1,0 +1,178 @@
+"""Calls on terminals: where they are, which device is one, and what was seen working (local API, Terminals)."""
+
+from typing import Annotated
+from uuid import uuid4
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.api.documents import Terminals
+from posd.base.json_types import OPEN, Uuid
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.calls import parameters
+from posd.calls.app import json_response
+from posd.calls.context import CallContext
+from posd.payments import rows
+from posd.payments.model import SearchResult
+from posd.payments.reconcile import Reconciler
+from posd.payments.search_reply import RESULTS, SearchFailed
+from posd.records import terminals
+from posd.records.request import DecisionRow, FieldReader, Signed, decided
+from posd.storage.store import Store
+from posd.terminals.commission import Commission, Part
+from posd.terminals.fleet import Fleet
+
+#: Seconds that a response waits for probes of terminals.
+CHECK_SECONDS = 5.0
+#: Longest base URL, in characters.
+MAX_URL = 300
+
+
+class IdentityDecision(Signed, frozen=True):
+    """Which of the claims is the terminal."""
+
+    base_url: Annotated[
+        str,
+        Meta(
+            description="the address of the device that is the terminal, as `identity.claims` has it",
+            min_length=1,
+            max_length=MAX_URL,
+            pattern=r"\S",
+        ),
+    ]
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    operator: str
+    note: str
+    uid: int | None
+    base_url: str
+
+
+def _read_decision(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Decision:
+    return _Decision(operator, note, uid, reader.required_text("base_url", MAX_URL))
+
+
+IDENTITY_ROW: DecisionRow[_Decision] = (_read_decision, IdentityDecision)
+
+
+class CommissionRequest(Signed, frozen=True):
+    """What was seen working with a terminal."""
+
+    proven: Annotated[
+        list[Part],
+        Meta(
+            description="what was seen working; what is left out counts no more, so an empty list takes all back",
+            max_length=len(Part),
+        ),
+    ]
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    operator: str
+    note: str
+    uid: int | None
+    proven: tuple[Part, ...]
+
+
+def _read_seen(reader: FieldReader, operator: str, note: str, uid: int | None) -> _Seen:
+    return _Seen(operator, note, uid, _parts(reader))
+
+
+def _parts(reader: FieldReader) -> tuple[Part, ...]:
+    """Return the named parts, each once, in the order of `Part`."""
+    given = reader.value("proven")
+    if not isinstance(given, list) or len(given) > len(Part):
+        reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")
+        return ()
+    for place, word in enumerate(given):
+        if word not in list(Part):
+            reader.fault(f"/proven/{place}", f"must be one of {', '.join(Part)}")
+    return tuple(part for part in Part if part in given)
+
+
+COMMISSION_ROW: DecisionRow[_Seen] = (_read_seen, CommissionRequest)
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What a search brought for a payment that never was."""
+
+    client_transaction_id: Annotated[
+        Uuid, Meta(description="the id that was asked for; nothing was ever sent under it")
+    ]
+    result: Annotated[SearchResult, OPEN, Meta(description="what came; of a search that works `none`")]
+    reason: Annotated[str | None, Meta(description="why it is no answer")]
+    webhook_signature: Annotated[
+        str, Meta(description="the signature that its webhooks must have to be believed, empty where none is expected")
+    ]
+    found_before: Annotated[
+        bool, Meta(description="whether this search (its method, path, pointer) has found a payment of the terminal")
+    ]
+
+
+class TerminalCalls:
+    """Handlers of /v1/terminals."""
+
+    def __init__(self, context: CallContext, store: Store, fleet: Fleet, reconciler: Reconciler) -> None:
+        self._context = context
+        self._store = store
+        self._fleet = fleet
+        self._reconciler = reconciler
+
+    async def list_terminals(self, request: Request) -> Response:
+        """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
+
+        `check=true` waits for probes of terminals without a recent one; otherwise they run in the background.
+        """
+        query = request.state.query
+        if query["check"]:
+            await self._fleet.check_stale(CHECK_SECONDS)
+        else:
+            self._fleet.request_probes()
+        held = await self._context.read(rows.leases)
+        return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
+
+    async def get_terminal(self, request: Request) -> Response:
+        """`GET /terminals/{serial}`."""
+        serial = parameters.path(request, parameters.SERIAL)
+        self._fleet.request_probes()
+        held = await self._context.read(rows.leases)
+        for document in self._fleet.documents(held, everything=True):
+            if document.serial == serial:
+                return json_response(document)
+        raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
+
+    async def decide_identity(self, request: Request) -> Response:
+        """`POST /terminals/{serial}/identity`: trust the device at that address to be the terminal."""
+        serial = parameters.path(request, parameters.SERIAL)
+        said = decided(IDENTITY_ROW, request.state.body, request.state.uid, "nothing was decided")
+        terminal = self._fleet.known(serial)
+        trusted = terminal.decision(said.base_url, said.operator, said.note, said.uid)
+        await terminals.decide_identity(self._store, terminal, trusted)
+        return await self._document(serial)
+
+    async def probe_terminal(self, request: Request) -> Response:
+        """`POST /terminals/{serial}/probe`: search it for a payment that never was."""
+        serial = parameters.path(request, parameters.SERIAL)
+        parameters.check_no_body(request)
+        terminal, unknown = self._fleet.known(serial), str(uuid4())
+        answer, found_before = await self._reconciler.probe(serial, unknown)
+        reason = answer.reason if isinstance(answer, SearchFailed) else None
+        signature = terminal.config.webhook_signature
+        return json_response(Probe(unknown, RESULTS[type(answer)], reason, signature, found_before))
+
+    async def commission_terminal(self, request: Request) -> Response:
+        """`POST /terminals/{serial}/commission`: record the functions that were seen working."""
+        serial = parameters.path(request, parameters.SERIAL)
+        said = decided(COMMISSION_ROW, request.state.body, request.state.uid, "nothing was recorded")
+        profile, at = self._fleet.known(serial).profile_version, iso(self._context.now())
+        seen = Commission(serial, at, said.operator, said.note, said.uid, said.proven, profile)
+        await terminals.commission(self._store, self._fleet, seen)
+        return await self._document(serial)
+
+    async def _document(self, serial: str) -> Response:
+        held = await self._context.read(rows.leases)
+        return json_response(self._fleet.of(serial).document(held.get(serial)))

@@ -1,0 +1,271 @@
+"""Construction of the parts of the daemon, and their connections. `daemon.main` starts and stops them."""
+
+from datetime import timedelta
+from functools import partial
+from socket import socket
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from posd import tls
+from posd.api import webhooks
+from posd.api.certificate import CertificatePair, ServedCertificate
+from posd.api.metrics import EventCounters
+from posd.api.webhooks import WebhookApp
+from posd.base import limits
+from posd.base.clocks import monotonic
+from posd.base.times import iso, released
+from posd.calls.context import CallContext
+from posd.clock.clock import WallClock
+from posd.clock.kernel import ProcessMoment
+from posd.config import Config, HeaderError
+from posd.daemon.in_force import InForce
+from posd.daemon.memory import MemoryTrimmer
+from posd.daemon.presence import Presence, PresenceClock
+from posd.daemon.surroundings import Surroundings
+from posd.httpd.admission import AdmissionGate, RejectedTraffic
+from posd.httpd.server import HttpListener
+from posd.payments import record as payment_record
+from posd.payments.abort import Aborts
+from posd.payments.address_changes import AddressChanges
+from posd.payments.amounts import AmountRules
+from posd.payments.approval_checks import ApprovalChecks
+from posd.payments.decide import Operators
+from posd.payments.identity_conflicts import IdentityConflicts
+from posd.payments.inbox import Inbox
+from posd.payments.reconcile import Reconciler, ReconcileSettings
+from posd.payments.record import TransactionChanged
+from posd.payments.schedule import ReconcileLimits
+from posd.payments.search import Searching
+from posd.payments.start import Payments
+from posd.payments.unread import UnreadApprovals
+from posd.printing import record as print_record
+from posd.printing.decide import PrintOperators
+from posd.printing.inbox import PrintInbox
+from posd.printing.poll import PrintPoller
+from posd.printing.record import PrintJobChanged
+from posd.printing.schedule import PollLimits
+from posd.printing.start import Printing
+from posd.printing.turns import PrintTurns
+from posd.records.callback_urls import CallbackUrls
+from posd.records.quotas import LimitCounters, Quotas, tell
+from posd.records.service import ServiceParts
+from posd.records.witness_file import WitnessFile
+from posd.storage.backup import BackupFolder
+from posd.storage.connection import unusable
+from posd.storage.database_files import FreeSpace
+from posd.storage.errors import StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import RecordedChange
+from posd.terminals.certificate_refusals import CertificateRefusals
+from posd.terminals.discovery import Discovery
+from posd.terminals.fleet import Fleet
+from posd.terminals.interfaces import Interfaces
+from posd.terminals.liveness import Liveness
+from posd.terminals.location import AddressChange
+from posd.upkeep.restore_guard import RestoreGuard
+
+#: Most connections of the LAN: many terminals, each with one or two.
+MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
+#: Seconds after which an idle connection is closed. A terminal sends an event every few seconds of a payment.
+LAN_KEEP_ALIVE_SECONDS: Final = 15.0
+
+
+class CannotStart(Exception):
+    """Failure of the start; the message has the reason and the cure."""
+
+
+async def wall_clock(config: Config, surroundings: Surroundings, store: Store) -> WallClock:
+    """Build the clock guard, and make its first check. Raise StoreError."""
+    limit = timedelta(seconds=config.clock.max_step_seconds)
+    now, elapsed = surroundings.now, surroundings.elapsed
+    clock = WallClock(store, limit, released(), now, elapsed, surroundings.kernel_state)
+    try:
+        await clock.begin()
+    # ValueError and TypeError: a row that was damaged on the disk
+    except (StorageUnavailable, ValueError, TypeError) as error:
+        raise unusable(config.database.path, error) from error
+    return clock
+
+
+class StartedBase(msgspec.Struct, frozen=True):
+    """What is opened before the parts are built."""
+
+    config: Config
+    surroundings: Surroundings
+    store: Store
+    clock: WallClock
+    certificate: ServedCertificate
+    in_force: InForce
+    noise: RejectedTraffic
+
+
+class Daemon:
+    """The parts of the daemon."""
+
+    def __init__(self, base: StartedBase) -> None:
+        """Build the terminals. Raise CannotStart."""
+        self.config, self.surroundings, self.store = base.config, base.surroundings, base.store
+        self.clock, self.certificate = base.clock, base.certificate
+        self.in_force, self.noise = base.in_force, base.noise
+        self.now = base.surroundings.now
+        config, clock = self.config, self.clock
+        try:
+            self.fleet = Fleet(config.terminals, config.profiles, self.now, lambda: clock.sure)
+        except (OSError, HeaderError) as error:
+            raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
+        self.interfaces = Interfaces(self.surroundings.snapshot, self.surroundings.reports)
+        self.discovery: Discovery | None = None
+        if config.discovery.enabled:
+            self.discovery = self.surroundings.discovery(config.discovery, self.fleet, self.interfaces, self.now)
+        else:
+            self.fleet.state.no_address = "discovery is switched off, and the configuration gives it no base_url"
+        disk = FreeSpace(config.database.path.parent, monotonic)
+        self.quotas = Quotas(LimitCounters(tell, monotonic), disk)
+
+    def build(self, listening: socket, callback_urls: CallbackUrls) -> None:
+        """Build the parts behind the listener of the terminals, and connect them."""
+        self._build_payments(callback_urls)
+        self._build_printing(callback_urls)
+        self._build_listener(listening, callback_urls)
+        clock = PresenceClock(self.now, elapsed=self.surroundings.elapsed)
+        self.presence = Presence(self.store, self.config.database.alive, lambda: self.listener.accepting, clock)
+        self.counters = EventCounters(self.fleet)
+        every, chance = self.config.discovery.check_seconds, self.surroundings.chance
+        self.liveness = Liveness(self.fleet, every, self.reconciler.is_open, chance)
+        self.memory = MemoryTrimmer(self.store)
+        self.started = ProcessMoment(self.surroundings.elapsed, self.surroundings.started())
+        self.backups = BackupFolder(self.config.database.backups)
+        self.context = CallContext(
+            self.store, self.now, self.quotas, self.restore_guard.missing_records, self.unread.read
+        )
+        self._connect()
+
+    def _build_payments(self, callback_urls: CallbackUrls) -> None:
+        config, clock = self.config, self.clock
+        witness = WitnessFile(config.database.witness)
+        self.restore_guard = RestoreGuard(self.store, witness, self.now, clock.limit, self._forgets_before)
+        self.parts = ServiceParts(
+            self.store,
+            self.fleet,
+            self.now,
+            quotas=self.quotas,
+            chance=self.surroundings.chance,
+            elapsed=self.surroundings.elapsed,
+            clock_doubt=lambda: clock.doubt,
+            refuse_unseen=self.restore_guard.refuse,
+            missing=self.restore_guard.missing_records,
+        )
+        parts, checks = self.parts, ApprovalChecks(config.merchant.currency, lambda: clock.sure)
+        self.address_changes = AddressChanges(parts, self.interfaces)
+        self.aborts = Aborts(parts)
+        self.searching = Searching(parts, config.merchant.id, checks)
+        self.reconciler = Reconciler(parts, self.searching, self.aborts, _reconciling(config))
+        self.inbox = Inbox(parts, config.merchant.id, checks, self.reconciler.unusable)
+        amounts = AmountRules(**msgspec.structs.asdict(config.amounts))
+        zone, called_back_at = ZoneInfo(config.merchant.timezone), self.address_changes.called_back_at
+        self.payments = Payments(parts, callback_urls, zone, checks, amounts, called_back_at)
+        self.operators = Operators(parts)
+        self.identity_conflicts = IdentityConflicts(parts)
+        self.unread = UnreadApprovals(parts)
+
+    def _build_printing(self, callback_urls: CallbackUrls) -> None:
+        given, turns = self.config.print_, PrintTurns()
+        limits = PollLimits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
+        self.printing = Printing(self.parts, callback_urls, turns)
+        self.spooler = PrintPoller(self.parts, turns, limits)
+        self.print_inbox = PrintInbox(self.parts, self.spooler.unusable)
+        self.print_operators = PrintOperators(self.parts, self.printing)
+
+    def _build_listener(self, listening: socket, callback_urls: CallbackUrls) -> None:
+        """Build the listener that terminals call, on that socket."""
+        channels = (
+            webhooks.transactions(self.inbox, self.config.webhooks.max_body_bytes),
+            webhooks.print_jobs(self.print_inbox),
+        )
+        self.webhooks = WebhookApp(channels, callback_urls, self.noise)
+        self.distrust = CertificateRefusals(self.now, self._is_own)
+        self.listener = HttpListener(
+            self.webhooks,
+            listening,
+            name="webhooks",
+            noise=self.noise,
+            now=self.now,
+            keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
+            max_connections=MAX_LAN_CONNECTIONS,
+            in_turn=True,
+            gate=AdmissionGate(self.fleet.hosts, clock=monotonic),
+            tls=self.certificate.served.context,
+            refused=self.distrust.told,
+            unreadable=self.webhooks.answer_unreadable,
+        )
+        #: All listeners; that of the LAN is the first.
+        self.listeners = [self.listener]
+
+    def _connect(self) -> None:
+        """Register the listeners of changes, in the order in which they are called."""
+        # After each commit, on the loop. The restore guard registers itself once it has compared the witness.
+        hub = self.store.hub
+        hub.listen(self.reconciler.changed, TransactionChanged)  # plans the next search
+        hub.listen(self.identity_conflicts.changed, TransactionChanged)  # records which terminal a device says it is
+        hub.listen(self.unread.changed, TransactionChanged)  # begins the ten minutes of an approval
+        hub.listen(self.spooler.changed, PrintJobChanged)  # plans the next poll
+        hub.listen(self.presence.changed, TransactionChanged)  # touches the sign of life while payments are open
+        hub.listen(self.memory.changed, RecordedChange)  # releases memory after many changes
+        # One turn of the loop later.
+        hub.listen_later(self._log_change, TransactionChanged)
+        hub.listen_later(print_record.tell, PrintJobChanged)
+        hub.listen_later(self.counters.count_payment, TransactionChanged)
+        hub.listen_later(self.counters.count_print, PrintJobChanged)
+        # News of a terminal.
+        self.fleet.state.is_open = self.reconciler.is_open  # it keeps its address then
+        self.fleet.listen(self.reconciler.returned, AddressChange.RETURNED)  # searches for its open payments
+        self.fleet.listen(self.spooler.returned, AddressChange.RETURNED)  # polls its print jobs
+        self.fleet.listen(self.identity_conflicts.probed, AddressChange.PROBED)  # marks its open payments
+        # Changes of this machine: its clock, its certificate, its network.
+        self.clock.listen(self.certificate.look)
+        self.certificate.listen(lambda served: self.listener.use_tls(served.context))
+        self.interfaces.listen(self.fleet.network_changed)
+        self.interfaces.listen(self.address_changes.compare)
+        self.interfaces.listen(self.certificate.look)
+
+    def _is_own(self, address: str) -> bool:
+        """Return whether an address is this machine's own, and no terminal runs there."""
+        own = {item.partition("%")[0] for item in self.interfaces.addresses}
+        return address in own and address not in self.fleet.hosts()
+
+    def _forgets_before(self) -> str:
+        """Return the moment before which records are removed by age, "" if they are kept for ever."""
+        days = self.config.database.retention_days
+        return iso(self.clock.confirmed - timedelta(days=days)) if days else ""
+
+    def _log_change(self, moved: TransactionChanged) -> None:
+        """Log a change, and pass the time of a terminal's event to the clock guard."""
+        payment_record.tell(moved)
+        if isinstance(moved.cause, payment_record.Received) and payment_record.updates_terminal(moved):
+            event = moved.cause.event
+            self.clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
+
+    def is_calling(self, identity: str) -> bool:
+        """Return whether a call about an id is open, so that retention skips it."""
+        return bool(self.parts.outstanding.of(identity)) or self.printing.under_way(identity)
+
+
+def _reconciling(config: Config) -> ReconcileSettings:
+    given = config.reconcile
+    return ReconcileSettings(
+        ReconcileLimits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+        settle=given.settle_seconds,
+        probe_with_abort=given.probe_with_abort,
+    )
+
+
+def certificate_pair(config: Config, surroundings: Surroundings) -> CertificatePair:
+    """Return the files of the webhook listener's certificate; posd renews a certificate that it made."""
+    made, given = tls.files(config.database.tls_directory), config.webhooks
+    wanted = partial(tls.called_as, given.host, given.advertise_host, surroundings.local_addresses)
+    if given.certificate and given.private_key:
+        return CertificatePair(given.certificate, given.private_key, None, wanted)
+    own = (made, config.local_api.directory)
+    return CertificatePair(made.certificate, made.private_key, config.file, wanted, own)

@@ -1,0 +1,371 @@
+"""Where a terminal is: its addresses, and the one to use by the present state. No connection is made here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import Enum, auto
+from typing import Literal, assert_never
+
+import msgspec
+
+from posd.base.clocks import monotonic, wall
+from posd.config import TerminalConfig
+from posd.config.profile import EDITIONS, Profiles
+from posd.terminals import identity
+from posd.terminals.announcements import Announcement, Candidate, CandidateVerdict, SerialAnnouncements, is_at
+from posd.terminals.commission import Commission
+from posd.terminals.identity import (
+    AddressConflict,
+    Claimants,
+    LastTrusted,
+    OtherTerminal,
+    Proof,
+    Situation,
+    Trusted,
+    UsableAddress,
+)
+
+Source = Literal["config", "mdns"]
+
+#: Reason why no address of a terminal is known.
+NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
+
+#: State of the last trusted address after the last connection to it.
+OLD: Mapping[CandidateVerdict, LastTrusted] = {
+    CandidateVerdict.ANSWERS: LastTrusted.ANSWERS,
+    CandidateVerdict.UNCHECKED: LastTrusted.UNKNOWN,
+    CandidateVerdict.SILENT: LastTrusted.SILENT,
+    CandidateVerdict.REFUSED: LastTrusted.SILENT,
+}
+#: Whether a terminal is reachable, after the last connection to its address.
+REACHABLE: Mapping[CandidateVerdict, bool | None] = {
+    CandidateVerdict.ANSWERS: True,
+    CandidateVerdict.UNCHECKED: None,
+    CandidateVerdict.SILENT: False,
+    CandidateVerdict.REFUSED: False,
+}
+#: Results of a connection to a device that replies.
+REPLYING = (CandidateVerdict.ANSWERS, CandidateVerdict.REFUSED)
+
+#: Situation of a terminal with a configured address, which decides alone.
+CONFIGURED = Situation(configured=True, pinned=False, proven=False, old=LastTrusted.NEVER, claimants=Claimants.NONE)
+
+
+class AddressChange(Enum):
+    """Kinds of news about a terminal (see `FleetState.tell`)."""
+
+    WANTED = auto()  # a call asks for its state, or it is announced at an address without a probe
+    HEARD = auto()  # it sent something itself
+    REACHED = auto()  # a call or a probe connected
+    MISSED = auto()  # a call or a probe did not connect
+    CHANGED = auto()  # its addresses changed
+    RETURNED = auto()  # it is reachable again, or has a new address
+    OPENED = auto()  # a payment of it has opened
+    PROBED = auto()  # its probes have ended, or a conflict began or ended
+
+
+class FleetState(msgspec.Struct, eq=False):
+    """What the terminals of a fleet share.
+
+    `clock_sure`: returns whether this machine's clock can judge the dates of certificates. `commissions` and `trusted`:
+    what is stored of each serial, also of one of a later configuration. `announced_until`: until when first
+    announcements are waited for, in monotonic seconds.
+    """
+
+    now: Callable[[], datetime] = wall
+    clock_sure: Callable[[], bool] = lambda: True
+    profiles: Profiles = EDITIONS
+    commissions: dict[str, Commission] = {}
+    trusted: dict[str, Trusted] = {}
+    #: Returns whether a terminal has an open payment. It keeps its address then.
+    is_open: Callable[[str], bool] = lambda _serial: False
+    #: Reason, in words, why a terminal without a configured address has none.
+    no_address: str = NOT_ANNOUNCED
+    announced_until: float = float("-inf")
+    #: Set, and replaced, at each announcement.
+    announced: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    stopping: bool = False
+    #: Called with a serial, in this order.
+    listeners: dict[AddressChange, list[Callable[[str], None]]] = {}
+
+    def tell(self, serial: str, news: AddressChange) -> None:
+        """Report news of a terminal to the listeners."""
+        for listener in self.listeners.get(news, ()):
+            listener(serial)
+
+
+class NewestStart(msgspec.Struct, frozen=True):
+    """The newest start: its base URL, and the fingerprint that the device there showed, if any."""
+
+    base_url: str
+    certificate: str | None
+
+
+class TerminalLocation:
+    """Addresses of one terminal, and where it was trusted.
+
+    `configured`: its configured address, None for a discovered one.
+    """
+
+    def __init__(self, config: TerminalConfig, fleet: FleetState) -> None:
+        self._fleet = fleet
+        self.serial = config.serial
+        self.trusted: Trusted | None = None
+        #: The last trusted address of a discovered terminal, also while it is not announced.
+        self.place: Candidate | None = None
+        self.started: NewestStart | None = None
+        self._begin(config)
+
+    def _begin(self, config: TerminalConfig) -> None:
+        """Set the configured address, or none, and drop the announcements."""
+        self.config = config
+        self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
+        self.claims = SerialAnnouncements(config.scheme)
+        #: The last announcement at its configured address, of whichever terminal.
+        self.announced: Announcement | None = None
+
+    def _relocate(self, config: TerminalConfig) -> None:
+        """Apply a changed configuration: its addresses are checked anew."""
+        announcements = self.claims.announcements
+        self._begin(config)
+        self.place = None
+        self._set_trusted(self.trusted)
+        if self.on_lan:  # an address that replied is probed again: another certificate may be right after the change
+            for announcement in announcements:
+                self.claims.announce(announcement)
+
+    @property
+    def on_lan(self) -> bool:
+        """Whether it is called over this network, not through the cloud."""
+        return self.config.access_mode == "local"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is called only at the device that has the pinned certificate or key."""
+        return self.config.pin is not None and self.config.scheme == "https"
+
+    @property
+    def moves_freely(self) -> bool:
+        """Whether any address may be tried: it is configured, or its device has to prove its identity."""
+        return self.configured is not None or self.pinned or not self.on_lan
+
+    def _set_trusted(self, trusted: Trusted | None) -> None:
+        """Set the trust record. An address with another scheme than the present one is ignored."""
+        self.trusted = trusted
+        if trusted is None or self.configured is not None or not trusted.base_url.startswith(f"{self.config.scheme}:"):
+            self.place = None
+        elif self.place is None or self.place.base_url != trusted.base_url:
+            known = self.claims.find(trusted.base_url)
+            self.place = msgspec.structs.replace(known[0]) if known else Candidate(trusted.base_url, trusted.at)
+
+    @property
+    def use(self) -> UsableAddress | AddressConflict:
+        """The address that may be used, by the present state (see `identity`)."""
+        chosen = self._chosen
+        address = self._address(chosen) if isinstance(chosen, UsableAddress) else None
+        if address is None or not self.on_lan or self.other_at(address.base_url) is None:
+            return chosen
+        return AddressConflict.SERIAL
+
+    def other_at(self, base_url: str) -> OtherTerminal | None:
+        """Return the other terminal at one of its addresses, by the present state, or None.
+
+        The device's own report takes precedence over announcements, which any device on the network can send.
+        """
+        trusted = self.trusted
+        here = trusted is not None and trusted.base_url == base_url
+        if trusted is not None and here and trusted.other_serial is not None:
+            return OtherTerminal(trusted.other_serial, announced=False)
+        announced, configured = self.announced, self.configured
+        if announced is None or configured is None or self.pinned or configured.proven:
+            return None
+        if announced.serial == self.serial or not self.is_announced_at(announced):
+            return None
+        turned_down = trusted is not None and here and announced.serial in trusted.turned_down
+        return None if turned_down else OtherTerminal(announced.serial, announced=True)
+
+    def is_announced_at(self, announcement: Announcement) -> bool:
+        """Return whether an announcement comes from the configured address."""
+        return self.configured is not None and self.on_lan and is_at(announcement, self.configured.base_url)
+
+    @property
+    def _chosen(self) -> UsableAddress | AddressConflict:
+        if self.configured is not None or not self.on_lan:
+            return identity.judge(CONFIGURED)
+        trusted, place, old = self.trusted, self.place, self._old
+        same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
+        others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
+        return identity.judge(
+            Situation(
+                configured=False,
+                pinned=self.pinned,
+                proven=any(_proves(item) for item in self.candidates),
+                old=old,
+                claimants=Claimants(min(len(others), 2)),
+                proved=self._proved,
+                decided=trusted is not None and trusted.decided,
+                contested=trusted is not None and bool(trusted.turned_down),
+                # with none, and with several, it does not matter
+                open=len(others) == 1 and self._fleet.is_open(self.serial),
+            )
+        )
+
+    @property
+    def _old(self) -> LastTrusted:
+        """State of the last trusted address."""
+        if self.place is None:
+            return LastTrusted.NEVER
+        old, silent_since = OLD[self.place.verdict], self.place.silent_since
+        lost = silent_since is not None and monotonic() - silent_since >= identity.LOST_SECONDS
+        return LastTrusted.LOST if old is LastTrusted.SILENT and lost else old
+
+    @property
+    def moves_soon(self) -> bool:
+        """Whether only some seconds of silence here are missing for the use of another address."""
+        return (
+            self._old is LastTrusted.SILENT and self.use is UsableAddress.TRUSTED and bool(self.claims.answering(None))
+        )
+
+    def _address(self, use: UsableAddress) -> Candidate | None:
+        match use:
+            case UsableAddress.CONFIGURED:
+                return self.configured
+            case UsableAddress.NEWEST:
+                return best[1] if (best := self.claims.best) else self._address(UsableAddress.TRUSTED)
+            case UsableAddress.PROVEN:
+                return next(item for item in self.candidates if _proves(item))
+            case UsableAddress.TRUSTED:
+                return self.place if self._is_there else None
+            case UsableAddress.NEW:
+                return self.claims.answering(None)[0]
+            case _:
+                assert_never(use)
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the last trusted address is announced, or replies."""
+        place = self.place
+        return place is not None and (
+            place.verdict is CandidateVerdict.ANSWERS or bool(self.claims.find(place.base_url))
+        )
+
+    @property
+    def best(self) -> Candidate | None:
+        """The address to use, None if none is known; in a conflict the last trusted one."""
+        use = self.use
+        if isinstance(use, UsableAddress):
+            return self._address(use)
+        if self.configured is not None or self.place is not None:
+            return self.configured or self.place
+        best = self.claims.best
+        return best[1] if best else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Its possible addresses."""
+        if self.configured is not None:
+            return (self.configured,)
+        announced = self.claims.candidates
+        if self.place is None or any(item.base_url == self.place.base_url for item in announced):
+            return announced
+        return (*announced, self.place)
+
+    def proof(self, candidate: Candidate | None = None) -> Proof:
+        """Return the proof that the device at an address is the terminal; without one, the proof of the last one."""
+        if self.pinned:
+            return Proof.PINNED
+        if candidate is not None:
+            return Proof.CA if candidate.proven else Proof.NONE
+        return Proof.CA if self.must_prove(None) else Proof.NONE
+
+    def must_prove(self, base_url: str | None) -> bool:
+        """Return whether an address may be used only if its certificate has the serial, as an earlier one did.
+
+        At a configured address any trusted device may reply.
+        """
+        if self.configured is not None or self.pinned or not self.on_lan:
+            return False
+        return self._proved or any(item.proven for item in self.find(base_url or ""))
+
+    @property
+    def _proved(self) -> bool:
+        """Whether the last trusted device had shown a certificate of the named CA with the serial."""
+        by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
+        return by_ca and self.place is not None and self.config.ca_file is not None
+
+    def identity_claims(self) -> tuple[identity.AddressClaim, ...]:
+        """Return the claims to be this terminal, each address once."""
+        announced = self.claims.candidates
+        return tuple(
+            identity.AddressClaim(
+                base_url=item.base_url,
+                source="config" if item is self.configured else "mdns" if item in announced else "trusted",
+                since=item.since,
+                proof=self.proof(item),
+            )
+            for item in self.candidates
+        )
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether the last call to, or probe of, its address connected; None without one."""
+        best = self.best
+        return None if best is None else REACHABLE[best.verdict]
+
+    @property
+    def source(self) -> Source:
+        """Source of its address."""
+        return "config" if self.configured is not None else "mdns"
+
+    def find(self, base_url: str) -> list[Candidate]:
+        """Return the candidates with one of its addresses; none if it does not have that address."""
+        if self.configured is not None:
+            return [self.configured] if self.configured.base_url == base_url else []
+        here = [self.place] if self.place is not None and self.place.base_url == base_url else []
+        return here + self.claims.find(base_url)
+
+    @property
+    def base_url(self) -> str | None:
+        """The best known address."""
+        return None if self.best is None else self.best.base_url
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether it has an address, and no failure is known there."""
+        best = self.best
+        return best is not None and REACHABLE[best.verdict] is not False
+
+    @property
+    def _answering(self) -> list[Candidate]:
+        return [item for item in self.candidates if item.verdict is CandidateVerdict.ANSWERS]
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether another device replies as this terminal. It is sent nothing."""
+        replying = [item for item in self.candidates if item.verdict in REPLYING]
+        return not self.moves_freely and len(replying) > 1 and self.claims.rivals is not None
+
+    def same_device(self, sent_to: str, base_url: str) -> bool | str:
+        """Return whether the device at `base_url` is the one of its newest start, at `sent_to`.
+
+        A fingerprint instead: it is, if it shows that certificate.
+
+        An address alone is no proof, because other devices can get it. So the device with the same certificate is the
+        same. Without one (plain HTTP, or a start before posd was restarted), the same address counts as the same
+        device, and another address as another. A pinned device is the same everywhere, because no other is ever called.
+        In the cloud the path has the serial.
+        """
+        if not self.on_lan or (self.config.pin is not None and base_url.startswith("https:")):
+            return True
+        if self.started is not None and self.started.base_url == sent_to and self.started.certificate is not None:
+            return self.started.certificate
+        return base_url == sent_to
+
+    def was_same_device(self, sent_to: str, base_url: str, certificate: str | None) -> bool:
+        """Return whether the device with this certificate at `base_url` is the one of the newest start."""
+        same = self.same_device(sent_to, base_url)
+        return same if isinstance(same, bool) else certificate == same
+
+
+def _proves(candidate: Candidate) -> bool:
+    return candidate.proven and candidate.verdict is CandidateVerdict.ANSWERS

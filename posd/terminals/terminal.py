@@ -1,0 +1,597 @@
+"""One terminal of the fleet: its configuration, its addresses, its conflict, and calls to it.
+
+A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement. It may
+change at any time: the next request uses the newest right one (see `announcements`). A terminal in the cloud is called
+at the configured address only: announcements on this network do not concern it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import structlog
+
+from posd.base.clocks import monotonic
+from posd.base.money import AmountUnit
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.config.profile import AccessMode, Table, resolve_path
+from posd.terminals import commission, identity
+from posd.terminals.announcements import Announcement, CandidateVerdict, RivalDevices
+from posd.terminals.attempt import Attempt, NotSent, refuser
+from posd.terminals.auth.webhooks import Headers
+from posd.terminals.commission import Commission
+from posd.terminals.documents import Claim, Claimant, Commissioned, Identity, State, Terminal
+from posd.terminals.identity import AddressConflict, OpenConflict, Proof, Trusted
+from posd.terminals.location import AddressChange, FleetState, NewestStart, TerminalLocation
+from posd.terminals.settings import TerminalSettings
+from posd.terminals.trust import Reached, Unreached
+
+if TYPE_CHECKING:
+    from posd.terminals.client import TerminalAccess
+
+#: Seconds for which a reply of an address counts when there are several to choose from.
+FRESH_SECONDS = 30.0
+#: The same age for a call that waits for the probe, or if no address replied.
+CHECK_SECONDS = 1.0
+#: Seconds that a call waits for other announced addresses once the trusted one has replied. A slow device must not
+#: delay every payment, and is sent nothing.
+OTHERS_SECONDS = 0.3
+#: Seconds that one device alone must be seen before a conflict between several ends.
+CALM_SECONDS = 15.0
+
+#: Reason why a device is not the terminal that had proven its identity before.
+NOT_BORNE = (
+    "the certificate there is of the trusted CA, and does not bear the serial, which that of this terminal did before: "
+    "another device is there, or it was given another certificate"
+)
+#: Results of connections in the words of the local API.
+STATES: Mapping[CandidateVerdict, State] = {
+    CandidateVerdict.ANSWERS: "answers",
+    CandidateVerdict.UNCHECKED: "unchecked",
+    CandidateVerdict.SILENT: "silent",
+    CandidateVerdict.REFUSED: "refused",
+}
+
+log = structlog.get_logger("posd.fleet")
+
+
+class AmountUnits(NamedTuple):
+    """Units of the amounts sent to a terminal, and of those in its replies."""
+
+    sent: AmountUnit
+    answered: AmountUnit
+
+
+class TerminalRequest(msgspec.Struct, frozen=True):
+    """One request to a terminal, ready to be sent; `base_url` is the chosen address."""
+
+    terminal: "FleetTerminal"
+    base_url: str
+    method: str
+    path: str
+    body: bytes | None = None
+
+
+class FleetTerminal(TerminalLocation):
+    """A terminal of the configuration, for as long as posd runs: a reload changes its settings.
+
+    `last_seen` and the times of the candidates are ISO 8601. `in_fleet`: False after its removal; open calls go on.
+    """
+
+    def __init__(self, settings: TerminalSettings, fleet: FleetState) -> None:
+        super().__init__(settings.config, fleet)
+        self.settings = settings
+        self.in_fleet = True
+        self.last_seen: str | None = None
+        self.brand: str | None = None
+        self.model: str | None = None
+        self._version: str | None = None
+        self._probes: dict[str, asyncio.Task[None]] = {}  # by base URL
+        self._confirming: asyncio.Task[None] | None = None
+        self._rivals: RivalDevices | None = None
+        self._conflict: OpenConflict | None = None
+        self._conflict_seen = 0.0  # the newest sighting of it, in monotonic seconds
+
+    def configure(self, settings: TerminalSettings) -> None:
+        """Apply settings of a reloaded configuration, with the present profiles. The state stays."""
+        changed = settings.config != self.config
+        self.settings, self._version = settings, None
+        if changed:
+            self._relocate(settings.config)
+
+    # Its configuration.
+
+    @property
+    def access_mode(self) -> AccessMode:
+        """How it is called: on the local network or through the cloud."""
+        return self.config.access_mode
+
+    @property
+    def units(self) -> AmountUnits:
+        """Units of the amounts that it is sent, and that it sends."""
+        return AmountUnits(self.config.amount_unit, self.config.unit_of_answers)
+
+    @property
+    def rows(self) -> Table:
+        """Table of its profile: its request for each operation."""
+        return self._fleet.profiles[self.config.edition].table(self.config.access_mode)
+
+    @property
+    def profile_version(self) -> str:
+        """Version of its profile."""
+        if self._version is None:
+            self._version = commission.version(self.config, self.rows)
+        return self._version
+
+    @property
+    def commissioned(self) -> Commission | None:
+        """What an operator saw working with it, by this or an earlier profile."""
+        return self._fleet.commissions.get(self.serial)
+
+    @property
+    def commission_lapsed(self) -> bool:
+        """Whether its profile has changed since its commissioning."""
+        seen = self.commissioned
+        return seen is not None and seen.profile != self.profile_version
+
+    def vouched(self, operation: str) -> bool:
+        """Return whether an operator vouches for an operation, by configuration or commissioning."""
+        return commission.vouched(operation, self.rows[operation], self.profile_version, self.commissioned)
+
+    def webhook_fault(self, headers: Headers, body: bytes) -> str:
+        """Return why the signature of a webhook is refused; empty if it is right, or none is expected."""
+        verifier = self.settings.webhooks
+        if verifier is None or not (fault := verifier.fault(headers, body)):
+            return ""
+        return (
+            f'{fault}; terminal {self.serial} has webhook_signature = "{verifier.name}". Where that or its secret is '
+            "not what the vendor says, correct it"
+        )
+
+    # Where it was trusted.
+
+    def trust(self, trusted: Trusted) -> None:
+        """Set the trust record: a payment is sent there, the operator decided, or posd starts."""
+        if not self.in_fleet:
+            return
+        before = self.trusted
+        with self._watched():
+            self._set_trusted(trusted)
+        self._fleet.tell(self.serial, AddressChange.CHANGED)
+        if before is not None and before.base_url != trusted.base_url and not trusted.decided:
+            log.info("terminal.moved", terminal=self.serial, host=trusted.base_url, kind=trusted.proof)
+        self.update_conflict(at_once=trusted.decided)
+
+    def to_trust(self, base_url: str) -> Trusted | None:
+        """Return the trust record that a request to that address creates, None for no change."""
+        old = self.trusted
+        if not self.on_lan or (old is not None and old.base_url == base_url):
+            return None
+        return Trusted(base_url, self.proof(next(iter(self.find(base_url)), None)), iso(self._fleet.now()))
+
+    def proved(self, base_url: str) -> Trusted | None:
+        """Return the trust record of a device that has now proven its identity for the first time, else None."""
+        old = self.trusted
+        if old is None or old.base_url != base_url or old.proof is Proof.CA or self.proof() is Proof.PINNED:
+            return None
+        proven = any(item.proven for item in self.find(base_url))
+        return msgspec.structs.replace(old, proof=Proof.CA) if proven else None
+
+    def decision(self, base_url: str, operator: str, note: str, uid: int | None) -> Trusted:
+        """Return the trust record of an operator's decision. Raise Problem if no device claims that address."""
+        found = next((item for item in self.candidates if item.base_url == base_url.rstrip("/")), None)
+        if found is None:
+            known = ", ".join(item.base_url for item in self.candidates) or "none is known"
+            errors = [{"path": "/base_url", "message": f"must be one of the addresses that claim to be it: {known}"}]
+            raise Problem("invalid_request", f"nothing was decided: base_url {errors[0]['message']}", errors=errors)
+        others = (item.base_url for item in self._answering if item is not found)
+        other = self.other_at(found.base_url)
+        turned_down = (other.serial,) if other is not None and other.announced else ()
+        at = iso(self._fleet.now())
+        return Trusted(found.base_url, self.proof(found), at, operator, note, uid, (*others, *turned_down))
+
+    def record_other_identity(self, base_url: str, other_serial: str | None) -> None:
+        """Record the serial that the device at an address reports: another terminal, or None for the expected one."""
+        trusted = self.trusted
+        if self.in_fleet and trusted and trusted.base_url == base_url and trusted.other_serial != other_serial:
+            self.trusted = msgspec.structs.replace(trusted, other_serial=other_serial)
+            self.update_conflict()
+
+    def note_certificate(self, base_url: str, certificate: str | None) -> None:
+        """Record the certificate (fingerprint) that verified at one of its addresses."""
+        for candidate in self.find(base_url):
+            candidate.certificate, candidate.proven = certificate, self.settings.device.proves(certificate)
+
+    @property
+    def conflict(self) -> OpenConflict | None:
+        """The conflict that forbids sending to it, or None."""
+        return self._conflict if self.in_fleet else None
+
+    # Choice of the address for a call, by probes.
+
+    async def choose(self) -> str | None:
+        """Return the address for a call; None if none is known or `conflict` forbids it.
+
+        A device that reports another serial gets queries for earlier starts at it, but no start.
+
+        Of several announced addresses, each is probed first, unless the right one is known. So a call goes to one
+        address, once, and to one that replies, if any does. If nothing proves which device is the terminal, a probe
+        must also show that no other device contradicts it.
+
+        If none is known and mDNS has just started, the call waits for the first announcement of the terminal.
+        """
+        await self._probe_where_it_may_be()
+        if self.best is None and await self._is_announced():
+            await self._probe_where_it_may_be()
+        self.update_conflict(probed=True)
+        conflict = self.conflict
+        return self.base_url if conflict is None or conflict.kind is AddressConflict.SERIAL else None
+
+    async def _is_announced(self) -> bool:
+        """Wait for the first announcement; return whether it came in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._fleet.announced_until):
+                while not self.claims and monotonic() < self._fleet.announced_until:
+                    await self._fleet.announced.wait()
+        return bool(self.claims)
+
+    async def _probe_where_it_may_be(self) -> None:
+        if not self.moves_freely:
+            await self._probe_others()
+        elif self.configured is None and len(self.candidates) > 1:
+            await self._probe_for_the_best()
+        elif self.best is None:  # not announced: it may be at its last address
+            await self._probe_all(self._fresh)
+
+    async def _probe_for_the_best(self) -> None:
+        # A result without any reply expires soon: a terminal that restarts does not announce itself again.
+        since = self._fresh
+        probes = {self._probe(item.base_url) for item in self.claims.stale(since)}
+        while probes and not self.claims.decided(since):
+            _, probes = await asyncio.wait(probes, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _probe_others(self) -> None:
+        """Probe the last trusted address and all candidates, unless there is only one."""
+        if len(self.candidates) < 2 and (self.place is None or self.claims.find(self.place.base_url)):
+            return
+        await self._probe_all(self._fresh)
+        if isinstance(self.use, AddressConflict):  # the terminal may be moving at this moment
+            await self._probe_all(monotonic())
+        while self.moves_soon:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._probe_all(monotonic())
+
+    async def _probe_all(self, since: float) -> None:
+        place = self.place
+        stale = {item.base_url for item in self.candidates if item.tried < since}
+        probes = {url: self._probe(url) for url in sorted(stale)}
+        if place is not None and place.base_url in probes:
+            await asyncio.wait({probes.pop(place.base_url)})
+        if probes:
+            answers = place is not None and place.verdict is CandidateVerdict.ANSWERS
+            await asyncio.wait(probes.values(), timeout=OTHERS_SECONDS if answers else None)
+
+    @property
+    def _fresh(self) -> float:
+        return monotonic() - (FRESH_SECONDS if self.reachable else CHECK_SECONDS)
+
+    @property
+    def can_be_probed(self) -> bool:
+        """Whether there is a device on this network to probe."""
+        return self.on_lan and bool(self.candidates)
+
+    def start_probes(self, since: float = float("inf")) -> "set[asyncio.Task[None]]":
+        """Probe its addresses that were not tried since then (monotonic seconds). Join running probes."""
+        return {self._probe(item.base_url) for item in self.candidates if self.on_lan and item.tried < since}
+
+    async def check(self) -> None:
+        """Probe all its addresses: connect, and close again."""
+        if probes := self.start_probes():
+            await asyncio.wait(probes)
+            self.update_conflict(probed=True)
+
+    def _probe(self, base_url: str) -> "asyncio.Task[None]":
+        """Start a probe of an address, or join a running one."""
+        if base_url not in self._probes:
+            probe = asyncio.create_task(self._run_probe(base_url), name=f"look-{self.serial}")
+            self._probes[base_url] = probe
+        return self._probes[base_url]
+
+    async def _run_probe(self, base_url: str) -> None:
+        config = self.config
+        try:
+            seen = await self.device.probe(base_url)
+        finally:
+            del self._probes[base_url]
+        if self.config is not config:  # another certificate may be right after the change
+            self._fleet.tell(self.serial, AddressChange.WANTED)
+            return
+        with self._watched():
+            match seen:
+                case Reached(certificate):
+                    self.note_certificate(base_url, certificate)
+                    here = self.place is not None and self.place.base_url == base_url
+                    if not here or not self.must_prove(None) or self.settings.device.proves(certificate):
+                        self._judge(base_url, CandidateVerdict.ANSWERS, None)
+                    else:
+                        self._judge(base_url, CandidateVerdict.REFUSED, NOT_BORNE)
+                case Unreached(reason, refused):
+                    verdict = CandidateVerdict.REFUSED if refused else CandidateVerdict.SILENT
+                    self._judge(base_url, verdict, reason)
+            if not self._probes:
+                self._settle()
+        self._fleet.tell(self.serial, AddressChange.REACHED if self.reachable else AddressChange.MISSED)
+
+    def _judge(self, base_url: str, verdict: CandidateVerdict, reason: str | None) -> None:
+        """Record the result of a connection to one of its addresses; `reason`: why it does not reply."""
+        at, tried = iso(self._fleet.now()), monotonic()
+        for candidate in self.find(base_url):
+            candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+            candidate.since = candidate.since or at
+            if verdict is CandidateVerdict.ANSWERS:
+                candidate.silent_since = None
+            elif candidate.silent_since is None:
+                candidate.silent_since = tried
+        if verdict is CandidateVerdict.ANSWERS:
+            self.last_seen = at
+
+    def cancel_probes(self) -> "list[asyncio.Task[None]]":
+        """Cancel the running probes; return them."""
+        probes = [*self._probes.values(), *([self._confirming] if self._confirming else [])]
+        for probe in probes:
+            probe.cancel()
+        return probes
+
+    # Devices that contradict each other.
+
+    def _settle(self) -> None:
+        """Remove announcements that probes disproved, and report devices that contradict each other."""
+        for gone in self.claims.sweep():
+            log.info("discovery.gone", terminal=self.serial, host=gone.hosts[0], reason="it is not there any more")
+        self.update_conflict()
+        self._fleet.tell(self.serial, AddressChange.PROBED)
+        decided_here = self.configured is not None or isinstance(self.use, AddressConflict)
+        before, self._rivals = self._rivals, None if decided_here else self.claims.rivals
+        if (rivals := self._rivals) is None or rivals == before:
+            return
+        others = ", ".join(rivals.others)
+        log.warning(
+            "discovery.claim",
+            terminal=self.serial,
+            host=rivals.believed,
+            count=1 + len(rivals.others),
+            detail=f"several devices announce themselves as terminal {self.serial}: {rivals.believed} is used; "
+            f"{others} "
+            + (
+                "is trusted as well. Find out which is the right one, and give the terminal a base_url or pin "
+                "it in the configuration"
+                if rivals.both_verified
+                else "is not: its certificate is not the one that the configuration trusts. Find out what it is"
+            ),
+        )
+
+    def update_conflict(self, *, probed: bool = False, at_once: bool = False) -> None:
+        """Update the conflict; report its beginning and its end.
+
+        `probed`: all devices were just probed. `at_once`: the operator has decided; earlier sightings do not count.
+        """
+        serial, now, use, old = self.serial, monotonic(), self.use, self._conflict
+        if not isinstance(use, AddressConflict):
+            if old is None:
+                return
+            calm = now - self._conflict_seen >= CALM_SECONDS
+            if calm or at_once or self.moves_freely or old.kind is not AddressConflict.RIVALS:
+                self._conflict = None
+                log.info("terminal.identity_settled", terminal=serial, host=self.base_url)
+                self._fleet.tell(serial, AddressChange.RETURNED)
+                self._fleet.tell(serial, AddressChange.PROBED)
+            return
+        if not probed and old is None and use is not AddressConflict.SERIAL:
+            self._confirm()  # the device may just be moving: all addresses are probed once more
+            return
+        trusted = self.trusted
+        others = tuple(
+            item.base_url for item in self._answering if trusted is None or item.base_url != trusted.base_url
+        )
+        here = self.configured or trusted
+        other = self.other_at(here.base_url) if use is AddressConflict.SERIAL and here is not None else None
+        what = identity.words(use, serial, others, here.base_url if here else None, other)
+        todo = identity.todo(serial, other.serial if other else None)
+        same = old is not None and old.kind is use
+        since = old.since if old is not None and same else iso(self._fleet.now())
+        self._conflict = OpenConflict(use, since, self.identity_claims(), what, todo)
+        self._conflict_seen = now
+        if not same:
+            log.warning("terminal.identity_conflict", terminal=serial, kind=use, detail=self._conflict.detail)
+            self._fleet.tell(serial, AddressChange.WANTED)
+            self._fleet.tell(serial, AddressChange.PROBED)
+
+    def _confirm(self) -> None:
+        """Probe all addresses, once for all requests meanwhile."""
+        if self._confirming is None:
+            self._confirming = asyncio.get_running_loop().create_task(self.check(), name=f"confirm-{self.serial}")
+            self._confirming.add_done_callback(self._confirmed)
+
+    def _confirmed(self, _probe: "asyncio.Task[None]") -> None:
+        self._confirming = None
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Report the terminal if it has another address after the block, or is reachable again."""
+        where, reachable = self.base_url, self.reachable
+        yield
+        best = self.best
+        if best is not None and (best.base_url != where or (reachable is False and self.reachable)):
+            self._fleet.tell(self.serial, AddressChange.RETURNED)
+
+    # Announcements, and signs of life.
+
+    def announce(self, announcement: Announcement) -> bool:
+        """Apply an announcement of its serial; return whether it has news. For a terminal in the cloud it never has."""
+        if not self.on_lan:
+            return False
+        with self._watched():
+            new = self.claims.announce(announcement)
+            self.last_seen = announcement.seen_at
+        self._fleet.announced.set()
+        self._fleet.announced = asyncio.Event()
+        if self.configured is None and (new or self.reachable is not True):
+            self._fleet.tell(self.serial, AddressChange.WANTED)
+        return new
+
+    def withdraw(self, name: str) -> Announcement | None:
+        """Remove an announcement by its instance name; return it."""
+        if self.announced is not None and self.announced.name == name:
+            self.announced = None
+            self.update_conflict()
+        with self._watched():
+            withdrawn, place = self.claims.withdraw(name), self.place
+            if withdrawn is not None and place is not None and not self.claims.find(place.base_url):
+                # Any device can send a goodbye, so it proves nothing. A probe shows whether the terminal is gone.
+                place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
+                self._fleet.tell(self.serial, AddressChange.WANTED)
+        return withdrawn
+
+    def compare(self, *announcements: Announcement) -> None:
+        """Record which terminal is announced at the configured address, and report another one."""
+        before = self.announced
+        for item in announcements:
+            if self.is_announced_at(item):
+                self.announced = item
+            elif self.announced is not None and self.announced.name == item.name:
+                self.announced = None  # its announcement has another address
+        if self.announced != before:
+            self.update_conflict()
+
+    def heard_from(self, at: str, brand: str | None = None, model: str | None = None) -> None:
+        """Record a sign of life, and the brand and model that it sent."""
+        self.last_seen = at
+        self.brand = brand or self.brand
+        self.model = model or self.model
+        self._fleet.tell(self.serial, AddressChange.HEARD)
+
+    def reached(self, reachable: bool, *, base_url: str | None = None, reason: str | None = None) -> None:
+        """Record whether a call connected: the address, and the reason of a failure."""
+        best = self.best
+        if best is None or not self.in_fleet:
+            return
+        verdict = CandidateVerdict.ANSWERS if reachable else CandidateVerdict.SILENT
+        words = None if reachable else reason or "the last call did not reach it"
+        with self._watched():
+            self._judge(base_url or best.base_url, verdict, words)
+        self._fleet.tell(self.serial, AddressChange.REACHED if reachable else AddressChange.MISSED)
+
+    # Calls.
+
+    @property
+    def device(self) -> "TerminalAccess":
+        """The client for its calls, with the present rules."""
+        made = self.settings.device
+        made.judge_dates(self._fleet.clock_sure())
+        if self._fleet.stopping:
+            made.cancel_calls()
+        return made
+
+    def request(
+        self,
+        operation: str,
+        base_url: str,
+        body: bytes | None = None,
+        *,
+        client_transaction_id: str = "",
+        print_job_id: str = "",
+    ) -> TerminalRequest:
+        """Return the request of an operation at an address, by its profile.
+
+        The ids are for paths that contain them. Raise ValueError if the path needs a missing one.
+        """
+        row = self.rows[operation]
+        path = resolve_path(
+            row, terminal_serial=self.serial, client_transaction_id=client_transaction_id, print_job_id=print_job_id
+        )
+        return TerminalRequest(self, base_url, row.method, path, body)
+
+    async def call(
+        self,
+        request: TerminalRequest,
+        *,
+        same_as: str | None = None,
+        written: Callable[[], None] = lambda: None,
+        connected: Callable[[str | None], None] = lambda _certificate: None,
+    ) -> Attempt:
+        """Send a request once; record whether the terminal was reached (see `TerminalAccess.call`)."""
+        shown: list[str | None] = []
+
+        def note(certificate: str | None) -> None:
+            shown.append(certificate)
+            connected(certificate)
+
+        attempt = await self.device.call(
+            request.method,
+            f"{request.base_url}{request.path}",
+            request.body,
+            same_as=same_as,
+            proven=self.must_prove(request.base_url),
+            written=written,
+            connected=note,
+        )
+        reason = attempt.reason if isinstance(attempt, NotSent) and not shown else None
+        self.reached(reason is None, base_url=request.base_url, reason=reason)
+        if (said := refuser(attempt)) is not None and self.on_lan:
+            self.record_other_identity(request.base_url, said if said != self.serial else None)
+        return attempt
+
+    @property
+    def longest_call(self) -> float:
+        """Longest duration of one call, in seconds."""
+        return self.config.connect_timeout_seconds + self.config.reply_timeout_seconds
+
+    def note_start(self, base_url: str, certificate: str | None) -> None:
+        """Record that a start goes to the device at that address, with this certificate (fingerprint)."""
+        self.started = NewestStart(base_url, certificate)
+        self.note_certificate(base_url, certificate)
+
+    # Its document in the local API.
+
+    def document(self, transaction: str | None) -> Terminal:
+        """Return it as in the local API; `transaction`: the payment that holds it."""
+        best = self.best
+        believed = next((claim for claim in self.claims if best is None or claim.has(best.base_url)), None)
+        announcement = believed.announcement if believed else None
+        seen, lapsed = self.commissioned, self.commission_lapsed
+        return Terminal(
+            serial=self.serial,
+            brand=self.brand or (announcement.brand if announcement else None),
+            model=self.model or (announcement.model if announcement else None),
+            base_url=best.base_url if best else None,
+            source=self.source if best else None,
+            reachable=self.reachable if best else None,
+            last_seen=self.last_seen,
+            transaction=transaction,
+            reason=best.reason if best else self._fleet.no_address,
+            checked_at=best.checked_at if best else None,
+            claims=[
+                Claim(
+                    base_url=candidate.base_url,
+                    same_device=claim is believed and self.configured is None,
+                    last_seen=claim.announcement.seen_at,
+                    state=STATES[candidate.verdict],
+                    reason=candidate.reason,
+                )
+                for claim in self.claims
+                for candidate in claim.candidates
+                if best is None or candidate.base_url != best.base_url
+            ],
+            identity=Identity(
+                proof=self.proof(best) if self.proof() is Proof.NONE else self.proof(),
+                conflict=self.conflict is not None,
+                claims=[
+                    Claimant(item.base_url, item.source, item.since, item.proof) for item in self.identity_claims()
+                ],
+            ),
+            commissioned=Commissioned(seen.at, seen.operator, list(seen.proven)) if seen and not lapsed else None,
+            commission_lapsed=seen.at if seen and lapsed else None,
+        )

@@ -110,6 +110,15 @@ class Rows(OptionList):
             target.focus()
 
 
+class Lists(Vertical):
+    """The three lists. They share its lines again when its height changes."""
+
+    def on_resize(self) -> None:
+        """Draw the lists for the new height."""
+        if isinstance(self.app, Watch):
+            self.app.draw()
+
+
 class Page(Screen[None]):
     """Everything about one row, or the help."""
 
@@ -215,7 +224,7 @@ class Watch(App[None]):
     def compose(self) -> ComposeResult:
         """Lay out the header, the lists, what to do, the rates and the keys."""
         yield from (Static(id=name) for name in ("header", "notice"))
-        with Vertical(id="lists"):
+        with Lists(id="lists"):
             for section in Section:
                 yield Static(id=f"title-{section.name}")
                 yield Rows(id=section.name)
